@@ -1,0 +1,38 @@
+"""Errors that a user can mend: one clear sentence each, and exit code 2 on the command line."""
+
+from __future__ import annotations
+
+_SHOWN = 20
+
+
+class DomainbertError(Exception):
+    """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+
+
+class Problems:
+    """Collects problems so that a user sees them together instead of one a run.
+
+    >>> problems = Problems("train.conll")
+    >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
+    >>> problems.raise_if_any()
+    Traceback (most recent call last):
+    domainbert.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
+    """
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.messages: list[str] = []
+
+    def add(self, message: str) -> None:
+        """Remember one problem."""
+        self.messages.append(message)
+
+    def raise_if_any(self) -> None:
+        """Raise one `DomainbertError` with the first 20 problems and their number, if there are any."""
+        if len(self.messages) == 1:
+            raise DomainbertError(self.messages[0])
+        if self.messages:
+            hidden = len(self.messages) - _SHOWN
+            rest = [f"... and {hidden:,} more"] if hidden > 0 else []
+            head = f"{self.subject}: {len(self.messages):,} problems"
+            raise DomainbertError("\n  ".join([head, *self.messages[:_SHOWN], *rest]))

@@ -1,0 +1,93 @@
+"""Progress of long work: a live line on a terminal, one plain line every 30 seconds in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+_TERMINAL_SECONDS = 0.2
+_LOG_SECONDS = 30.0
+
+
+def format_duration(seconds: float) -> str:
+    """`75` becomes `1m15s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+class Progress:
+    """Shows how far `label` is, at what rate, and the time left.
+
+    On a terminal the line is rewritten in place; elsewhere a whole line is printed every 30 s, so that a cluster's log
+    neither floods nor falls silent. The closing line is always printed.
+
+    Args:
+        label: what is being done.
+        total: how many `unit`s there are, or None when that is unknown.
+        unit: what is counted, in the plural.
+        stream: where to write; standard error by default.
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None = None,
+        unit: str = "documents",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.stream = stream if stream is not None else sys.stderr
+        self.clock = clock
+        self.done = 0
+        self._note: Callable[[], str] | None = None
+        self._terminal = self.stream.isatty()
+        self._interval = _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
+        self._start = self._last = clock()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
+        """`count` more units are done; `note` gives the end of the line (a loss, say), and is asked only for a line."""
+        self.done += count
+        self._note = note or self._note
+        now = self.clock()
+        if now - self._last >= self._interval:
+            self._last = now
+            self._write(self._line(now), end="" if self._terminal else "\n")
+
+    def close(self) -> None:
+        """Print the closing line."""
+        self._write(self._line(self.clock()), end="\n")
+
+    def _line(self, now: float) -> str:
+        elapsed = max(now - self._start, 1e-9)
+        rate = self.done / elapsed
+        share = f"{self.done:,}"
+        if self.total:
+            share += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
+        parts = [f"{share} {self.unit}", f"{_short(rate)} {self.unit}/s", format_duration(elapsed)]
+        if self.total and 0 < self.done < self.total:
+            parts.append(f"{format_duration((self.total - self.done) / rate)} left")
+        return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])
+
+    def _write(self, line: str, end: str) -> None:
+        self.stream.write((f"\r\x1b[K{line}" if self._terminal else line) + end)
+        self.stream.flush()
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
