@@ -1,0 +1,1 @@
+"""Raw text: readers, cleaning, duplicates, split into training and validation documents."""

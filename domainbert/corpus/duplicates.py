@@ -1,0 +1,114 @@
+"""Duplicates, exact and near, found in bounded memory.
+
+What was seen is kept in a private SQLite database that has no name: it lives in a cache of fixed size and spills to a
+temporary file (in $TMPDIR), which vanishes when the database is closed or the process ends.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from domainbert.errors import DomainbertError
+
+if TYPE_CHECKING:
+    from datasketch import MinHash
+
+_Table = TypeVar("_Table", bound="_SpillingTable")
+_CACHE_KIB = 64 * 1024
+_PERMUTATIONS = 128
+_SHINGLE_WORDS = 5
+_SHINGLES_AT_A_TIME = 8192  # datasketch holds a matrix of shingles x permutations
+
+
+class _SpillingTable:
+    """A temporary database that is closed by `with`."""
+
+    def __init__(self, *statements: str) -> None:
+        self.database = sqlite3.connect("", isolation_level=None)
+        settings = (f"cache_size = -{_CACHE_KIB}", "journal_mode = OFF", "synchronous = OFF", "temp_store = FILE")
+        for statement in [*(f"PRAGMA {setting}" for setting in settings), *statements, "BEGIN"]:
+            self.database.execute(statement)
+
+    def __enter__(self: _Table) -> _Table:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.database.close()
+        if isinstance(error, sqlite3.Error):
+            raise DomainbertError(f"the list of documents seen cannot be kept in $TMPDIR: {error}") from error
+
+
+class ExactDuplicates(_SpillingTable):
+    """Remembers 16-byte digests; about 40 bytes of disk each once the cache is full."""
+
+    def __init__(self) -> None:
+        super().__init__("CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID")
+
+    def is_new(self, digest: bytes) -> bool:
+        """Whether the digest was not given before; it is remembered."""
+        return self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount == 1
+
+
+class NearDuplicates(_SpillingTable):
+    """MinHash signatures and locality-sensitive hashing (Leskovec et al., Mining of Massive Datasets, section 3.4).
+
+    datasketch makes the signatures and chooses the bands; its own index would hold them all in memory.
+
+    Args:
+        threshold: the Jaccard similarity of five-word runs from which a text counts as a near duplicate.
+
+    Raises:
+        DomainbertError: datasketch is not installed.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        try:
+            from datasketch import MinHash, MinHashLSH
+        except ImportError as error:
+            wanted = "corpus.near_duplicate_threshold needs datasketch"
+            raise DomainbertError(f"{wanted}: pip install 'domainbert[near-duplicates]'") from error
+        bands = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
+        self.threshold, self.bands, self.rows = threshold, bands.b, bands.r
+        self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)
+        super().__init__(
+            "CREATE TABLE signatures (id INTEGER PRIMARY KEY, signature BLOB)",
+            "CREATE TABLE bands (band INTEGER, rows BLOB, id INTEGER, PRIMARY KEY (band, rows, id)) WITHOUT ROWID",
+        )
+
+    def is_new(self, text: str) -> bool:
+        """Whether no earlier text is as similar as the threshold; only then it is remembered."""
+        signature = self._signature(text)
+        keys = [
+            (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
+            for band in range(self.bands)
+        ]
+        candidates = {row[0] for key in keys for row in self._rows("SELECT id FROM bands WHERE band=? AND rows=?", key)}
+        if any(self._similarity(signature, candidate) >= self.threshold for candidate in sorted(candidates)):
+            return False
+        blob = signature.hashvalues.tobytes()
+        number = self.database.execute("INSERT INTO signatures (signature) VALUES (?)", (blob,)).lastrowid
+        self.database.executemany("INSERT INTO bands VALUES (?, ?, ?)", [(*key, number) for key in keys])
+        return True
+
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[int]]:
+        return self.database.execute(query, values).fetchall()
+
+    def _similarity(self, signature: MinHash, candidate: int) -> float:
+        """The share of equal minima estimates the Jaccard similarity (Broder 1997)."""
+        import numpy as np
+
+        row = self.database.execute("SELECT signature FROM signatures WHERE id=?", (candidate,)).fetchone()
+        return float(np.mean(np.frombuffer(row[0], signature.hashvalues.dtype) == signature.hashvalues))
+
+    def _signature(self, text: str) -> MinHash:
+        words = text.lower().split()
+        signature = self._empty.copy()
+        count = max(len(words) - _SHINGLE_WORDS + 1, 1)
+        for start in range(0, count, _SHINGLES_AT_A_TIME):
+            stop = min(start + _SHINGLES_AT_A_TIME, count)
+            signature.update_batch(" ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(start, stop))
+        return signature

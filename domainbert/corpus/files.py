@@ -1,0 +1,127 @@
+"""Files of a corpus: where they are, and their lines, decompressed and decoded with errors that name the line."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from domainbert.errors import DomainbertError
+
+MAX_DOCUMENT_BYTES = 32 * 1024**2
+"""A longer line or document is refused: it would have to be held in memory whole, and is hardly ever one text."""
+
+_COMPRESSED = (".gz", ".zst")
+_BOM = b"\xef\xbb\xbf"
+
+
+def format_suffix(path: Path) -> str:
+    """The suffix that tells the format, in lower case: `.jsonl` for `a.jsonl.gz`."""
+    return (Path(path.stem) if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the file ends in .gz or .zst."""
+    return path.suffix.lower() in _COMPRESSED
+
+
+def find_files(path: str) -> Iterator[tuple[str, Path]]:
+    """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
+
+    Hidden files, and what lies in hidden folders, are left out. A glob that matches a folder stands for its files.
+    """
+    root = Path(path)
+    if root.is_file():
+        yield root.name, root
+    elif root.is_dir():
+        yield from _walk(root, root)
+    else:
+        base = _fixed_part(path)
+        seen: set[Path] = set()
+        for match in sorted(glob.iglob(path, recursive=True)):
+            for name, file in _walk(Path(match), base):
+                if file not in seen:
+                    seen.add(file)
+                    yield name, file
+
+
+def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
+    """The files in a folder and the folders below it, or the file itself; sorted name by name."""
+    if path.is_dir():
+        for name in sorted(os.listdir(path)):
+            if not name.startswith("."):
+                yield from _walk(path / name, base)
+    elif path.is_file():
+        yield path.relative_to(base).as_posix(), path
+
+
+def _fixed_part(pattern: str) -> Path:
+    """The folder that every match of a glob lies in: `texts` for `texts/*/a.txt`."""
+    fixed = Path()
+    for part in Path(pattern).parts[:-1]:
+        if glob.has_magic(part):
+            break
+        fixed /= part
+    return fixed
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """A file opened for reading bytes, decompressed if it ends in .gz or .zst."""
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        with gzip.open(path, "rb") as handle:
+            yield cast(BinaryIO, handle)
+    elif suffix == ".zst":
+        import pyarrow  # brings zstd, which the standard library has only from Python 3.14
+
+        with pyarrow.OSFile(str(path)) as raw, pyarrow.CompressedInputStream(raw, "zstd") as stream:
+            yield cast(BinaryIO, io.BufferedReader(stream, 1024**2))
+    else:
+        with path.open("rb") as plain:
+            yield plain
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    r"""Each line with its number from 1, without its `\n` or `\r\n` and without byte order mark.
+
+    Raises:
+        DomainbertError: the file cannot be read or unpacked, a line is not UTF-8 or longer than a document may be.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as handle:
+            while line := handle.readline(MAX_DOCUMENT_BYTES + 1):
+                number += 1
+                if len(line) > MAX_DOCUMENT_BYTES:
+                    raise too_long(f"{path}:{number}", "line")
+                yield number, _decode(line.removeprefix(_BOM) if number == 1 else line, path, number)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error, f" after line {number}" if number else "") from error
+
+
+def _decode(line: bytes, path: Path, number: int) -> str:
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8"
+        raise DomainbertError(f"{path}:{number}: {found}; expected UTF-8 text") from error
+
+
+def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
+    """The error for a line or document above `MAX_DOCUMENT_BYTES`."""
+    limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"
+    return DomainbertError(f"{where}: a {what} of more than {limit}; expected documents of at most {limit}{advice}")
+
+
+def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError:
+    """The error for a file that the system or the decompressor refuses."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
+    return DomainbertError(f"{path}: cannot be read{where} ({reason}){expected}")

@@ -1,0 +1,177 @@
+"""One function per file format; to add a format, write its reader and enter it in `READERS`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from domainbert.corpus.config import Source
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
+from domainbert.errors import DomainbertError, Problems
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+Texts = Iterator[tuple[str, str]]
+"""Where a text stands in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
+
+_MAX_PROBLEMS = 20
+_PARQUET_ROWS = 128
+
+
+def read_text(path: Path, source: Source) -> Texts:
+    """Plain text: a document is the file, or what stands between blank lines, or a line.
+
+    Raises:
+        DomainbertError: as `read_lines`, or a document is longer than `MAX_DOCUMENT_BYTES`.
+    """
+    if source.documents == "line":
+        yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
+        return
+    lines: list[str] = []
+    start = size = 0
+    for number, line in read_lines(path):
+        if source.documents == "blank_line" and not line.strip():
+            if lines:
+                yield f":{start}", "\n".join(lines)
+            lines, size = [], 0
+            continue
+        start = start if lines else number
+        lines.append(line)
+        size += len(line) + 1
+        if size > MAX_DOCUMENT_BYTES:
+            raise too_long(f"{path}:{start}", "document", " (documents: blank_line or line makes them shorter)")
+    if lines or source.documents == "file":
+        yield f":{start}" if source.documents == "blank_line" else "", "\n".join(lines)
+
+
+def read_jsonl(path: Path, source: Source) -> Texts:
+    """JSON Lines: an object a line, the text under `text_key`; blank lines are skipped, a null is an empty text.
+
+    Raises:
+        DomainbertError: as `read_lines`, or lines that are not such objects: the first 20 of them together.
+    """
+    problems = Problems(str(path))
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            text = _json_text(line, source.text_key)
+        except ValueError as error:
+            problems.add(f"{path}:{number}: {error}")
+            if len(problems.messages) == _MAX_PROBLEMS:
+                problems.subject = f"{path}, read as far as line {number}"
+                break
+            continue
+        if not problems.messages:  # after a problem the rest is read only for further ones
+            yield f":{number}", text
+    problems.raise_if_any()
+
+
+def _json_text(line: str, key: str) -> str:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error}); expected an object with the key {key!r}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"a JSON {type(row).__name__}; expected an object with the key {key!r}")
+    if key not in row:
+        found = ", ".join(list(row)[:10]) or "none"
+        raise ValueError(f"no key {key!r} (keys found: {found}); expected it to hold the text (text_key)")
+    if row[key] is not None and not isinstance(row[key], str):
+        raise ValueError(f"{key!r} holds a {type(row[key]).__name__}; expected a string")
+    return row[key] or ""
+
+
+def read_csv(path: Path, source: Source) -> Texts:
+    """CSV with commas and a header; fields may hold line breaks inside double quotes.
+
+    Raises:
+        DomainbertError: as `read_lines`, no column `text_key`, a row of another width, or broken quoting.
+    """
+    csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
+    rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
+    problems = Problems(str(path))
+    try:
+        header = next(rows, [])
+        column = _column(path, header, source.text_key)
+        for row in rows:
+            if len(row) == len(header) and not problems.messages:
+                yield f":{rows.line_num}", row[column]
+            elif row and len(row) != len(header):
+                problems.add(f"{path}:{rows.line_num}: {len(row)} columns; expected {len(header)} as in the header")
+            if len(problems.messages) == _MAX_PROBLEMS:
+                problems.subject = f"{path}, read as far as line {rows.line_num}"
+                break
+    except csv.Error as error:
+        raise DomainbertError(f"{path}:{rows.line_num}: broken CSV ({error}); expected comma-separated rows") from error
+    problems.raise_if_any()
+
+
+def read_parquet(path: Path, source: Source) -> Texts:
+    """Parquet, a few rows at a time; a null is an empty text.
+
+    Raises:
+        DomainbertError: not a Parquet file, no column `text_key`, the column is not text, or holds a value that is not
+            UTF-8 or is longer than `MAX_DOCUMENT_BYTES`.
+    """
+    import pyarrow
+
+    row = 0
+    try:
+        with _open_parquet(path) as file:
+            _column(path, file.schema_arrow.names, source.text_key)
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=[source.text_key]):
+                for text in _strings(batch.column(0), path, source.text_key):
+                    row += 1
+                    if text is not None and len(text) > MAX_DOCUMENT_BYTES:
+                        raise too_long(f"{path}, row {row}", "document")
+                    yield f":{row}", text or ""
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error, f" after row {row}" if row else "") from error
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[ParquetFile]:
+    """Parquet needs to seek, so a compressed file is unpacked to a temporary one first."""
+    from pyarrow.parquet import ParquetFile
+
+    with ExitStack() as stack:
+        seekable: Path | IO[bytes] = path
+        if is_compressed(path):
+            seekable = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(stack.enter_context(open_bytes(path)), seekable, 1024**2)
+        # a buffer and no prefetching: else a whole row group, of any size, is held in memory
+        yield stack.enter_context(ParquetFile(seekable, buffer_size=1024**2, pre_buffer=False))
+
+
+def _strings(column: Any, path: Path, name: str) -> list[str | None]:
+    import pyarrow.types as types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+        raise DomainbertError(f"{path}: the column {name!r} holds {column.type}; expected strings")
+    return column.to_pylist()
+
+
+def _column(path: Path, header: list[str], name: str) -> int:
+    if name not in header:
+        found = ", ".join(header[:10]) or "none"
+        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
+    return header.index(name)
+
+
+READERS: dict[str, Callable[[Path, Source], Texts]] = {
+    ".txt": read_text,
+    ".jsonl": read_jsonl,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+"""The reader of each suffix; .gz and .zst behind it are unpacked for all of them."""

@@ -1,0 +1,86 @@
+"""What was read, kept, dropped and changed, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class SourceReport:
+    """The counts of one source. Always `read + copies == documents of both splits + dropped`."""
+
+    path: str
+    files: int = 0
+    files_ignored: int = 0
+    """Files of a folder or glob that have no reader."""
+    read: int = 0
+    read_characters: int = 0
+    documents: Counter[str] = field(default_factory=Counter)
+    """Kept, by split, copies included."""
+    characters: Counter[str] = field(default_factory=Counter)
+    """Of the kept documents, by split."""
+    copies: int = 0
+    """Further copies that a weight above 1 asked for."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Documents by reason."""
+    changed: Counter[str] = field(default_factory=Counter)
+    """Documents by what cleaning changed in them."""
+    control_characters: int = 0
+
+    def lines(self) -> list[str]:
+        """Two to four lines to print."""
+        kept = " and ".join(f"{self.documents[split]:,} {split}" for split in ("train", "validation"))
+        copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
+        files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
+        ignored = f" ({self.files_ignored:,} files of other kinds ignored)" if self.files_ignored else ""
+        return [
+            f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{ignored}",
+            f"  kept: {kept}{copies}",
+            f"  dropped: {_listed(self.dropped)}",
+            f"  changed: {_listed(self.changed)}"
+            + (f" ({self.control_characters:,} control characters)" if self.control_characters else ""),
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as values that JSON can hold."""
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+
+
+@dataclass
+class CorpusReport:
+    """The counts of a corpus, one `SourceReport` a source; filled while the documents are read."""
+
+    sources: list[SourceReport] = field(default_factory=list)
+
+    def add_source(self, path: str) -> SourceReport:
+        """Begin the counts of one more source."""
+        self.sources.append(SourceReport(path))
+        return self.sources[-1]
+
+    @property
+    def read(self) -> int:
+        """Documents read."""
+        return sum(source.read for source in self.sources)
+
+    def documents(self, split: str) -> int:
+        """Documents kept for a split, copies included."""
+        return sum(source.documents[split] for source in self.sources)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Documents dropped, by reason."""
+        return sum((source.dropped for source in self.sources), Counter())
+
+    def lines(self) -> list[str]:
+        """The report as lines to print."""
+        return [line for source in self.sources for line in source.lines()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as values that JSON can hold."""
+        return {"sources": [source.as_dict() for source in self.sources]}
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items())) or "nothing"

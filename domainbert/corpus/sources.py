@@ -1,0 +1,92 @@
+"""From the sources of a corpus to their texts, and the checks that need no reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.corpus.config import Source
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
+from domainbert.corpus.readers import READERS
+from domainbert.errors import DomainbertError, Problems
+
+if TYPE_CHECKING:
+    from domainbert.corpus.report import SourceReport
+
+
+def list_files(sources: Sequence[Source]) -> list[Path]:
+    """The files of all sources, in the order in which they are read.
+
+    Raises:
+        DomainbertError: all sources that hold nothing to read, together.
+    """
+    check_sources(sources)
+    on_disk = [source.path for source in sources if source.hub_name is None]
+    return [file for path in on_disk for _, file in find_files(path) if format_suffix(file) in READERS]
+
+
+def check_sources(sources: Sequence[Source]) -> None:
+    """Fail before anything is read if a source holds nothing; only the first file of each is looked for.
+
+    Raises:
+        DomainbertError: all such sources together.
+    """
+    problems = Problems("corpus.sources")
+    for number, source in enumerate(sources):
+        if source.hub_name is None and not any(format_suffix(file) in READERS for _, file in find_files(source.path)):
+            problems.add(f"corpus.sources[{number}]: {_why_nothing(source.path)}")
+    problems.raise_if_any()
+
+
+def _why_nothing(path: str) -> str:
+    known = ", ".join(READERS)
+    if Path(path).is_file():
+        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too)"
+    if Path(path).is_dir():
+        return f"{path}: no file to read in this folder; expected some of {known} (.gz and .zst too)"
+    return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
+
+
+def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
+    """The id and the text of each document of one source, as it stands there.
+
+    An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`.
+    """
+    if source.hub_name:
+        yield from _read_hub(source)
+        return
+    for name, path in find_files(source.path):
+        reader = READERS.get(format_suffix(path))
+        if reader is None:
+            counts.files_ignored += 1
+            continue
+        counts.files += 1
+        for position, text in reader(path, source):
+            yield name + position, text
+
+
+def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
+    """Stream a dataset of the hub; whatever goes wrong there is told with the name of the source."""
+    for row, values in enumerate(_hub_rows(source), 1):
+        if source.text_key not in values:
+            found = ", ".join(values)
+            raise DomainbertError(f"{source.path}: no column {source.text_key!r} (columns found: {found})")
+        text = values[source.text_key]
+        if text is not None and not isinstance(text, str):
+            where = f"{source.path}, row {row}"
+            raise DomainbertError(f"{where}: {source.text_key!r} holds a {type(text).__name__}; expected a string")
+        if text is not None and len(text) > MAX_DOCUMENT_BYTES:
+            raise too_long(f"{source.path}, row {row}", "document")
+        yield f"{source.hub_name}:{row}", text or ""
+
+
+def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
+    import datasets
+
+    name, subset = str(source.hub_name), source.hub_config
+    try:
+        yield from datasets.load_dataset(name, subset, split=source.hub_split, streaming=True)
+    except Exception as error:  # the hub's client raises dozens of unrelated types, when opening and when reading
+        reason = " ".join(str(error).split())
+        raise DomainbertError(f"{source.path}: the dataset cannot be read: {reason}") from error

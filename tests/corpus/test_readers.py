@@ -1,0 +1,131 @@
+import csv
+import gzip
+import io
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domainbert.corpus import files
+from domainbert.corpus.config import Source
+from domainbert.corpus.readers import READERS, read_csv, read_jsonl, read_parquet, read_text
+from domainbert.errors import DomainbertError
+
+TEXTS = ["Inflation rose.", 'He said "no",\nand left.', "Zinsen fielen später.", "tab\there"]
+
+
+def as_bytes(suffix: str, texts: list[str]) -> bytes:
+    if suffix == ".txt":
+        return "\n\n".join(text.replace("\n", " ") for text in texts).encode()
+    if suffix == ".jsonl":
+        return "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)).encode()
+    if suffix == ".csv":
+        rows = io.StringIO()
+        csv.writer(rows).writerows([["id", "text"], *enumerate(texts)])
+        return rows.getvalue().encode()
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"id": range(len(texts)), "text": texts}), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", sorted(READERS))
+def test_every_format_gives_back_its_texts_plain_and_compressed(tmp_path: Path, suffix: str, compression: str) -> None:
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": partial(pa.Codec("zstd").compress, asbytes=True)}[compression]
+    path = tmp_path / f"corpus{suffix}{compression}"
+    path.write_bytes(pack(as_bytes(suffix, TEXTS)))
+    found = [text for _, text in READERS[suffix](path, Source(str(path), documents="blank_line"))]
+    assert found == ([text.replace("\n", " ") for text in TEXTS] if suffix == ".txt" else TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        ("file", [("", "one\ntwo\n\n \n\nthree")]),
+        ("blank_line", [(":1", "one\ntwo"), (":6", "three")]),
+        ("line", [(":1", "one"), (":2", "two"), (":6", "three")]),
+    ],
+)
+def test_what_a_document_is_in_plain_text(tmp_path: Path, documents: str, expected: list[tuple[str, str]]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\n \r\n\r\nthree\r\n")
+    assert list(read_text(path, Source(str(path), documents=documents))) == expected
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_jsonl_keeps_any_text(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    path = tmp_path_factory.mktemp("jsonl") / "a.jsonl"
+    path.write_text("".join(json.dumps({"t": text}, ensure_ascii=False) + "\n" for text in texts), "utf-8", newline="")
+    assert list(read_jsonl(path, Source(str(path), text_key="t"))) == [(f":{i}", t) for i, t in enumerate(texts, 1)]
+
+
+def test_nulls_are_empty_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": null}\n\n{"text": "x"}\n')
+    pq.write_table(pa.table({"text": pa.array([None, "x"], pa.large_string())}), tmp_path / "a.parquet")
+    source = Source("a")
+    assert list(read_jsonl(tmp_path / "a.jsonl", source)) == [(":1", ""), (":3", "x")]
+    assert list(read_parquet(tmp_path / "a.parquet", source)) == [(":1", ""), (":2", "x")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"one\ntw\xe9\n", r"a\.txt:2: byte 3 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object with the key 'text'"),
+        ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: txt\)"),
+        ("a.jsonl", b'["text"]\n', r"a\.jsonl:1: a JSON list; expected an object"),
+        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 'text' holds a int; expected a string"),
+        ("a.csv", b"id,txt\n1,x\n", r"a\.csv: no column 'text' \(columns found: id, txt\)"),
+        ("a.csv", b"id,text\n1,x\n2,x,y\n", r"a\.csv:3: 3 columns; expected 2 as in the header"),
+        ("a.csv", b'id,text\n1,"x\n', r"a\.csv:2: broken CSV \(unexpected end of data\)"),
+        ("a.csv", b"", r"a\.csv: no column 'text' \(columns found: none\)"),
+        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 9)[:-9], r"a\.jsonl\.gz: cannot be read .*whole \.gz file"),
+        ("a.jsonl.gz", b'{"text": "x"}\n', r"a\.jsonl\.gz: cannot be read \(Not a gzipped file"),
+        ("a.txt.zst", b"no zstandard", r"a\.txt\.zst: cannot be read .*whole \.zst file"),
+        ("a.parquet.zst", b"no zstandard", r"a\.parquet\.zst: cannot be read .*whole \.zst file"),
+    ],
+)
+def test_broken_input_is_told_with_its_place(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DomainbertError, match=message):
+        list(READERS[files.format_suffix(path)](path, Source(str(path))))
+
+
+def test_broken_lines_are_told_together(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x"}\n' + "{}\n" * 30)
+    with pytest.raises(DomainbertError, match=r"a\.jsonl, read as far as line 21: 20 problems\n.*:2: no key") as error:
+        list(read_jsonl(path, Source(str(path))))
+    assert str(error.value).count("\n") == 20
+
+
+def test_parquet_column_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(DomainbertError, match=r"a\.parquet: the column 'text' holds int64; expected strings"):
+        list(read_parquet(tmp_path / "a.parquet", Source("a")))
+
+
+@pytest.mark.parametrize("documents", ["file", "blank_line", "line"])
+def test_a_document_too_long_for_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: str
+) -> None:
+    for module in (files, sys.modules[read_text.__module__]):
+        monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1024**2)
+    path = tmp_path / "a.txt"
+    path.write_text("short\n" + ("x" * (2**21) if documents == "line" else "word word\n" * 2**18))
+    with pytest.raises(DomainbertError, match=r"a\.txt:\d: a (line|document) of more than 1 MiB"):
+        list(read_text(path, Source(str(path), documents=documents)))
+
+
+def test_csv_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "x" * 300_000 + "\n\n")
+    assert [len(text) for _, text in read_csv(path, Source(str(path)))] == [300_000]

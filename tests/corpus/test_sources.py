@@ -1,0 +1,90 @@
+import gzip
+from pathlib import Path
+
+import pytest
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.report import SourceReport
+from domainbert.corpus.sources import read_source
+from domainbert.errors import DomainbertError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.txt", "a/c.txt", "a/d/e.txt", ".hidden.txt", ".git/f.txt", "notes.pdf"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "z.txt.gz").write_bytes(gzip.compress(b"z"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "ignored"),
+    [
+        ("", ["a/c.txt", "a/d/e.txt", "b.txt", "z.txt.gz"], 1),
+        ("a", ["c.txt", "d/e.txt"], 0),
+        ("b.txt", ["b.txt"], 0),
+        ("*.txt", ["b.txt"], 0),
+        ("**/*.txt", ["a/c.txt", "a/d/e.txt", "b.txt"], 0),
+        ("*", ["a/c.txt", "a/d/e.txt", "b.txt", "z.txt.gz"], 1),
+        ("**", ["a/c.txt", "a/d/e.txt", "b.txt", "z.txt.gz"], 1),
+        ("[a]/*/e.txt", ["a/d/e.txt"], 0),
+    ],
+)
+def test_files_of_folders_and_globs(folder: Path, pattern: str, names: list[str], ignored: int) -> None:
+    source, counts = Source(f"{folder}/{pattern}".rstrip("/")), SourceReport("x")
+    assert [identity for identity, _ in read_source(source, counts)] == names
+    assert (counts.files, counts.files_ignored) == (len(names), ignored)
+    assert [file.name for file in CorpusConfig([source]).input_files()] == [Path(name).name for name in names]
+
+
+def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    names = ["absent", "*.csv", "empty", "notes.pdf", "b.txt"]
+    with pytest.raises(DomainbertError) as error:
+        CorpusConfig([Source(f"{folder}/{name}") for name in names]).input_files()
+    lines = str(error.value).splitlines()
+    assert lines[0] == "corpus.sources: 4 problems"
+    for line, number, reason in zip(lines[1:], range(4), ["no such", "no such", "no file", "no reader"], strict=True):
+        assert f"corpus.sources[{number}]: {folder}/{names[number]}: {reason}" in line
+
+
+def test_hub_datasets_are_streamed_by_datasets(folder: Path) -> None:
+    # datasets opens a local folder by the same call as one of the hub, without the network
+    (folder / "hub").mkdir()
+    (folder / "hub/train.jsonl").write_text('{"body": "one"}\n{"body": null}\n{"body": "three"}\n')
+    source = Source(f"hub:{folder}/hub", text_key="body")
+    assert [text for _, text in read_source(source, SourceReport("x"))] == ["one", "", "three"]
+    assert CorpusConfig([source]).input_files() == []
+    with pytest.raises(DomainbertError, match=r"no column 'text' \(columns found: body\)"):
+        list(read_source(Source(source.path), SourceReport("x")))
+    with pytest.raises(DomainbertError, match=r"hub:.*/absent: the dataset cannot be read"):
+        list(read_source(Source(f"hub:{folder}/absent"), SourceReport("x")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight": 0.0}, "weight: 0.0; expected a number above 0"),
+        ({"weight": float("nan")}, "weight: nan"),
+        ({"documents": "page"}, "documents: 'page'; expected file, blank_line or line"),
+        ({"path": "hub:"}, "path: 'hub:' names nothing"),
+    ],
+)
+def test_a_wrong_source_is_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(DomainbertError, match=message):
+        Source(**{"path": "x", **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"sources": []}, "sources"),
+        ({"min_characters": 0}, "min_characters"),
+        ({"near_duplicate_threshold": 1.5}, "near_duplicate_threshold"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+    ],
+)
+def test_a_wrong_corpus_is_refused(arguments: dict[str, object], key: str) -> None:
+    with pytest.raises(DomainbertError, match=f"^{key}: .*expected"):
+        CorpusConfig(**{"sources": [Source("x")], **arguments})  # type: ignore[arg-type]
