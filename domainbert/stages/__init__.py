@@ -1,0 +1,1 @@
+"""The stages of the command line, one function each."""

@@ -1,0 +1,134 @@
+"""The stage `vocab`: a corpus becomes a tokenizer folder and a report on its vocabulary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.corpus.config import CorpusConfig
+from domainbert.errors import DomainbertError
+
+if TYPE_CHECKING:
+    from domainbert.tokenization.train import TrainingWords
+    from domainbert.tokenization.words import WordCounter
+
+
+def vocab(
+    out: Path,
+    corpus: CorpusConfig,
+    vocab_size: int = 16384,
+    lowercase: bool = True,
+    min_frequency: int = 2,
+    model_max_length: int = 512,
+    sample_bytes: int = 1_000_000_000,
+    compare_with: Path | None = None,
+    labelled: list[Path] | None = None,
+) -> dict[str, Any]:
+    """Train a WordPiece vocabulary on the training side of a corpus.
+
+    Args:
+        out: Folder to write: the files of a Hugging Face tokenizer and report.json.
+        corpus: The text; only its training side is learnt from.
+        vocab_size: Number of pieces, special tokens included; rounded up to a multiple of 64.
+        lowercase: Uncased: lowercase all text and strip accents.
+        min_frequency: How often a pair of pieces must occur to become a piece.
+        model_max_length: Longest input of the models to come, special tokens included.
+        sample_bytes: Train on a sample of at most so many bytes, chosen by a hash of the documents.
+        compare_with: Folder of another tokenizer, to compare the vocabularies and the pieces per word.
+        labelled: Labelled files whose words the report covers too: CoNLL (words in the first column), or JSONL and
+            CSV with "text" and "label".
+    """
+    from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+    from domainbert.tokenization.report import report_lines, vocabulary_report
+    from domainbert.tokenization.train import check_settings, round_vocab_size, select_words, train_on_words
+    from domainbert.tokenization.words import plain_words
+
+    check_settings(vocab_size, min_frequency, sample_bytes)
+    if model_max_length < 3:
+        raise DomainbertError(f"model_max_length: {model_max_length}; expected at least 3: [CLS], a piece and [SEP]")
+    theirs = load_tokenizer(compare_with) if compare_with is not None else None
+    texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in labelled or []}
+    if round_vocab_size(vocab_size) != vocab_size:
+        print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
+    counters = _count_corpus(corpus, sample_bytes)
+    words = select_words(counters["train"], lowercase)
+    print("\n".join(_training_lines(counters["train"], words)))
+
+    tokenizer = DomainTokenizer(train_on_words(words, vocab_size, lowercase, min_frequency))
+    tokenizer.save(out, model_max_length)
+    sides = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
+    report = vocabulary_report(tokenizer, theirs, {side: counts for side, counts in sides.items() if counts} | texts)
+    report["training"] = _training_facts(counters["train"], words)
+    (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join(report_lines(report)))
+    return {"fingerprint": tokenizer.fingerprint, **_headline(report)}
+
+
+def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCounter]:
+    """The words of each side, and the corpus report printed."""
+    from domainbert.corpus.documents import read_documents
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.progress import Progress
+    from domainbert.tokenization.words import WordCounter
+
+    counters = {"train": WordCounter(sample_bytes), "validation": WordCounter(sample_bytes)}
+    read = CorpusReport()
+    with Progress("count words") as progress:
+        for document in read_documents(corpus, read):
+            counters[document.split].add(document.text)
+            progress.advance()
+    print("\n".join(read.lines()))
+    return counters
+
+
+def _labelled_words(path: Path) -> Mapping[str, int]:
+    from domainbert.data.conll import read_words
+    from domainbert.data.labelled import CONLL_SUFFIXES, read_classification
+    from domainbert.data.lines import inner_suffix
+    from domainbert.tokenization.report import words_of
+
+    if inner_suffix(path) in CONLL_SUFFIXES:
+        return words_of(word for sentence in read_words(path) for word in sentence)
+    return words_of(text.text for text in read_classification(path))
+
+
+def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any]:
+    return {
+        "documents": counter.documents_read,
+        "bytes": counter.bytes_read,
+        "sampled_documents": counter.documents,
+        "sampled_bytes": counter.bytes,
+        "forgotten_strings": counter.forgotten,
+        "distinct_words": len(words.counts),
+        "alphabet": "".join(words.alphabet),
+        "rare_characters": words.rare_characters,
+        "rare_words": words.rare_words,
+        "infrequent_words": words.infrequent_words,
+        "long_words": words.long_words,
+    }
+
+
+def _training_lines(counter: WordCounter, words: TrainingWords) -> list[str]:
+    rare = " ".join(list(words.rare_characters)[:20])
+    return [
+        f"training on {counter.documents:,} of {counter.documents_read:,} documents, {counter.bytes:,} of "
+        f"{counter.bytes_read:,} bytes, {len(words.counts):,} distinct words",
+        f"alphabet: {len(words.alphabet):,} characters; {len(words.rare_characters):,} rare ones become [UNK]"
+        f"{f': {rare}' if rare else ''}",
+        f"words left out: {words.rare_words:,} with a rare character, {words.long_words:,} over 100 characters, "
+        f"{counter.forgotten + words.infrequent_words:,} too rare to hold in memory",
+    ]
+
+
+def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in the manifest: sizes and pieces per word, without the lists of words."""
+    pieces = {name: text["ours"]["pieces_per_word"] for name, text in report["texts"].items()}
+    differences = {name: text["difference"] for name, text in report["texts"].items() if "difference" in text}
+    return {
+        "vocab_size": report["vocab_size"],
+        "pieces_per_word": pieces,
+        "difference": differences,
+        "compared": report["compared"],
+    }

@@ -1,0 +1,1 @@
+"""Train, load and align tokenizers; no torch."""

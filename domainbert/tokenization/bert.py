@@ -1,0 +1,79 @@
+"""BERT's tokenizer: its special tokens, its normalizer and pre-tokenizer around a WordPiece vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
+
+from domainbert.errors import DomainbertError
+
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+}
+"""The roles BERT knows and what each is called unless a folder says otherwise; the order is that of ids 0-4."""
+
+PREFIX = "##"
+"""Stands before a piece that continues a word."""
+
+MAX_WORD_CHARACTERS = 100
+"""A longer word becomes [UNK], in BERT and in what transformers builds from a `tokenizer_config.json`."""
+
+
+def bert_backend(
+    vocab: Mapping[str, int], config: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
+) -> Tokenizer:
+    """A plain BERT WordPiece tokenizer over a vocabulary.
+
+    Args:
+        vocab: piece to id.
+        config: `do_lower_case` (true unless given), `strip_accents` (as `do_lower_case` unless given) and
+            `tokenize_chinese_chars` (true unless given), as in a `tokenizer_config.json`.
+        special_tokens: role to the token's string.
+    """
+    backend = Tokenizer(
+        WordPiece(
+            dict(vocab),
+            unk_token=special_tokens["unk_token"],
+            max_input_chars_per_word=MAX_WORD_CHARACTERS,
+            continuing_subword_prefix=PREFIX,
+        )
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),
+        lowercase=config.get("do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    present = [token for token in special_tokens.values() if token in vocab]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in present])
+    return backend
+
+
+def tokens_by_id(backend: Tokenizer) -> list[str]:
+    """The vocabulary, added tokens included, in the order of its ids; "" where an id is not used."""
+    vocab = backend.get_vocab(with_added_tokens=True)
+    tokens = [""] * (max(vocab.values(), default=-1) + 1)
+    for token, token_id in vocab.items():
+        tokens[token_id] = token
+    return tokens
+
+
+def encode_text(text: str) -> bytes:
+    """The text in UTF-8.
+
+    Raises:
+        DomainbertError: it holds half a surrogate pair (JSON's "\\ud800"), which `tokenizers` cannot take.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        shown = ascii(text[max(error.start - 20, 0) : error.start + 20])
+        raise DomainbertError(f"a text holds half of a surrogate pair, which is no character: {shown}") from error

@@ -1,0 +1,182 @@
+"""The tokenizer the rest of the package sees: load a Hugging Face folder, encode, save.
+
+A `DomainTokenizer` never truncates, never pads and never adds special tokens: windows, packing and `[CLS]`/`[SEP]` are
+decided where batches are built. Only WordPiece models are read so far.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordPiece
+
+from domainbert.errors import DomainbertError
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
+from domainbert.tokenization.save import save_tokenizer
+
+_NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
+
+
+class DomainTokenizer:
+    """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
+
+    Args:
+        backend: a WordPiece tokenizer; its truncation and padding are switched off.
+        special_tokens: role (`pad_token`, ...) to the token's string.
+        model_max_length: the longest input of the model, special tokens included, or None when unknown.
+
+    Raises:
+        DomainbertError: another model than WordPiece, or a special token that is not in the vocabulary.
+    """
+
+    def __init__(
+        self,
+        backend: Tokenizer,
+        special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
+        model_max_length: int | None = None,
+    ) -> None:
+        if not isinstance(backend.model, WordPiece):
+            raise DomainbertError(f"the tokenizer is a {type(backend.model).__name__} model; expected WordPiece")
+        vocab = backend.get_vocab(with_added_tokens=True)
+        missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
+        if missing:
+            raise DomainbertError(f"the tokenizer's vocabulary has no {', '.join(missing)}")
+        ids = {role: vocab[token] for role, token in special_tokens.items()}
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True  # "[SEP]" in a text is text
+        self.backend = backend
+        self.special_tokens = dict(special_tokens)
+        self.model_max_length = model_max_length
+        self.pad_id = ids["pad_token"]
+        self.unk_id = ids["unk_token"]
+        self.cls_id = ids["cls_token"]
+        self.sep_id = ids["sep_token"]
+        self.mask_id = ids["mask_token"]
+        self.special_ids = frozenset(ids.values())
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """The vocabulary in the order of its ids; "" where an id is not used."""
+        return tokens_by_id(self.backend)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the highest id, added tokens included: the rows that an embedding needs."""
+        return len(self.tokens)
+
+    @cached_property
+    def continuation(self) -> list[bool]:
+        """For each id: does the piece continue a word ("##ing")?"""
+        prefix = self.backend.model.continuing_subword_prefix
+        return [token.startswith(prefix) and len(token) > len(prefix) for token in self.tokens]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what decides which ids a text gets; not of truncation, padding or post-processing."""
+        state = json.loads(self.backend.to_str())
+        added = sorted((token["id"], token["content"]) for token in state["added_tokens"])
+        facts = [state["model"], state["normalizer"], state["pre_tokenizer"], added, self.special_tokens]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens and never cut."""
+        for text in texts:
+            encode_text(text)
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
+        """As `encode`, with `.ids`, `.offsets` (characters of the text) and `.word_ids` (pre-tokens) for each text."""
+        for text in texts:
+            encode_text(text)
+        return list(self.backend.encode_batch(texts, add_special_tokens=False))
+
+    def save(self, folder: Path, model_max_length: int | None = None) -> None:
+        """Write the tokenizer files of a Hugging Face folder, which transformers loads with the same ids.
+
+        Args:
+            folder: where; made if it is missing, and other files in it are left alone.
+            model_max_length: the longest input of the model, special tokens included; else what was loaded.
+        """
+        length = self.model_max_length if model_max_length is None else model_max_length
+        save_tokenizer(self.backend, Path(folder), length, self.special_tokens)
+
+
+def load_tokenizer(folder: Path) -> DomainTokenizer:
+    """Read the tokenizer of a Hugging Face folder: `tokenizer.json`, or `vocab.txt` with `tokenizer_config.json`.
+
+    A `vocab.txt` is read as transformers does: `do_lower_case` is true unless `tokenizer_config.json` says false.
+
+    Raises:
+        DomainbertError: no tokenizer is there, a file cannot be read, or a special token is not in the vocabulary.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
+    config = _read_json(folder / "tokenizer_config.json")
+    special_tokens = _special_tokens(config, _read_json(folder / "special_tokens_map.json"))
+    if (folder / "tokenizer.json").is_file():
+        backend = _read_tokenizer_json(folder / "tokenizer.json")
+    elif (folder / "vocab.txt").is_file() and config:
+        backend = bert_backend(_read_vocab(folder / "vocab.txt"), config, special_tokens)
+    else:
+        raise DomainbertError(
+            f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt and tokenizer_config.json"
+        )
+    length = config.get("model_max_length")
+    try:
+        return DomainTokenizer(backend, special_tokens, int(length) if length and length < _NO_LIMIT else None)
+    except DomainbertError as error:
+        raise DomainbertError(f"{folder}: {error}") from error
+
+
+def _special_tokens(*sources: Mapping[str, Any]) -> dict[str, str]:
+    """The token of each role in the first source that names it; there it is a string or a mapping with `content`."""
+    found = {}
+    for role, usual in SPECIAL_TOKENS.items():
+        value = next((source[role] for source in sources if source.get(role)), usual)
+        found[role] = value if isinstance(value, str) else value["content"]
+    return found
+
+
+def _read_tokenizer_json(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the Rust side raises plain Exception, whatever is wrong
+        raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DomainbertError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise DomainbertError(f"{path}: a JSON {type(content).__name__}; expected an object")
+    return content
+
+
+def _read_vocab(path: Path) -> dict[str, int]:
+    """Piece to id, which is the number of its line counted from 0."""
+    try:
+        # not splitlines(), which also breaks at U+2028 and other characters that may be pieces
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DomainbertError(f"{path}: not UTF-8: {error}") from error
+    vocab: dict[str, int] = {}
+    for number, token in enumerate(lines, 1):
+        if token in vocab:
+            raise DomainbertError(
+                f"{path}:{number}: {token!r} is in line {vocab[token] + 1} too; expected each piece once"
+            )
+        vocab[token] = number - 1
+    return vocab

@@ -1,0 +1,175 @@
+"""What a vocabulary is worth: how it cuts words, and how it compares with another one.
+
+Words are those of `words.plain_words`, the same for every tokenizer, so two tokenizers are measured on the same ones.
+Pieces per word is the "fertility" of Rust et al. (2021), "How good is your tokenizer?", section 3.1, and the share of
+continued words their second measure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from domainbert.tokenization.bert import encode_text
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.words import count_words, plain_words
+
+_LONGEST = 20
+_AT_ONCE = 10_000  # words
+
+
+@dataclass(frozen=True)
+class LongWord:
+    """A word that is cut into many pieces."""
+
+    word: str
+    pieces: list[str]
+    count: int
+    """How often the word occurs."""
+
+
+@dataclass(frozen=True)
+class WordStatistics:
+    """How one tokenizer cuts the words of some text; every occurrence of a word counts."""
+
+    words: int
+    """Occurrences of words."""
+    distinct_words: int
+    pieces_per_word: float
+    share_unknown: float
+    """Share of words with an [UNK] among their pieces."""
+    share_continued: float
+    """Share of words cut into more than one piece."""
+    longest_split: list[LongWord]
+    """The words with the most pieces, the more frequent first where the number is equal."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The entries that two vocabularies share, special tokens left out."""
+
+    shared: int
+    share_of_ours: float
+    """Share of our entries that are in theirs, as Beltagy et al. (2019), "SciBERT", section 2, count: 42 % there."""
+    share_of_theirs: float
+    """Share of their entries that are in ours."""
+
+
+def words_of(texts: Iterable[str]) -> dict[str, int]:
+    """How often each word occurs in the texts.
+
+    Raises:
+        DomainbertError: a text holds half a surrogate pair.
+    """
+    counted = Counter(texts)
+    for text in counted:
+        encode_text(text)
+    return count_words(counted, plain_words())
+
+
+def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> WordStatistics:
+    """Measure a tokenizer on counted words; all shares are 0 when there are none.
+
+    Args:
+        tokenizer: what to measure.
+        words: how often each word occurs.
+    """
+    pieces = unknown = continued = 0
+    longest: list[tuple[int, int, str]] = []
+    order = sorted(words)
+    for start in range(0, len(order), _AT_ONCE):
+        batch = order[start : start + _AT_ONCE]
+        for word, ids in zip(batch, tokenizer.encode(batch), strict=True):
+            count = words[word]
+            pieces += count * len(ids)
+            unknown += count * (tokenizer.unk_id in ids)
+            continued += count * (len(ids) > 1)
+            longest.append((-len(ids), -count, word))
+        longest = sorted(longest)[:_LONGEST]
+    total = max(sum(words.values()), 1)
+    return WordStatistics(
+        words=sum(words.values()),
+        distinct_words=len(words),
+        pieces_per_word=pieces / total,
+        share_unknown=unknown / total,
+        share_continued=continued / total,
+        longest_split=[_long_word(tokenizer, word, -count) for length, count, word in longest if length < -1],
+    )
+
+
+def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
+    """The entries that are in both vocabularies."""
+    first, second = _entries(ours), _entries(theirs)
+    shared = len(first & second)
+    return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
+
+
+def vocabulary_report(
+    ours: DomainTokenizer, theirs: DomainTokenizer | None, words: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    """The report of a vocabulary, for `report.json`.
+
+    Args:
+        ours: the new vocabulary.
+        theirs: one to compare with, if any.
+        words: name of a text (a side of the corpus, a labelled file) to how often each word occurs in it.
+
+    Returns:
+        `vocab_size`, `compared` (`vocab_size` and the overlap, or None) and, for each text in `texts`, `ours`, `theirs`
+        and `difference` in pieces per word, ours less theirs.
+    """
+    texts: dict[str, Any] = {}
+    for name, counts in words.items():
+        statistics = word_statistics(ours, counts)
+        texts[name] = {"ours": asdict(statistics)}
+        if theirs is not None:
+            other = word_statistics(theirs, counts)
+            difference = statistics.pieces_per_word - other.pieces_per_word
+            texts[name] |= {"theirs": asdict(other), "difference": difference}
+    compared = None
+    if theirs is not None:
+        compared = {"vocab_size": theirs.vocab_size, **asdict(vocabulary_overlap(ours, theirs))}
+    return {"vocab_size": ours.vocab_size, "compared": compared, "texts": texts}
+
+
+def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
+    """A vocabulary report to read.
+
+    Args:
+        report: what `vocabulary_report` gave.
+        shown: how many of the longest-split words to show for the first text.
+    """
+    lines = ["tokenizer       words pieces/word  unknown continued  text"]
+    for name, text in report["texts"].items():
+        lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
+        if "difference" in text:
+            lines.append(f"{'difference':<21} {text['difference']:>+11.4f}")
+    if report["compared"] is not None:
+        lines.append(_overlap_line(report))
+    for name, text in list(report["texts"].items())[:1]:
+        longest = text["ours"]["longest_split"][:shown]
+        lines.append(f"words of {name} in most pieces:{'' if longest else ' none is split'}")
+        lines += [f"  {word['word']} ({word['count']:,} times): {' '.join(word['pieces'])}" for word in longest]
+    return lines
+
+
+def _table_line(name: str, side: str, row: Mapping[str, Any]) -> str:
+    shares = f"{100 * row['share_unknown']:>6.2f} % {100 * row['share_continued']:>7.2f} %"
+    return f"{side:<9} {row['words']:>11,} {row['pieces_per_word']:>11.4f} {shares}  {name}"
+
+
+def _overlap_line(report: Mapping[str, Any]) -> str:
+    both = report["compared"]
+    ours = f"{100 * both['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
+    theirs = f"{100 * both['share_of_theirs']:.1f} % of their {both['vocab_size']:,}"
+    return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (special tokens left out)"
+
+
+def _entries(tokenizer: DomainTokenizer) -> set[str]:
+    return set(tokenizer.tokens) - set(tokenizer.special_tokens.values()) - {""}
+
+
+def _long_word(tokenizer: DomainTokenizer, word: str, count: int) -> LongWord:
+    return LongWord(word, [tokenizer.tokens[piece] for piece in tokenizer.encode([word])[0]], count)

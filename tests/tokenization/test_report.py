@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.report import (
+    LongWord,
+    Overlap,
+    WordStatistics,
+    report_lines,
+    vocabulary_overlap,
+    vocabulary_report,
+    word_statistics,
+    words_of,
+)
+
+
+def test_words_hold_a_letter_or_a_digit() -> None:
+    assert words_of(["The men's 1,000 -- !", "The"]) == {"The": 2, "men": 1, "s": 1, "1": 1, "000": 1}
+
+
+def test_every_occurrence_counts(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    tokenizer = make_tokenizer(["bank", "##s", "##er"])
+    counts = {"Bank": 5, "banks": 2, "bankers": 2, "unheard": 1}
+    assert word_statistics(tokenizer, counts) == WordStatistics(
+        words=10,
+        distinct_words=4,
+        pieces_per_word=(5 + 4 + 6 + 1) / 10,
+        share_unknown=0.1,
+        share_continued=0.4,
+        longest_split=[LongWord("bankers", ["bank", "##er", "##s"], 2), LongWord("banks", ["bank", "##s"], 2)],
+    )
+    assert word_statistics(tokenizer, {}) == WordStatistics(0, 0, 0.0, 0.0, 0.0, [])
+
+
+def test_overlap_is_the_share_of_our_entries(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    ours, theirs = make_tokenizer(["bank", "##s", "loan", "rate"]), make_tokenizer(["bank", "s"])
+    assert vocabulary_overlap(ours, theirs) == Overlap(1, 0.25, 0.5)
+
+
+def test_the_report_compares_on_the_same_words(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    ours, theirs = make_tokenizer(["bank", "##s"]), make_tokenizer(["banks", "b", "##a", "##n", "##k"])
+    report = vocabulary_report(ours, theirs, {"corpus": {"bank": 3, "banks": 1}})
+    text = report["texts"]["corpus"]
+    assert (text["ours"]["pieces_per_word"], text["theirs"]["pieces_per_word"]) == (1.25, 3.25)
+    assert text["difference"] == pytest.approx(-2.0)
+    assert report["compared"] == {"vocab_size": 10, "shared": 0, "share_of_ours": 0.0, "share_of_theirs": 0.0}
+    lines = report_lines(report)
+    assert lines[1].split() == ["ours", "4", "1.2500", "0.00", "%", "25.00", "%", "corpus"]
+    assert lines[3].split() == ["difference", "-2.0000"]
+    assert lines[-1] == "  banks (1 times): bank ##s"
+
+
+def test_the_report_of_one_vocabulary(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    report = vocabulary_report(make_tokenizer(["bank"]), None, {"corpus": {"bank": 3}})
+    assert report["compared"] is None
+    assert set(report["texts"]["corpus"]) == {"ours"}
+    assert report_lines(report)[-1] == "words of corpus in most pieces: none is split"

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from domainbert.errors import DomainbertError
+from domainbert.tokenization import train
+from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.train import check_settings, round_vocab_size, select_words, train_wordpiece
+from domainbert.tokenization.words import WordCounter
+
+_TRAIN = """
+import json, sys
+from pathlib import Path
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.train import train_wordpiece
+texts = json.loads(Path(sys.argv[1]).read_text())
+DomainTokenizer(train_wordpiece(texts, int(sys.argv[2]), lowercase=sys.argv[3] == "True")).save(Path(sys.argv[4]), 512)
+"""
+
+_FEW = "one two three two"
+_MORE = " ".join(f"{letter}x {letter}x {letter}y {letter}y" for letter in string.ascii_lowercase[:25])
+
+
+def _texts(seed: int = 0, documents: int = 200) -> list[str]:
+    """Made-up words, most of them in equal numbers, so that almost every merge is a tie."""
+    chance = random.Random(seed)
+    syllables = [a + b for a in "bcdfghklmnprst" for b in "aeiouy"]
+    words = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(1500)]
+    return [" ".join(chance.choices(words, k=100)).capitalize() + "." for _ in range(documents)]
+
+
+@pytest.fixture(scope="module")
+def trained() -> Tokenizer:
+    return train_wordpiece(_texts(), 512)
+
+
+def _digests(texts: list[str], vocab_size: int, lowercase: bool, folder: Path) -> list[str]:
+    """Hash of `tokenizer.json` and `vocab.txt` for each of four trainings in processes of their own."""
+    (folder / "texts.json").write_text(json.dumps(texts))
+    digests = []
+    for threads, seed in (("1", "0"), ("2", "1"), ("2", "2"), ("1", "random")):
+        out = folder / f"{threads}-{seed}-{lowercase}"
+        environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", _TRAIN, str(folder / "texts.json"), str(vocab_size), str(lowercase), str(out)]
+        subprocess.run(command, check=True, env=environment)
+        content = (out / "tokenizer.json").read_bytes() + (out / "vocab.txt").read_bytes()
+        digests.append(hashlib.sha256(content).hexdigest())
+    return digests
+
+
+def test_equal_to_the_byte_in_every_process(tmp_path: Path) -> None:
+    assert len(set(_digests(_texts(), 512, True, tmp_path))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_equal_to_the_byte_on_a_real_corpus(econ_data: Path, tmp_path: Path, lowercase: bool) -> None:
+    with gzip.open(econ_data / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    assert len(texts) == 1316
+    assert len(set(_digests(texts, 16384, lowercase, tmp_path))) == 1
+
+
+def test_the_order_of_the_documents_does_not_matter(trained: Tokenizer) -> None:
+    texts = _texts()
+    random.Random(1).shuffle(texts)
+    assert train_wordpiece(texts, 512).to_str() == trained.to_str()
+
+
+def test_ids_begin_with_special_tokens_and_characters(trained: Tokenizer) -> None:
+    tokens = tokens_by_id(trained)
+    uncased = sorted(set(map(chr, range(33, 127))) - set(string.ascii_uppercase))
+    inside = ["##" + character for character in uncased if character.isalnum()]
+    assert tokens[: 5 + 68 + 36] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *uncased, *inside]
+    assert len(tokens) == len(set(tokens)) == 512
+
+
+def test_frequent_words_become_pieces() -> None:
+    tokenizer = DomainTokenizer(train_wordpiece(["banking " * 500, *_texts()], 512))
+    assert tokenizer.encode(["Banking"]) == [[tokenizer.tokens.index("banking")]]
+
+
+@settings(deadline=None)
+@given(word=st.text(alphabet=string.printable, max_size=100))
+def test_no_ascii_word_is_unknown(trained: Tokenizer, word: str) -> None:
+    tokenizer = DomainTokenizer(trained)
+    assert tokenizer.unk_id not in tokenizer.encode([word.replace("[UNK]", "")])[0]
+
+
+def test_cased_keeps_case_and_accents() -> None:
+    texts = [text.replace("ba", "BÀ") for text in _texts()]
+    cased, uncased = (train_wordpiece(texts, 512, lowercase=lowercase) for lowercase in (False, True))
+    assert cased.encode("BÀ").tokens == ["BÀ"]
+    assert uncased.encode("BÀ").tokens == ["ba"]
+
+
+def test_rare_characters_and_long_words_are_left_out_and_counted() -> None:
+    counter = WordCounter(10**6)
+    counter.add("é" * 10 + " ☃☃ a☃ €ab " + "€ " * 9 + "x" * 101 + " ok ok")
+    words = select_words(counter, lowercase=False)
+    assert words.counts == {"ok": 2, "é" * 10: 1, "€": 9, "€ab": 1}
+    assert "é" in words.alphabet
+    assert words.rare_characters == {"☃": 3}
+    assert (words.rare_words, words.long_words) == (2, 1)
+
+
+def test_the_alphabet_is_limited_by_count_then_code_point() -> None:
+    counter = WordCounter(10**6)
+    letters = [chr(0x0400 + number % 256) + chr(0x1000 + number) for number in range(1200)]
+    counter.add(" ".join(letters * 10))
+    words = select_words(counter, lowercase=False)
+    assert len(words.alphabet) == 94 + 1000
+    assert all(count == 10 for count in words.rare_characters.values())
+    assert min(words.rare_characters) > max(character for character in words.alphabet)
+
+
+def test_only_the_most_frequent_words_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "_MAX_WORDS", 2)
+    counter = WordCounter(10**6)
+    counter.add("c c c b b a a d")
+    words = select_words(counter, lowercase=True)
+    assert (words.counts, words.infrequent_words) == ({"a": 2, "c": 3}, 3)
+
+
+@pytest.mark.parametrize(("asked", "rounded"), [(1, 64), (64, 64), (65, 128), (16_000, 16_000), (30_522, 30_528)])
+def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
+    assert round_vocab_size(asked) == rounded
+
+
+@pytest.mark.parametrize(
+    ("texts", "vocab_size", "message"),
+    [
+        ([], 512, "the corpus is empty"),
+        (["", " \n\t\x00 "], 512, "the corpus is empty"),
+        (
+            [_FEW],
+            2000,
+            r"vocab_size 2,000 \(rounded to 2,048\): with min_frequency 2 it supports 111 pieces; .* more text",
+        ),
+        (
+            [_MORE],
+            500,
+            r"vocab_size 500 \(rounded to 512\): .* supports 159 pieces; expected at most 128, or more text",
+        ),
+        ([_FEW], 64, "vocab_size 64 is too small: .* 68 characters .* need 109 pieces; expected at least 128"),
+        (["a \ud800"], 512, "half of a surrogate pair"),
+    ],
+)
+def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, message: str) -> None:
+    with pytest.raises(DomainbertError, match=message):
+        train_wordpiece(texts, vocab_size)
+
+
+def test_settings_out_of_range_come_together() -> None:
+    with pytest.raises(DomainbertError, match=r"(?s)vocab_size: 0.*min_frequency: 0.*sample_bytes: 5,000,000,000"):
+        check_settings(0, 0, 5 * 10**9)
