@@ -1,0 +1,1 @@
+"""Synthetic impact-evaluation abstracts, made from a seed."""

@@ -1,0 +1,66 @@
+"""The words of one run: the lexicons and invented names, each list halved into familiar and held-out words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from random import Random
+from typing import Literal
+
+from domainbert.samples import lexicons
+
+Half = Literal["familiar", "held_out", "all"]
+
+NAME_COUNTS = {"programme_name": 160, "place_name": 120, "survey_name": 50, "agency_name": 50}
+_TITLES = 240
+
+
+class Vocabulary:
+    """Every list of words by name, with its halves.
+
+    Labelled training text is written with familiar words only; validation and test text with both; raw text with all.
+    Who learnt from raw text can therefore know a held-out word, who saw the labelled training text alone cannot.
+    """
+
+    def __init__(self, seed: int) -> None:
+        rng = Random(f"{seed}/vocabulary")
+        lists = dict(lexicons.GENERAL)
+        for domain, words in lexicons.DOMAINS.items():
+            lists |= {f"{domain}.{name}": heads for name, heads in asdict(words).items()}
+        lists |= _names(rng)
+        lists["programme_title"] = _titles(rng)
+        self._words = {name: _halve(words, rng) for name, words in lists.items()}
+        self.domains = tuple(lexicons.DOMAINS)
+
+    def words(self, name: str, domain: str, half: Half) -> tuple[str, ...] | None:
+        """The words of the list `name`, of the domain's list where it has one; None where there is no such list."""
+        halves = self._words.get(f"{domain}.{name}") or self._words.get(name)
+        return halves[half] if halves else None
+
+
+def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
+    shuffled = rng.sample(words, len(words))
+    middle = (len(words) + 1) // 2
+    return {"familiar": tuple(shuffled[:middle]), "held_out": tuple(shuffled[middle:]), "all": words}
+
+
+def _names(rng: Random) -> dict[str, tuple[str, ...]]:
+    """Invented names, no two alike, of every kind from the same syllables."""
+    parts = lexicons.NAME_STARTS, lexicons.NAME_MIDDLES, lexicons.NAME_ENDS
+    possible = [(start + middle + end).capitalize() for start in parts[0] for middle in parts[1] for end in parts[2]]
+    chosen = iter(rng.sample(sorted(set(possible)), sum(NAME_COUNTS.values())))
+    return {kind: tuple(next(chosen) for _ in range(count)) for kind, count in NAME_COUNTS.items()}
+
+
+def _titles(rng: Random) -> tuple[str, ...]:
+    """Long names of programmes, half of them followed by their initials: `Rural Harvest Fund ( RHF )`."""
+    possible = [
+        f"{quality} {theme} {form}"
+        for quality in lexicons.TITLE_QUALITIES
+        for theme in lexicons.TITLE_THEMES
+        for form in lexicons.TITLE_FORMS
+    ]
+    titles = rng.sample(possible, _TITLES)
+    return tuple(
+        f"{title} ( {''.join(word[0] for word in title.split())} )" if index % 2 else title
+        for index, title in enumerate(titles)
+    )

@@ -1,0 +1,136 @@
+"""`domainbert sample`: synthetic data to try everything else on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from domainbert.errors import Problems
+from domainbert.progress import Progress
+from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
+from domainbert.samples.files import README, write_conll, write_jsonl, write_text
+from domainbert.samples.writer import natural_text
+
+
+def sample(
+    out: Path,
+    seed: int = 0,
+    corpus_documents: int = 4000,
+    train_sentences: int = 600,
+    validation_sentences: int = 300,
+    test_sentences: int = 1000,
+    train_texts: int = 1000,
+    validation_texts: int = 300,
+    test_texts: int = 1000,
+) -> dict[str, Any]:
+    """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
+
+    Everything is made up, from a grammar and word lists; README.md in the folder says how.
+
+    Args:
+        out: Folder to write to: corpus.jsonl, ner/, classification/ and README.md.
+        seed: The same seed and sizes give the same files, byte for byte.
+        corpus_documents: Abstracts of raw text, about 130 words each.
+        train_sentences: Sentences of ner/train.conll.
+        validation_sentences: Sentences of ner/validation.conll.
+        test_sentences: Sentences of ner/test.conll.
+        train_texts: Texts of classification/train.jsonl.
+        validation_texts: Texts of classification/validation.jsonl.
+        test_texts: Texts of classification/test.jsonl.
+
+    Raises:
+        DomainbertError: a size is below 1.
+    """
+    sentences = dict(zip(SPLITS, (train_sentences, validation_sentences, test_sentences), strict=True))
+    texts = dict(zip(SPLITS, (train_texts, validation_texts, test_texts), strict=True))
+    _check_sizes(corpus_documents, sentences, texts)
+    data = SampleData(seed)
+    ner, classification = data.ner(sentences), data.classification(texts)
+    for split in SPLITS:
+        write_conll(out / "ner" / f"{split}.conll", ner[split])
+        write_jsonl(out / "classification" / f"{split}.jsonl", map(asdict, classification[split]))
+    corpus = _Corpus()
+    write_jsonl(out / "corpus.jsonl", corpus.rows(data, corpus_documents))
+    facts = _facts(ner, classification, corpus)
+    write_text(out / "README.md", _readme(seed, sentences, texts, facts))
+    return facts
+
+
+def _check_sizes(corpus_documents: int, sentences: dict[str, int], texts: dict[str, int]) -> None:
+    sizes = {"corpus_documents": corpus_documents}
+    sizes |= {f"{split}_sentences": size for split, size in sentences.items()}
+    sizes |= {f"{split}_texts": size for split, size in texts.items()}
+    problems = Problems("sample")
+    for name, size in sizes.items():
+        if size < 1:
+            problems.add(f"{name}: {size}; expected at least 1")
+    problems.raise_if_any()
+
+
+class _Corpus:
+    """Counts the corpus while it is written."""
+
+    def __init__(self) -> None:
+        self.documents = self.words = 0
+        self.entities: set[tuple[str, str]] = set()
+
+    def rows(self, data: SampleData, documents: int) -> Iterator[dict[str, str]]:
+        with Progress("sample", documents) as progress:
+            for number, abstract in enumerate(data.corpus(documents), start=1):
+                self.documents += 1
+                self.words += sum(map(len, abstract))
+                self.entities |= {
+                    (kind, words) for kind, found in entity_strings([abstract]).items() for words in found
+                }
+                yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
+                progress.advance()
+
+    def distinct(self) -> dict[str, int]:
+        """Distinct entity strings by type."""
+        return dict(sorted(Counter(kind for kind, _ in self.entities).items()))
+
+
+def _facts(
+    ner: dict[str, list[Abstract]], classification: dict[str, list[LabelledText]], corpus: _Corpus
+) -> dict[str, Any]:
+    test, unseen = unseen_strings(ner["train"], ner["test"])
+    return {
+        "documents": corpus.documents,
+        "words": corpus.words,
+        "distinct_entity_strings": corpus.distinct(),
+        "ner": {split: _ner_facts(abstracts) for split, abstracts in ner.items()},
+        "classification": {
+            split: dict(sorted(Counter(example.label for example in examples).items()))
+            for split, examples in classification.items()
+        },
+        "test_entity_strings": len(test),
+        "test_entity_strings_unseen_in_train": len(unseen) / max(len(test), 1),
+        "unseen_test_entity_strings_in_corpus": len(unseen & corpus.entities) / max(len(unseen), 1),
+    }
+
+
+def _ner_facts(abstracts: list[Abstract]) -> dict[str, Any]:
+    sentences = [sentence for abstract in abstracts for sentence in abstract]
+    return {
+        "abstracts": len(abstracts),
+        "sentences": len(sentences),
+        "words": sum(map(len, sentences)),
+        "entities": {kind: len(found) for kind, found in sorted(entity_strings(abstracts).items())},
+    }
+
+
+def _readme(seed: int, sentences: dict[str, int], texts: dict[str, int], facts: dict[str, Any]) -> str:
+    distinct = facts["distinct_entity_strings"]
+    return README.format(
+        seed=seed,
+        documents=facts["documents"],
+        words=facts["words"],
+        ner=" / ".join(f"{size:,}" for size in sentences.values()),
+        classification=" / ".join(f"{size:,}" for size in texts.values()),
+        **{kind: distinct.get(kind, 0) for kind in ("outcome", "intervention", "population")},
+        unseen=facts["test_entity_strings_unseen_in_train"],
+        found=facts["unseen_test_entity_strings_in_corpus"],
+    )
