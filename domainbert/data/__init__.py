@@ -1,0 +1,1 @@
+"""Labelled and unlabelled data as packed batches."""

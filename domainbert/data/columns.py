@@ -1,0 +1,130 @@
+"""Splits a CoNLL file into sentences of rows of columns, and refuses rows that do not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from domainbert.data.lines import read_lines
+from domainbert.errors import DomainbertError, Problems
+
+Separator = Literal["tabs", "spaces"]
+Line = tuple[int, str]
+
+_DOCSTART = re.compile(r"-DOCSTART-(?=[ \t]|$)")
+_GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The columns of one word, and its line in the file."""
+
+    line: int
+    columns: list[str]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one sentence, and the number of its document from 0."""
+
+    document: int
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A whole file; every row has `width` columns, none of them empty."""
+
+    path: Path
+    separator: Separator
+    width: int
+    names: list[str] | None
+    blocks: list[Block]
+    marks_documents: bool
+
+    def column_index(self, column: int | str) -> int:
+        """The number from 0 of a column given by name, or by a number that may count from the end.
+
+        Raises:
+            DomainbertError: there is no such column.
+        """
+        if isinstance(column, str):
+            if column not in (self.names or []):
+                raise DomainbertError(
+                    f"{self.path}: no column {column!r}; the header names {', '.join(self.names or [])}"
+                )
+            return (self.names or []).index(column)
+        if not -self.width <= column < self.width:
+            raise DomainbertError(f"{self.path}: no column {column}; the file has {self.width}, numbered from 0")
+        return column % self.width
+
+
+def read_table(path: Path, with_header: bool) -> Table:
+    """Read the rows of a file, sentence by sentence.
+
+    Args:
+        path: a UTF-8 file, `.gz` or plain; columns separated by tabs or spaces, whichever most lines use.
+        with_header: the first line names the columns.
+
+    Raises:
+        DomainbertError: the file cannot be read, holds no words, or has a row of another width or with an empty column.
+    """
+    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1)]
+    content = [(number, line) for number, line in lines if line.strip(" \t") and not _DOCSTART.match(line)]
+    names = None
+    if with_header and content:
+        number, header = content.pop(0)
+        names = re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
+        lines = [line for line in lines if line[0] != number]
+    if not content:
+        raise DomainbertError(f"{path}: no words; expected one word a line with its columns")
+    with_tabs = sum("\t" in line for _, line in content)
+    separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
+    width = len(names) if names else len(_split(content[0][1], separator))
+    expected = f"{width} as the header names" if names else f"{width} as in line {content[0][0]}"
+    _check_rows(path, content, separator, width, expected)
+    blocks, marks_documents = _group(lines, separator)
+    return Table(path, separator, width, names, blocks, marks_documents)
+
+
+def _split(line: str, separator: Separator) -> list[str]:
+    """Only U+0020 or only tabs separate: a no-break space or a control character belongs to its word."""
+    return line.split("\t") if separator == "tabs" else re.split(" +", line.strip(" "))
+
+
+def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
+    problems = Problems(str(path))
+    for number, line in content:
+        columns = _split(line, separator)
+        if len(columns) != width:
+            found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
+            problems.add(f"{path}:{number}: {found}; expected {expected}")
+        elif "" in columns:
+            problems.add(f"{path}:{number}: column {columns.index('')} is empty; expected {width} filled columns")
+        elif separator == "spaces" and "\t" in line:
+            problems.add(f"{path}:{number}: a tab; expected spaces between columns, as in most lines")
+    problems.raise_if_any()
+
+
+def _group(lines: Sequence[Line], separator: Separator) -> tuple[list[Block], bool]:
+    """Sentences end at blank lines and at -DOCSTART-; without any -DOCSTART- every sentence is its own document."""
+    marks_documents = any(_DOCSTART.match(line) for _, line in lines)
+    blocks: list[Block] = []
+    document = 0
+    inside = False
+    for number, line in lines:
+        if _DOCSTART.match(line):
+            # Words before the first mark, or none, belong to document 0.
+            document = blocks[-1].document + 1 if blocks else 0
+            inside = False
+        elif not line.strip(" \t"):
+            inside = False
+        else:
+            if not inside:
+                blocks.append(Block(document if marks_documents else len(blocks), []))
+            blocks[-1].rows.append(Row(number, _split(line, separator)))
+            inside = True
+    return blocks, marks_documents

@@ -1,0 +1,60 @@
+"""From a prepared corpus to packed rows, and what the corpus alone says about the loss to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.data.config import MaskingConfig
+from domainbert.data.masking import Masker
+from domainbert.data.modules import PackedRowsReader
+from domainbert.data.packing import plan_rows
+from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.tokenization.load import DomainTokenizer
+
+_CHUNK = 1_000_000  # tokens counted at once
+
+
+def rows_of_corpus(
+    corpus: PreparedCorpus, tokenizer: DomainTokenizer, masking: MaskingConfig, max_length: int
+) -> tuple[PackedRowsReader, PackedRowsReader]:
+    """The rows of the training and of the validation split; the latter are masked as every run masks them.
+
+    Args:
+        corpus: the prepared corpus.
+        tokenizer: the one it was prepared with.
+        masking: what training hides.
+        max_length: tokens of a row.
+    """
+    continuation = np.asarray(tokenizer.continuation)
+    masker = Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
+
+    def reader(split: PreparedSplit, hide: Masker) -> PackedRowsReader:
+        plan = plan_rows(split.document_offsets, split.take, continuation, max_length)
+        return PackedRowsReader(split, plan, tokenizer, hide)
+
+    return reader(corpus.train, masker), reader(corpus.validation, masker.for_validation())
+
+
+def unigram_entropy(corpus: PreparedCorpus) -> float:
+    """The loss of guessing by frequency: nats per validation token under the training split's token frequencies.
+
+    A model that has not beaten it has learnt nothing about context. Frequencies are smoothed by adding one.
+    """
+    train = _frequencies(corpus.train, corpus.vocab_size) + 1
+    validation = _frequencies(corpus.validation, corpus.vocab_size)
+    return float(-(validation * np.log(train / train.sum())).sum() / max(validation.sum(), 1))
+
+
+def _frequencies(split: PreparedSplit, vocab_size: int) -> NDArray[np.int64]:
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for chunk in _chunks(split):
+        counts += np.bincount(chunk, minlength=vocab_size)
+    return counts
+
+
+def _chunks(split: PreparedSplit) -> Iterator[NDArray[np.integer]]:
+    for start in range(0, split.num_tokens, _CHUNK):
+        yield split.take(start, min(start + _CHUNK, split.num_tokens))

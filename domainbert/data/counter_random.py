@@ -1,0 +1,41 @@
+"""Random numbers that are a function of where they are used, not of what was drawn before.
+
+A generator with state makes resuming, changing the number of workers, or reading one row alone change every later
+number. Here a number depends on (seed, stream, epoch, row, position) only: mixing is SplitMix64 (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", OOPSLA 2014, figure 16).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+UInts = NDArray[np.uint64]
+
+
+def _mix(value: UInts) -> UInts:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
+    """64 random bits for each combination of counters, which broadcast against each other."""
+    with np.errstate(over="ignore"):
+        state = np.asarray(_GOLDEN)
+        for counter in counters:
+            word = np.asarray(counter).astype(np.uint64)
+            state = _mix(state + (word + np.uint64(1)) * _GOLDEN)
+        return state
+
+
+def uniform(bits: UInts) -> NDArray[np.float64]:
+    """Numbers in [0, 1) from 64 random bits each."""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def permutation(size: int, *counters: int) -> NDArray[np.int64]:
+    """A permutation of `range(size)` that depends on the counters only."""
+    bits = random_bits(*counters, np.arange(size, dtype=np.int64))
+    return np.argsort(bits, kind="stable").astype(np.int64)

@@ -1,0 +1,157 @@
+"""Labelled examples as token ids: windows of long inputs, and batches of whole examples packed into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.data.masking import IGNORED
+from domainbert.data.packing import fill_rows, pack_texts
+from domainbert.tokenization.align import AlignedWords
+from domainbert.tokenization.load import DomainTokenizer
+
+Ints = NDArray[np.int64]
+
+_SPECIALS = 2
+ROW_LENGTH = 128  # rows of short texts: long enough to be full, short enough for attention to be cheap
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of an example that the encoder reads at once.
+
+    Attributes:
+        input_ids: (n,) pieces without special tokens.
+        positions: (k,) the pieces, within the window, whose state the head reads; -1 is [CLS].
+        outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
+        targets: (k,) label ids, `IGNORED` where unknown.
+    """
+
+    input_ids: Ints
+    positions: Ints
+    outputs: Ints
+    targets: Ints
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence or text; `num_outputs` labels are predicted for it (one a word, or one)."""
+
+    windows: tuple[Window, ...]
+    num_outputs: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are computed, special ones included."""
+        return sum(len(window.input_ids) + _SPECIALS for window in self.windows)
+
+
+def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
+    """Overlapping windows over the pieces of a long input, each piece owned by one of them.
+
+    Windows advance by half their size and begin at words. A piece is owned by the window in which it has the most
+    context on its poorer side, so that nothing is cut and nothing is predicted twice.
+
+    Args:
+        word_starts: the pieces that begin a word, ascending, from 0.
+        num_pieces: length of the input.
+        room: the most pieces a window takes.
+
+    Returns:
+        For each window (start, stop, first owned, end of owned).
+    """
+    if num_pieces <= room:
+        return [(0, num_pieces, 0, num_pieces)]
+    starts = np.asarray(word_starts)
+    bounds = [0]
+    while bounds[-1] + room < num_pieces:
+        target = min(bounds[-1] + max(room // 2, 1), num_pieces - room)
+        next_word = int(starts[min(int(np.searchsorted(starts, target)), len(starts) - 1)])
+        bounds.append(next_word if target <= next_word < bounds[-1] + room else target)
+    stops = [min(start + room, num_pieces) for start in bounds]
+    # The middle of an overlap is equally far from the end of one window and the beginning of the next.
+    middles = [(stop + start + 1) // 2 for stop, start in zip(stops[:-1], bounds[1:], strict=True)]
+    return list(zip(bounds, stops, [0, *middles], [*middles, num_pieces], strict=True))
+
+
+def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints, max_length: int) -> Example:
+    """A sentence whose words get a label each.
+
+    The head reads the first piece of every pre-token, so that raw text, where pre-tokens are the words, is what the
+    model was trained on: in "men's" labelled B-population, `men` gets B-population, `'` and `s` I-population. Only the
+    first piece of a word decides the word's own label.
+
+    Args:
+        words: the pieces of the sentence.
+        labels: (words,) label ids, or None when they are to be predicted.
+        inside: (labels,) for each label id that of the tag going on with it (B-X gives I-X).
+        max_length: the longest window, special tokens included.
+    """
+    ids = np.asarray(words.input_ids, dtype=np.int64)
+    word_of = np.asarray(words.word_index, dtype=np.int64)
+    is_first = np.zeros(len(ids), dtype=bool)
+    is_first[words.first_piece] = True
+    read = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
+    windows = []
+    for start, stop, own, end in window_bounds(words.first_piece, len(ids), max_length - _SPECIALS):
+        here = read[(read >= own) & (read < end)]
+        outputs = np.where(is_first[here], word_of[here], -1)
+        targets = np.full(len(here), IGNORED, dtype=np.int64)
+        if labels is not None:
+            of_word = np.asarray(labels, dtype=np.int64)[word_of[here]]
+            targets = np.where(is_first[here], of_word, inside[of_word])
+        windows.append(Window(ids[start:stop], here - start, outputs, targets))
+    return Example(tuple(windows), len(words.first_piece))
+
+
+def text_example(words: AlignedWords, label: int, max_length: int) -> Example:
+    """A text that gets one label, read at [CLS] of each of its windows.
+
+    Args:
+        words: the pieces of the text.
+        label: label id, or `IGNORED`.
+        max_length: the longest window, special tokens included.
+    """
+    ids = np.asarray(words.input_ids, dtype=np.int64)
+    bounds = window_bounds(words.first_piece, len(ids), max_length - _SPECIALS)
+    at_cls, output, target = (np.asarray([value], dtype=np.int64) for value in (-1, 0, label))
+    return Example(tuple(Window(ids[start:stop], at_cls, output, target) for start, stop, _, _ in bounds), 1)
+
+
+def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
+    """Pack whole examples into rows.
+
+    Args:
+        examples: the examples of a batch.
+        items: their numbers in the data set.
+        tokenizer: for the ids of the special tokens.
+
+    Returns:
+        `input_ids`, `position_ids`, `segment_ids` (R, S); `items` (E,); and for every position that the head reads
+        (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
+        `Window`).
+    """
+    windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
+    texts = [window.input_ids for _, window in windows]
+    longest = max(len(text) for text in texts) + _SPECIALS
+    length = max(-(-longest // 8) * 8, ROW_LENGTH)
+    rows = pack_texts(texts, length)
+    packed = fill_rows(
+        [[texts[i] for i in row] for row in rows], length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+    )
+    placed = [windows[i] for row in rows for i in row]
+    reads = [len(window.positions) for _, window in placed]
+    return {
+        "input_ids": packed.input_ids,
+        "position_ids": packed.position_ids,
+        "segment_ids": packed.segment_ids,
+        "items": np.asarray(items, dtype=np.int64),
+        "positions": np.concatenate([window.positions for _, window in placed])
+        + np.repeat(packed.first_positions + 1, reads),
+        "example": np.repeat([number for number, _ in placed], reads),
+        "outputs": np.concatenate([window.outputs for _, window in placed]),
+        "targets": np.concatenate([window.targets for _, window in placed]),
+    }

@@ -1,0 +1,37 @@
+"""What a user says about a labelled file: its columns or keys, and its tag scheme (imports nothing heavy)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
+
+
+@dataclass(frozen=True)
+class NerFormat:
+    """How words and entity tags stand in a CoNLL or JSONL file."""
+
+    token_column: int | str = 0
+    """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
+    the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
+
+    tag_column: int | str = -1
+    """Column of the tags, likewise. In JSONL a number means the key "tags"."""
+
+    scheme: SchemeChoice = "auto"
+    """Tag scheme of the file; "auto" detects and prints it."""
+
+    repair: bool = False
+    """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
+
+
+@dataclass(frozen=True)
+class ClassificationFormat:
+    """Where the text and its class stand in a JSONL, CSV or TSV file."""
+
+    text_key: str = "text"
+    """Key (JSONL) or column (CSV, TSV) of the text."""
+
+    label_key: str = "label"
+    """Key or column of the class name."""

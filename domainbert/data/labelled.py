@@ -1,0 +1,200 @@
+"""Strict readers of labelled files: tagged sentences (CoNLL or JSONL) and texts with a class (JSONL, CSV, TSV)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from domainbert.data.conll import NerFile, Sentence, TaggedRows, read_conll, tagged_file
+from domainbert.data.formats import NerFormat
+from domainbert.data.lines import inner_suffix, read_lines, read_text
+from domainbert.errors import DomainbertError, Problems
+
+CONLL_SUFFIXES = (".conll", ".txt", ".bio", ".iob", ".tsv")
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A text, its class, and the line of the file where it stands."""
+
+    text: str
+    label: str
+    line: int
+
+
+def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
+    """Read tagged sentences; the suffix tells CoNLL (.conll .txt .bio .iob .tsv) from JSONL, plain or .gz.
+
+    A line of JSONL is `{"tokens": ["A", ...], "tags": ["O", ...]}` and a document of its own.
+
+    Raises:
+        DomainbertError: unknown suffix, or what `read_conll` refuses, or in JSONL a broken line, a missing key, a value
+            that is no list of strings, or two lists of different length.
+    """
+    format = format or NerFormat()
+    suffix = inner_suffix(path)
+    if suffix == ".jsonl":
+        return _read_ner_jsonl(path, format)
+    if suffix in CONLL_SUFFIXES:
+        return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
+    raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected {' '.join(CONLL_SUFFIXES)} (CoNLL) or .jsonl")
+
+
+def read_classification(path: Path, text_key: str = "text", label_key: str = "label") -> list[LabelledText]:
+    """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header), plain or .gz.
+
+    Raises:
+        DomainbertError: unknown suffix, unreadable file, no text; a broken line; a missing key, null, or a value that
+            is not a string; an empty text or label.
+    """
+    suffix = inner_suffix(path)
+    if suffix not in (".jsonl", *_DELIMITERS):
+        raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (also with .gz)")
+    problems = Problems(str(path))
+    rows = _json_rows(path, problems) if suffix == ".jsonl" else _csv_rows(path, _DELIMITERS[suffix], problems)
+    texts = []
+    for line, row in rows:
+        found = [_problem_with(row, key) for key in (text_key, label_key)]
+        for problem in filter(None, found):
+            problems.add(f"{path}:{line}: {problem}")
+        if not any(found):
+            texts.append(LabelledText(str(row[text_key]), str(row[label_key]), line))
+    problems.raise_if_any()
+    if not texts:
+        raise DomainbertError(f"{path}: no texts; expected at least one with {text_key!r} and {label_key!r}")
+    return texts
+
+
+def describe_texts(path: Path, texts: Sequence[LabelledText]) -> str:
+    """What was read, for printing: the number of texts and of each class."""
+    classes = Counter(text.label for text in texts)
+    listed = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
+    return f"{path}: {len(texts):,} texts; {len(classes)} classes ({listed})"
+
+
+def label_set(items: Sequence[Sentence] | Sequence[LabelledText]) -> list[str]:
+    """The sorted labels of a training set: entity types of sentences, classes of texts."""
+    return sorted({label for item in items for label, _ in _labels_of(item)})
+
+
+def check_labels_known(items: Sequence[Sentence] | Sequence[LabelledText], known: Sequence[str], path: Path) -> None:
+    """Refuse labels that training never saw: no model can predict them.
+
+    Args:
+        items: the sentences or texts of `path`.
+        known: entity types or classes, as `label_set` gives them.
+        path: named in the message.
+
+    Raises:
+        DomainbertError: with the first line and the number of each unknown label.
+    """
+    counts: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for item in items:
+        for label, line in _labels_of(item):
+            counts[label] += 1
+            first.setdefault(label, line)
+    problems = Problems(str(path))
+    for label in sorted(set(counts) - set(known)):
+        seen = f"label {label!r} ({counts[label]:,} times, first here)"
+        problems.add(f"{path}:{first[label]}: {seen} was not in training; expected one of {', '.join(sorted(known))}")
+    problems.raise_if_any()
+
+
+def _labels_of(item: Sentence | LabelledText) -> list[tuple[str, int]]:
+    """The labels of an item, each with the line where the item begins."""
+    if isinstance(item, LabelledText):
+        return [(item.label, item.line)]
+    return [(kind, item.line) for _, _, kind in item.spans]
+
+
+def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, object]]]:
+    """The objects of a JSONL file with their lines; blank lines hold no object."""
+    for line, content in enumerate(read_lines(path), start=1):
+        if not content.strip():
+            continue
+        try:
+            row = json.loads(content)
+        except (json.JSONDecodeError, RecursionError) as error:
+            problems.add(f"{path}:{line}: broken JSON ({error}); expected one object a line")
+            continue
+        if isinstance(row, dict):
+            yield line, row
+        else:
+            problems.add(f"{path}:{line}: a {type(row).__name__}; expected one JSON object a line")
+
+
+def _csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, dict[str, object]]]:
+    """The rows of a CSV file under its header, each with the line where it begins."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    header: list[str] | None = None
+    begin = 1
+    try:
+        for columns in reader:
+            if header is None:
+                header = columns
+            elif columns and len(columns) != len(header):
+                problems.add(f"{path}:{begin}: {len(columns)} columns; expected {len(header)} as in the header")
+            elif columns:
+                yield begin, dict(zip(header, columns, strict=True))
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        problems.add(f"{path}:{begin}: broken row ({error}); expected columns separated by {delimiter!r}")
+
+
+def _problem_with(row: dict[str, object], key: str) -> str:
+    """Why `row[key]` is not a filled string, or an empty string."""
+    if key not in row:
+        return f"no key {key!r}; found {', '.join(map(repr, row)) or 'none'}"
+    value = row[key]
+    if not isinstance(value, str):
+        return f"{key!r} is {json.dumps(value)[:40]}; expected a string"
+    if not value.strip():
+        return f"{key!r} is empty; expected a filled string"
+    return "" if _is_unicode(value) else f"{key!r} holds half a surrogate pair; expected valid Unicode"
+
+
+def _problem_with_list(row: dict[str, object], key: str) -> str:
+    """Why `row[key]` is not a list of filled strings, or an empty string."""
+    if key not in row:
+        return f"no key {key!r}; found {', '.join(map(repr, row)) or 'none'}"
+    value = row[key]
+    if not isinstance(value, list):
+        return f"{key!r} is {json.dumps(value)[:40]}; expected a list of strings"
+    for item in value:
+        if not isinstance(item, str) or not item or not _is_unicode(item):
+            return f"{key!r} holds {json.dumps(item)[:40]}; expected filled strings only"
+    return ""
+
+
+def _is_unicode(text: str) -> bool:
+    """JSON can spell half a surrogate pair, which no tokenizer takes and no file can hold."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
+    token_key = format.token_column if isinstance(format.token_column, str) else "tokens"
+    tag_key = format.tag_column if isinstance(format.tag_column, str) else "tags"
+    problems = Problems(str(path))
+    rows: list[TaggedRows] = []
+    for line, row in _json_rows(path, problems):
+        wrong = [problem for key in (token_key, tag_key) if (problem := _problem_with_list(row, key))]
+        if wrong:
+            for problem in wrong:
+                problems.add(f"{path}:{line}: {problem}")
+            continue
+        words, tags = cast("list[str]", row[token_key]), cast("list[str]", row[tag_key])
+        if len(words) != len(tags):
+            problems.add(f"{path}:{line}: {len(words)} {token_key} but {len(tags)} {tag_key}; expected as many")
+            continue
+        rows.append(TaggedRows(words, tags, [line] * len(words), line, document=len(rows)))
+    problems.raise_if_any()
+    layout = f"JSONL, words in {token_key!r}, tags in {tag_key!r}"
+    return tagged_file(path, rows, format.scheme, format.repair, layout, marks_documents=False)

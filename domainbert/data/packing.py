@@ -1,0 +1,185 @@
+"""Packing: several texts back to back in rows of fixed length, so that next to nothing is computed for padding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+_SPECIALS = 2  # [CLS] before and [SEP] after every piece of text
+_SHORTEST = 1 + _SPECIALS
+
+
+def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
+    """The row of each item when items are packed, longest first, each into the fullest row that takes it.
+
+    Deterministic: items of equal length keep their order, and of equally full rows the oldest is taken. Rows are
+    numbered in the order they were opened.
+
+    Args:
+        lengths: (items,), each from 1 to `capacity`.
+        capacity: length of a row.
+
+    Returns:
+        Row numbers (items,).
+    """
+    assert lengths.size == 0 or lengths.max() <= capacity
+    rows = np.empty(len(lengths), dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    # What leaves no room for a shortest text has its row to itself: in a corpus of long documents, nearly everything.
+    alone = int(np.searchsorted(-lengths[order], -(capacity - _SHORTEST), side="left"))
+    rows[order[:alone]] = np.arange(alone)
+    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, newest first
+    count = alone
+    for item in order[alone:].tolist():
+        length = int(lengths[item])
+        free = next((space for space in range(length, capacity + 1) if open_rows[space]), None)
+        if free is None:
+            row, free = count, capacity
+            count += 1
+        else:
+            row = open_rows[free].pop()
+        rows[item] = row
+        open_rows[free - length].append(row)
+    return rows
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """Which stretches of the token stream stand in which row.
+
+    Attributes:
+        starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
+        lengths: (pieces,) in tokens, without [CLS] and [SEP].
+        row_offsets: (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`.
+        row_length: tokens of a row.
+    """
+
+    starts: Ints
+    lengths: Ints
+    row_offsets: Ints
+    row_length: int
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.row_offsets) - 1
+
+    @cached_property
+    def text_tokens(self) -> Ints:
+        """(rows,) tokens of each row that are neither special nor padding."""
+        return np.add.reduceat(self.lengths, self.row_offsets[:-1]) if self.num_rows else self.lengths
+
+    @property
+    def fullness(self) -> float:
+        """Share of the positions that are not padding."""
+        used = int(self.lengths.sum()) + _SPECIALS * len(self.lengths)
+        return used / max(self.num_rows * self.row_length, 1)
+
+
+def plan_rows(
+    document_offsets: Ints,
+    take: Callable[[int, int], NDArray[np.integer]],
+    continuation: NDArray[np.bool_],
+    length: int,
+) -> RowPlan:
+    """Cut documents into pieces at word boundaries and pack the pieces into rows.
+
+    Every token of every document is in exactly one piece.
+
+    Args:
+        document_offsets: (documents + 1,) where documents begin in the token stream.
+        take: gives the tokens from one place of the stream to another.
+        continuation: (vocab_size,) is the entry a piece that continues a word?
+        length: tokens of a row, [CLS] and [SEP] included.
+    """
+    room = length - _SPECIALS
+    starts: list[int] = []
+    stops: list[int] = []
+    offsets = document_offsets.tolist()
+    for begin, end in itertools.pairwise(offsets):
+        cuts = _cuts(continuation[take(begin, end)], room)
+        starts.extend(begin + cut for cut in cuts[:-1])
+        stops.extend(begin + cut for cut in cuts[1:])
+    piece_starts = np.asarray(starts, dtype=np.int64)
+    lengths = np.asarray(stops, dtype=np.int64) - piece_starts
+    rows = best_fit_decreasing(lengths + _SPECIALS, length)
+    order = np.argsort(rows, kind="stable")
+    row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
+    return RowPlan(piece_starts[order], lengths[order], row_offsets, length)
+
+
+def _cuts(continues: NDArray[np.bool_], room: int) -> list[int]:
+    """Where to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
+    size = len(continues)
+    word_start = np.where(continues, 0, np.arange(size))
+    last_start: list[int] = np.maximum.accumulate(word_start).tolist() if size else []
+    cuts = [0]
+    while size - cuts[-1] > room:
+        limit = cuts[-1] + room
+        cuts.append(last_start[limit] if last_start[limit] > cuts[-1] else limit)
+    return [*cuts, size] if size else [0]
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Token ids in rows, ready for an encoder.
+
+    Attributes:
+        input_ids: (R, S).
+        position_ids: (R, S), restarting at 0 with each segment.
+        segment_ids: (R, S), counting from 1 in each row; 0 is padding.
+        first_positions: (segments,) where each segment's [CLS] stands in the flattened (R * S) tokens.
+    """
+
+    input_ids: Ints
+    position_ids: Ints
+    segment_ids: Ints
+    first_positions: Ints
+
+
+def fill_rows(
+    rows: Sequence[Sequence[NDArray[np.integer]]], length: int, cls_id: int, sep_id: int, pad_id: int
+) -> PackedRows:
+    """Lay texts out in rows, each between [CLS] and [SEP].
+
+    Args:
+        rows: for each row its texts, as token ids without special tokens.
+        length: tokens of a row.
+        cls_id: id of [CLS].
+        sep_id: id of [SEP].
+        pad_id: id of [PAD].
+    """
+    input_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
+    position_ids = np.zeros((len(rows), length), dtype=np.int64)
+    segment_ids = np.zeros((len(rows), length), dtype=np.int64)
+    firsts: list[int] = []
+    counting = np.arange(length)
+    for r, texts in enumerate(rows):
+        start = 0
+        for number, text in enumerate(texts, start=1):
+            stop = start + len(text) + _SPECIALS
+            input_ids[r, start] = cls_id
+            input_ids[r, start + 1 : stop - 1] = text
+            input_ids[r, stop - 1] = sep_id
+            position_ids[r, start:stop] = counting[: stop - start]
+            segment_ids[r, start:stop] = number
+            firsts.append(r * length + start)
+            start = stop
+    return PackedRows(input_ids, position_ids, segment_ids, np.asarray(firsts, dtype=np.int64))
+
+
+def pack_texts(texts: Sequence[NDArray[np.integer]], length: int) -> list[list[int]]:
+    """Group texts into rows of `length` by best fit decreasing: for each row, the indices of its texts."""
+    lengths = np.asarray([len(text) + _SPECIALS for text in texts], dtype=np.int64)
+    rows = best_fit_decreasing(lengths, length)
+    grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
+    for index, row in enumerate(rows.tolist()):
+        grouped[row].append(index)
+    return grouped

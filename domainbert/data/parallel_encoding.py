@@ -1,0 +1,178 @@
+"""Text to token ids in worker processes, in order, with a bounded number of texts under way.
+
+Worker processes import this module, so it stays light.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import numpy as np
+
+from domainbert.corpus.documents import Document
+from domainbert.errors import DomainbertError
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+_BATCH_CHARACTERS = 500_000
+_BATCH_DOCUMENTS = 10_000
+_PIECE_CHARACTERS = 3_000
+_CALL_CHARACTERS = 100_000
+_CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
+_CUT = re.compile(r"(?<=\S)[ \t\n]")
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Documents and their token ids, back to back."""
+
+    documents: list[Document]
+    lengths: np.ndarray
+    """Tokens of each document, int64 (documents,)."""
+    input_ids: np.ndarray
+    """Without special tokens, uint16 or uint32 (sum of lengths,)."""
+
+
+def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    """The smallest type for the ids: uint16 up to a vocabulary of 65,536, then uint32."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
+
+
+def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
+    """Encode a stream of documents; the batches do not depend on `num_workers`.
+
+    Args:
+        documents: read as needed, never far ahead.
+        tokenizer: the tokenizer's folder, loaded in each worker.
+        num_workers: processes; 0 encodes in this one.
+
+    Raises:
+        DomainbertError: a worker process died.
+    """
+    batches = _batches(documents)
+    if num_workers == 0:
+        encoder = _Encoder(load_tokenizer(tokenizer))
+        for batch in batches:
+            yield EncodedBatch(batch, *encoder([document.text for document in batch]))
+    else:
+        yield from _encode_in_workers(batches, tokenizer, num_workers)
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if characters >= _BATCH_CHARACTERS or len(batch) >= _BATCH_DOCUMENTS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
+    # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=(tokenizer,))
+    pending: deque[tuple[list[Document], Future[tuple[np.ndarray, np.ndarray]]]] = deque()
+    try:
+        under_way = 0
+        for batch in batches:
+            size = sum(len(document.text) for document in batch)
+            while pending and (len(pending) >= 3 * num_workers or under_way + size > _CHARACTERS_UNDER_WAY):
+                done, future = pending.popleft()
+                under_way -= sum(len(document.text) for document in done)
+                yield EncodedBatch(done, *future.result())
+            pending.append((batch, pool.submit(_encode_in_worker, [document.text for document in batch])))
+            under_way += size
+        for done, future in pending:
+            yield EncodedBatch(done, *future.result())
+    except BrokenProcessPool as error:
+        raise DomainbertError(
+            "prepare: a worker process ended before its work was done: killed (for memory, perhaps), or the calling "
+            'script has no `if __name__ == "__main__":`; num_workers: 0 works without worker processes'
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Encoder:
+    """Encodes texts of any length; long ones in pieces, which is faster and takes less memory."""
+
+    def __init__(self, tokenizer: DomainTokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.dtype = token_type(tokenizer.vocab_size)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Lengths int64 (texts,) and all ids (sum of lengths,)."""
+        lengths = np.zeros(len(texts), np.int64)
+        arrays = [np.zeros(0, self.dtype)]
+        for group in _groups(texts):
+            for (owner, _), ids in zip(group, self.tokenizer.encode([piece for _, piece in group]), strict=True):
+                lengths[owner] += len(ids)
+                arrays.append(np.array(ids, self.dtype))
+        return lengths, np.concatenate(arrays)
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
+    """The pieces of the texts, each with the number of its text, as many together as one call should encode."""
+    group: list[tuple[int, str]] = []
+    characters = 0
+    for number, text in enumerate(texts):
+        for piece in split_text(text, _PIECE_CHARACTERS):
+            group.append((number, piece))
+            characters += len(piece)
+            if characters >= _CALL_CHARACTERS:
+                yield group
+                group, characters = [], 0
+    if group:
+        yield group
+
+
+def split_text(text: str, characters: int) -> Iterator[str]:
+    """Cut a text into pieces of at least `characters`, whose ids are together those of the text.
+
+    It is cut only before white space that follows a word: there every pre-tokenizer begins a new word, and the white
+    space stays with the word behind it, as byte-level tokenizers want it.
+    """
+    start = 0
+    while start < len(text):
+        cut = _CUT.search(text, start + characters)
+        stop = cut.start() if cut else len(text)
+        yield text[start:stop]
+        start = stop
+
+
+_encoder: _Encoder | None = None  # of a worker process
+
+
+def _start_worker(tokenizer: Path) -> None:
+    global _encoder
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _encoder = _Encoder(load_tokenizer(tokenizer))
+
+
+def _exit_with_parent() -> None:
+    """A parent that is killed cannot stop its workers, and they would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _encode_in_worker(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    assert _encoder is not None, "_start_worker runs first"
+    return _encoder(texts)

@@ -1,0 +1,197 @@
+"""The prepared corpus: token ids on disk, memory-mapped, read without copying.
+
+`prepare` writes a folder that `datasets.load_from_disk` opens too:
+
+    prepared.json             what the folder holds, and the fingerprint of the tokenizer
+    tokenizer/                the tokenizer that made the ids
+    dataset_dict.json         for datasets, as are the two JSON files in each split
+    train/data-00000.arrow    Arrow stream files: id, input_ids (no special tokens), num_characters; a row a document
+    validation/...
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from domainbert.errors import DomainbertError, Problems
+
+PREPARED_FILE = "prepared.json"
+TOKENIZER_FOLDER = "tokenizer"
+FORMAT_VERSION = 1
+SPLITS = ("train", "validation")
+
+
+class PreparedSplit:
+    """The documents of one split back to back: token `t` of the split is token `t` of the concatenated shards.
+
+    Args:
+        files: the Arrow files, in order.
+
+    Raises:
+        DomainbertError: a file is missing or broken.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = list(files)
+        batches = [batch for file in self.files for batch in _read_batches(file)]
+        self._chunks = [_values(batch.column("input_ids")) for batch in batches]  # views of the mapped files
+        sizes = np.array([len(chunk) for chunk in self._chunks], dtype=np.int64)
+        self._chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # (chunks + 1,)
+        self.lengths = _joined([_lengths(batch.column("input_ids")) for batch in batches], np.int64)
+        """Tokens of each document, int64 (documents,)."""
+        self.num_characters = _joined([_numbers(batch.column("num_characters")) for batch in batches], np.int32)
+        """Characters of each document, int32 (documents,)."""
+
+    def __reduce__(self) -> tuple[Callable[[Sequence[Path]], PreparedSplit], tuple[list[Path]]]:
+        """A loader's worker process maps the files itself; the tokens are never sent to it."""
+        return PreparedSplit, (self.files,)
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents there are."""
+        return len(self.lengths)
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens there are in all documents."""
+        return int(self._chunk_starts[-1])
+
+    @property
+    def num_characters_total(self) -> int:
+        """How many characters the documents have together."""
+        return int(self.num_characters.sum(dtype=np.int64))
+
+    @cached_property
+    def document_offsets(self) -> np.ndarray:
+        """Where each document starts, in tokens, and where the last ends: int64 (documents + 1,)."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+
+    def take(self, start: int, stop: int) -> np.ndarray:
+        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,).
+
+        A view of the file where possible; a copy where the range crosses from one record batch (about a million
+        tokens) into the next.
+        """
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+        first = int(np.searchsorted(self._chunk_starts, start, side="right")) - 1
+        pieces: list[np.ndarray] = []
+        for number in range(min(first, len(self._chunks) - 1), len(self._chunks)):
+            begin = int(self._chunk_starts[number])
+            if pieces and begin >= stop:
+                break
+            pieces.append(self._chunks[number][max(start - begin, 0) : stop - begin])
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def document(self, number: int) -> np.ndarray:
+        """The tokens of one document."""
+        return self.take(int(self.document_offsets[number]), int(self.document_offsets[number + 1]))
+
+
+class PreparedCorpus:
+    """One or several prepared folders as one corpus; `open_prepared` makes it."""
+
+    def __init__(self, folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> None:
+        self.folders = list(folders)
+        self.tokenizer_fingerprint: str = facts[0]["tokenizer_fingerprint"]
+        self.vocab_size: int = facts[0]["vocab_size"]
+        self.tokenizer_folder = self.folders[0] / TOKENIZER_FOLDER
+        self.train = _open_split(self.folders, facts, "train")
+        self.validation = _open_split(self.folders, facts, "validation")
+
+
+def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = None) -> PreparedCorpus:
+    """Open prepared folders, one after the other as one corpus.
+
+    Args:
+        folders: written by `prepare`, all with the same tokenizer.
+        tokenizer_fingerprint: of the tokenizer that will be used with them; None takes whichever it is.
+
+    Raises:
+        DomainbertError: no folder, one that `prepare` did not finish, another tokenizer, a file that is missing or has
+            another length than when it was written.
+    """
+    if not folders:
+        raise DomainbertError("prepared: no folder; expected at least one")
+    folders = [Path(folder) for folder in folders]
+    facts = [_read_facts(folder) for folder in folders]
+    expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
+    whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"
+    problems = Problems("prepared")
+    for folder, content in zip(folders, facts, strict=True):
+        if content["tokenizer_fingerprint"] != expected:
+            found = content["tokenizer_fingerprint"][:12]
+            problems.add(f"{folder}: prepared with another tokenizer ({found}); expected {whose} ({expected[:12]})")
+        _check_files(folder, content, problems)
+    problems.raise_if_any()
+    return PreparedCorpus(folders, facts)
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    path = folder / PREPARED_FILE
+    if not path.is_file():
+        raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        version = facts["format_version"]
+        facts["tokenizer_fingerprint"], facts["vocab_size"], [facts["splits"][split]["files"] for split in SPLITS]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DomainbertError(f"{path}: broken ({error!r}); expected the file that `prepare` wrote") from error
+    if version != FORMAT_VERSION:
+        raise DomainbertError(f"{path}: format version {version}; expected {FORMAT_VERSION}: run `prepare` again")
+    return facts
+
+
+def _check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
+    for split in SPLITS:
+        for file in facts["splits"][split]["files"]:
+            path = folder / split / file["name"]
+            if not path.is_file():
+                problems.add(f"{path}: missing; expected {file['bytes']:,} bytes")
+            elif path.stat().st_size != file["bytes"]:
+                problems.add(f"{path}: {path.stat().st_size:,} bytes; expected {file['bytes']:,}")
+
+
+def _open_split(folders: Sequence[Path], facts: Sequence[dict[str, Any]], split: str) -> PreparedSplit:
+    files = [
+        folder / split / file["name"]
+        for folder, content in zip(folders, facts, strict=True)
+        for file in content["splits"][split]["files"]
+    ]
+    opened = PreparedSplit(files)
+    expected = sum(content["splits"][split]["tokens"] for content in facts)
+    if opened.num_tokens != expected:
+        names = ", ".join(str(folder / split) for folder in folders)
+        raise DomainbertError(f"{names}: {opened.num_tokens:,} tokens; expected {expected:,} as in {PREPARED_FILE}")
+    return opened
+
+
+def _read_batches(path: Path) -> list[pa.RecordBatch]:
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            return list(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise DomainbertError(f"{path}: not an Arrow stream that can be read ({error})") from error
+
+
+def _values(column: pa.ListArray) -> np.ndarray:
+    return column.flatten().to_numpy(zero_copy_only=True)
+
+
+def _lengths(column: pa.ListArray) -> np.ndarray:
+    return np.diff(column.offsets.to_numpy(zero_copy_only=True))
+
+
+def _numbers(column: pa.Int32Array) -> np.ndarray:
+    return column.to_numpy(zero_copy_only=True)
+
+
+def _joined(arrays: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)

@@ -1,0 +1,57 @@
+"""Texts to predict on, streamed: rows come out in the order of the file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from domainbert.corpus.files import format_suffix, read_lines
+from domainbert.data.conll import read_words
+from domainbert.errors import DomainbertError
+
+FORMATS = {
+    ".txt": "lines",
+    ".jsonl": "jsonl",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".tsv": "conll",
+}
+"""Suffix to format."""
+
+
+def read_texts(path: Path, format: str, text_key: str, token_column: int | str) -> Iterator[dict[str, Any]]:
+    """Rows with their text under `text_key`; those of CoNLL also with their `words`, of which the text is made.
+
+    Args:
+        path: plain, .gz or .zst.
+        format: `lines` (a text a line), `jsonl`, `conll`, or `auto` to go by the suffix.
+        text_key: key of the text in JSONL; an object's other keys are kept.
+        token_column: column of the words in CoNLL.
+
+    Raises:
+        DomainbertError: unknown suffix, unreadable file, a broken line.
+    """
+    kind = FORMATS.get(format_suffix(path)) if format == "auto" else format
+    if kind == "conll":
+        return ({text_key: " ".join(words), "words": words} for words in read_words(path, token_column))
+    if kind == "jsonl":
+        return _json_rows(path, text_key)
+    if kind == "lines":
+        return ({text_key: text} for _, text in read_lines(path))
+    raise DomainbertError(f"{path}: unknown suffix; expected {' '.join(FORMATS)}, or `format` to say what it is")
+
+
+def _json_rows(path: Path, text_key: str) -> Iterator[dict[str, Any]]:
+    for number, line in read_lines(path):
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise DomainbertError(f"{path}:{number}: not JSON ({error}); expected an object") from error
+        if not isinstance(row, dict) or not isinstance(row.get(text_key), str):
+            raise DomainbertError(
+                f"{path}:{number}: no string under {text_key!r}; expected an object with one (text_key)"
+            )
+        yield row

@@ -1,0 +1,67 @@
+"""`prepare`: from a corpus and a tokenizer to token ids on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from domainbert.corpus.config import CorpusConfig
+from domainbert.errors import DomainbertError
+
+SPEED_ONLY = {"num_workers"}
+_COUNTED = ("documents", "tokens", "characters")
+
+
+def prepare(out: Path, corpus: CorpusConfig, tokenizer: Path, num_workers: int = 2) -> dict[str, Any]:
+    """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
+
+    Args:
+        out: the folder to write.
+        corpus: the documents; they are cleaned, deduplicated and split into training and validation.
+        tokenizer: a tokenizer folder, as `vocab` writes it.
+        num_workers: processes that tokenize; 0 works without further processes. The result is the same.
+
+    Raises:
+        DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
+    """
+    if num_workers < 0:
+        raise DomainbertError(f"num_workers: {num_workers}; expected 0 or more")
+    from domainbert.corpus.documents import read_documents
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.data.parallel_encoding import encode_documents
+    from domainbert.data.prepared_writer import PreparedWriter
+    from domainbert.progress import Progress
+    from domainbert.tokenization.load import load_tokenizer
+
+    loaded = load_tokenizer(tokenizer)
+    report = CorpusReport()
+    writer = PreparedWriter(out, loaded)
+    unknown = 0
+    with Progress("prepare", unit="tokens") as progress:
+        for batch in encode_documents(read_documents(corpus, report), tokenizer, num_workers):
+            writer.write(batch)
+            unknown += int((batch.input_ids == loaded.unk_id).sum())
+            progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
+    splits = writer.close(report)["splits"]
+    counts = {split: {name: facts[name] for name in _COUNTED} for split, facts in splits.items()}
+    unknown_share = unknown / sum(facts["tokens"] for facts in counts.values())
+    print("\n".join([*report.lines(), *_lines(counts, unknown_share, writer.empty_documents)]))
+    return {
+        "splits": counts,
+        "unknown_share": unknown_share,
+        "documents_without_tokens": writer.empty_documents,
+        "tokenizer_fingerprint": loaded.fingerprint,
+        "corpus": report.as_dict(),
+    }
+
+
+def _lines(counts: dict[str, dict[str, int]], unknown_share: float, without_tokens: int) -> list[str]:
+    lines = [
+        f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, "
+        f"{facts['characters'] / facts['tokens']:.2f} characters per token"
+        for split, facts in counts.items()
+    ]
+    lines.append(f"unknown tokens: {100 * unknown_share:.3f} %")
+    if without_tokens:
+        lines.append(f"dropped: {without_tokens:,} documents without a single token")
+    return lines

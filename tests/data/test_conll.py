@@ -1,0 +1,143 @@
+import gzip
+
+import pytest
+
+from domainbert.data.conll import read_conll, read_words
+from domainbert.errors import DomainbertError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(content, name="file.conll"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file
+
+
+@pytest.mark.parametrize("separator", [" ", "\t", "   "])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_separators_line_ends_and_blank_lines(write, separator, end):
+    rows = ["A x O", "cat x B-a", "", "", "  ", "sat x I-a", "down x I-a"]
+    file = read_conll(write(end.join(row.replace(" ", separator) for row in rows)), repair=True)
+    assert [sentence.words for sentence in file.sentences] == [["A", "cat"], ["sat", "down"]]
+    assert [sentence.tags for sentence in file.sentences] == [["O", "B-a"], ["B-a", "I-a"]]
+    assert [sentence.line for sentence in file.sentences] == [1, 6]
+    assert [sentence.document for sentence in file.sentences] == [0, 1]
+    assert (file.num_spans, file.num_words, len(file.repairs), file.scheme) == (2, 4, 1, "IOB2")
+
+
+def test_only_spaces_or_tabs_separate(write):
+    odd = ["10\u00a0000", "a\u2028b", "\u0085", "\x90", "\x1c", "\u200b", "x\x0cy"]
+    file = read_conll(write("\n".join(f"{word} O" for word in odd)))
+    assert file.sentences[0].words == odd
+    file = read_conll(write("New York\tB-a\n\u00a0\tO\n"))
+    assert file.sentences[0].words == ["New York", "\u00a0"]
+
+
+def test_byte_order_mark_and_gzip(write):
+    path = write(gzip.compress(b"\xef\xbb\xbfA O\n"), "file.conll.gz")
+    assert read_conll(path).sentences[0].words == ["A"]
+
+
+def test_documents_begin_at_docstart(write):
+    content = "-DOCSTART- -X- O\n\na O\n\nb O\n\n-DOCSTART-\nc O\n-DOCSTART-\n\n-DOCSTART-\n\nd O\n-DOCSTART-x O\n"
+    file = read_conll(write(content))
+    assert [(sentence.words, sentence.document) for sentence in file.sentences] == [
+        (["a"], 0),
+        (["b"], 0),
+        (["c"], 1),
+        (["d", "-DOCSTART-x"], 2),
+    ]
+    assert "4 sentences in 3 documents, 5 words" in file.describe()
+
+
+@pytest.mark.parametrize("header", ["word pos ner\n\n", "# global.columns = word pos ner\n"])
+def test_columns_by_name(write, header):
+    file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")
+    assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
+    with pytest.raises(DomainbertError, match="no column 'tag'; the header names word, pos, ner"):
+        read_conll(write(header + "A D O\n"), token_column="word", tag_column="tag")
+
+
+def test_columns_by_number(write):
+    path = write("O A x\nB-a cat x\n")
+    file = read_conll(path, token_column=1, tag_column=-3)
+    assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
+    assert read_words(path, token_column=1) == [["A", "cat"]]
+    with pytest.raises(DomainbertError, match="no column 3; the file has 3"):
+        read_conll(path, tag_column=3)
+    with pytest.raises(DomainbertError, match="column 2 would hold both"):
+        read_conll(path, token_column=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("A x O\nb O\n", ":2: 2 columns separated by spaces; expected 3 as in line 1"),
+        ("A\tO\nb\tO\nc O\n", ":3: 1 column separated by tabs; expected 2 as in line 1"),
+        ("A\tO\n\tO\n", ":2: column 0 is empty"),
+        ("A O\nb O\nc\td O\n", ":3: a tab; expected spaces"),
+        ("A O\nb N\n", ":2: unknown tag 'N'"),
+        ("A O\nb I-a\nc B-b\n", ":2: I-a follows O, which IOB2 forbids; expected B-a"),
+        ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line (0xe9) is not UTF-8"),
+        ("", ": no words"),
+        ("\n-DOCSTART- O\n\n", ": no words"),
+    ],
+)
+def test_bad_files_name_the_line(write, content, message):
+    path = write(content)
+    with pytest.raises(DomainbertError) as error:
+        read_conll(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DomainbertError, match="no such file"):
+        read_conll(tmp_path / "none.conll")
+
+
+def test_many_problems_come_together_with_their_number(write):
+    with pytest.raises(DomainbertError) as error:
+        read_conll(write("A O\n" + "b\n" * 30))
+    lines = str(error.value).splitlines()
+    assert lines[0].endswith("30 problems") and len(lines) == 22 and lines[-1].strip() == "... and 10 more"
+
+
+def test_repairs_are_listed(write):
+    file = read_conll(write("A O\nb I-a\nc B-b\n"), repair=True)
+    assert file.sentences[0].tags == ["O", "B-a", "B-b"]
+    assert [repair.partition(":2: ")[2] for repair in file.repairs] == [
+        "I-a follows O, which IOB2 forbids; read as B-a"
+    ]
+    assert "1 tags repaired" in file.describe() and file.repairs[0] in file.describe()
+
+
+def test_other_schemes_become_iob2(write):
+    file = read_conll(write("A U-a\nb B-a\nc L-a\nd O\n"))
+    assert (file.scheme, file.sentences[0].tags) == ("BILOU", ["B-a", "B-a", "I-a", "O"])
+    file = read_conll(write("A I-a\nb B-a\nc I-b\nd O\n"))
+    assert (file.scheme, file.sentences[0].tags) == ("IOB1", ["B-a", "B-a", "B-b", "O"])
+
+
+@pytest.mark.parametrize(
+    ("split", "sentences", "spans", "repairs"),
+    [("train", 4632, 14816, 5), ("dev", 1158, 3800, 0), ("test", 1732, 4956, 13)],
+)
+def test_econ_ie_keeps_every_entity(econ_data, split, sentences, spans, repairs):
+    file = read_conll(econ_data / "ner" / f"{split}.conll", repair=True)
+    assert (len(file.sentences), file.num_spans, len(file.repairs)) == (sentences, spans, repairs)
+    assert file.scheme == "IOB2" and "columns separated by spaces" in file.layout
+
+
+def test_econ_ie_test_is_refused_without_repair(econ_data):
+    with pytest.raises(DomainbertError, match="13 problems") as error:
+        read_conll(econ_data / "ner" / "test.conll")
+    assert "test.conll:1: I-effect_size begins the sentence" in str(error.value)
+
+
+def test_ncbi_disease(bio_data):
+    file = read_conll(bio_data / "ner" / "ncbi-disease" / "test.txt")
+    assert (len(file.sentences), file.num_spans, file.repairs) == (940, 960, [])
+    assert file.layout.startswith("4 columns separated by tabs")

@@ -1,0 +1,106 @@
+import json
+
+import pytest
+
+from domainbert.data.formats import NerFormat
+from domainbert.data.labelled import (
+    LabelledText,
+    check_labels_known,
+    describe_texts,
+    label_set,
+    read_classification,
+    read_ner,
+)
+from domainbert.errors import DomainbertError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8", newline="")
+        return path
+
+    return write_file
+
+
+def test_the_same_texts_from_jsonl_csv_and_tsv(write):
+    texts = [("Rates, they said,\n\u2028rose.", "up"), ('"Quoted" \u0085', "down")]
+    expected = [LabelledText(*texts[0], 1), LabelledText(*texts[1], 2)]
+    jsonl = (
+        "\ufeff" + "\n".join(json.dumps({"text": text, "label": label, "n": None}) for text, label in texts) + "\n\n"
+    )
+    assert read_classification(write("a.jsonl", jsonl)) == expected
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        rows = ["kind" + separator + "body"]
+        rows += [separator.join([label, '"' + text.replace('"', '""') + '"']) for text, label in texts]
+        path = write(f"a{suffix}", "\r\n".join(rows) + "\r\n")
+        found = read_classification(path, text_key="body", label_key="kind")
+        assert [(text.text, text.label) for text in found] == texts
+        assert [text.line for text in found] == [2, 4]
+    assert describe_texts(path, found).endswith("2 texts; 2 classes (down 1, up 1)")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a"}', ":2: no key 'label'; found 'text'"),
+        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string"),
+        ("a.jsonl", '{"text": "a", "label": 3}', ":1: 'label' is 3; expected a string"),
+        ("a.jsonl", '{"text": " ", "label": "b"}', ":1: 'text' is empty"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "b"}', ":1: 'text' holds half a surrogate pair"),
+        ("a.jsonl", '{"text": "a", \n', ":1: broken JSON"),
+        ("a.jsonl", "[1]\n", ":1: a list; expected one JSON object"),
+        ("a.jsonl", "\n", ": no texts"),
+        ("a.csv", "text,label\na,b\nc\n", ":3: 1 columns; expected 2 as in the header"),
+        ("a.csv", 'text,label\n"a"b,c\n', ":2: broken row"),
+        ("a.csv", "text,lable\na,b\n", ":2: no key 'label'; found 'text', 'lable'"),
+        ("a.csv", "", ": no texts"),
+        ("a.xml", "", ": unknown suffix '.xml'"),
+    ],
+)
+def test_bad_texts_name_the_line(write, name, content, message):
+    path = write(name, content)
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+def test_ner_jsonl_equals_conll(write):
+    conll = read_ner(write("a.txt", "A O\ncat B-a\n\nsat I-a\n"), NerFormat(repair=True))
+    rows = [{"w": ["A", "cat"], "t": ["O", "B-a"]}, {"w": ["sat"], "t": ["I-a"]}, {"w": [], "t": []}]
+    path = write("a.jsonl", "\n".join(map(json.dumps, rows)))
+    jsonl = read_ner(path, NerFormat(token_column="w", tag_column="t", repair=True))
+    assert [(one.words, one.tags) for one in conll.sentences] == [(one.words, one.tags) for one in jsonl.sentences][:2]
+    assert jsonl.sentences[2].words == [] and [one.document for one in jsonl.sentences] == [0, 1, 2]
+    assert jsonl.repairs[0].startswith(f"{path}:2: I-a begins the sentence")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"tokens": ["a"], "ner": ["O"]}', ":1: no key 'tags'; found 'tokens', 'ner'"),
+        ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
+        ('{"tokens": ["a"], "tags": [0]}', ":1: 'tags' holds 0; expected filled strings"),
+        ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
+        ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' holds \"\""),
+        ("", ": no sentences"),
+    ],
+)
+def test_bad_ner_jsonl(write, content, message):
+    path = write("a.jsonl", content)
+    with pytest.raises(DomainbertError) as error:
+        read_ner(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+def test_labels_unseen_in_training_are_refused(write):
+    sentences = read_ner(write("a.conll", "A B-x\n\nb B-y\nc I-y\n\nd B-y\n")).sentences
+    assert label_set(sentences) == ["x", "y"]
+    check_labels_known(sentences, ["x", "y", "z"], "a.conll")
+    with pytest.raises(DomainbertError, match=r"a.conll:3: label 'y' \(2 times, first here\) was not in training"):
+        check_labels_known(sentences, ["x"], "a.conll")
+    texts = [LabelledText("a", "up", 4)]
+    assert label_set(texts) == ["up"]
+    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected one of down"):
+        check_labels_known(texts, ["down"], "a.jsonl")

@@ -1,0 +1,204 @@
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domainbert.corpus.documents import Document
+from domainbert.corpus.report import CorpusReport
+from domainbert.data import parallel_encoding, prepared_writer
+from domainbert.data.parallel_encoding import encode_documents, split_text, token_type
+from domainbert.data.prepared import PreparedSplit, open_prepared
+from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.errors import DomainbertError
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+WORDS = ["the", "bank", "rate", "##s", "rose", ".", "a"]
+
+
+def make_tokenizer(folder: Path, words: list[str] = WORDS) -> Path:
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *words])}
+    DomainTokenizer(bert_backend(vocab, {})).save(folder, 512)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def make_documents(count: int) -> list[Document]:
+    texts = [" ".join(["The banks rates rose."] * (1 + number * 7 % 23)) for number in range(count)]
+    return [
+        Document(f"d{number}", text, "validation" if number % 10 == 3 else "train") for number, text in enumerate(texts)
+    ]
+
+
+def write(folder: Path, documents: list[Document], tokenizer: Path, num_workers: int = 0) -> Path:
+    folder.mkdir()
+    writer = PreparedWriter(folder, load_tokenizer(tokenizer))
+    for batch in encode_documents(documents, tokenizer, num_workers):
+        writer.write(batch)
+    writer.close(CorpusReport())
+    return folder
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes 200 documents many work items, record batches and shards."""
+    monkeypatch.setattr(parallel_encoding, "_BATCH_CHARACTERS", 1_000)
+    monkeypatch.setattr(prepared_writer, "_BATCH_TOKENS", 500)
+    monkeypatch.setattr(prepared_writer, "_SHARD_BYTES", 4_000)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_what_is_written_is_read_and_the_same_for_any_number_of_workers(tmp_path: Path, tokenizer: Path) -> None:
+    import datasets
+
+    documents = make_documents(200)
+    folders = [write(tmp_path / str(workers), documents, tokenizer, workers) for workers in (0, 1, 2)]
+    names = sorted(path.relative_to(folders[0]) for path in folders[0].rglob("*") if path.is_file())
+    assert len([name for name in names if name.suffix == ".arrow"]) > 4
+    for folder in folders[1:]:
+        assert sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file()) == names
+        assert all((folder / name).read_bytes() == (folders[0] / name).read_bytes() for name in names)
+
+    loaded, corpus, encoder = (
+        datasets.load_from_disk(str(folders[0])),
+        open_prepared(folders[:1]),
+        load_tokenizer(tokenizer),
+    )
+    for split in ("train", "validation"):
+        wanted = [document for document in documents if document.split == split]
+        ids = encoder.encode([document.text for document in wanted])
+        opened: PreparedSplit = getattr(corpus, split)
+        assert loaded[split]["id"][:] == [document.id for document in wanted]
+        assert loaded[split]["input_ids"][:] == ids
+        assert [opened.document(number).tolist() for number in range(opened.num_documents)] == ids
+        assert opened.lengths.tolist() == [len(document) for document in ids]
+        assert opened.num_characters.tolist() == [len(document.text) for document in wanted]
+        assert opened.document_offsets[-1] == opened.num_tokens == sum(len(document) for document in ids)
+        assert opened.document_offsets.dtype == opened.lengths.dtype == np.int64
+    assert str(loaded["train"].features["input_ids"]) == "List(Value('uint16'))"
+    assert load_tokenizer(corpus.tokenizer_folder).fingerprint == corpus.tokenizer_fingerprint == encoder.fingerprint
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_take_is_a_slice_of_all_folders_and_shards_and_mostly_no_copy(tmp_path: Path, tokenizer: Path) -> None:
+    documents = make_documents(120)
+    folders = [write(tmp_path / "a", documents, tokenizer), write(tmp_path / "b", documents[40:], tokenizer)]
+    split = open_prepared(folders).train
+    assert split.num_documents == 108 + 72
+    everything = split.take(0, split.num_tokens)
+    kept = [d.text for part in (documents, documents[40:]) for d in part if d.split == "train"]
+    assert everything.tolist() == [token for ids in load_tokenizer(tokenizer).encode(kept) for token in ids]
+    copies = 0
+    for start in range(0, split.num_tokens, 97):
+        for stop in (start, start + 1, min(start + 64, split.num_tokens), min(start + 1_700, split.num_tokens)):
+            taken = split.take(start, stop)
+            assert taken.dtype == np.uint16 and np.array_equal(taken, everything[start:stop])
+            copies += taken.flags.owndata and stop - start <= 64
+    assert copies < 0.1 * split.num_tokens / 97 * 3
+    for start, stop in ((-1, 2), (2, 1), (0, split.num_tokens + 1)):
+        with pytest.raises(IndexError):
+            split.take(start, stop)
+
+
+def test_a_pickled_split_maps_its_files_again(tmp_path: Path, tokenizer: Path) -> None:
+    split = open_prepared([write(tmp_path / "a", make_documents(2_000), tokenizer)]).train
+    content = pickle.dumps(split)
+    assert len(content) < 1_000
+    assert np.array_equal(pickle.loads(content).take(0, split.num_tokens), split.take(0, split.num_tokens))
+
+
+def test_wide_ids_for_a_large_vocabulary(tmp_path: Path) -> None:
+    assert [token_type(size).name for size in (100, 65_536, 65_537)] == ["uint16", "uint16", "uint32"]
+    wide = make_tokenizer(tmp_path / "tokenizer", [*(f"unused{number}" for number in range(65_600)), *WORDS])
+    split = open_prepared([write(tmp_path / "a", make_documents(20), wide)]).train
+    assert split.take(0, 2).dtype == np.uint32 and split.take(0, 2).min() > 65_535
+
+
+def test_folders_that_cannot_be_used_are_told(tmp_path: Path, tokenizer: Path) -> None:
+    folder = write(tmp_path / "a", make_documents(30), tokenizer)
+    other = write(tmp_path / "b", make_documents(30), make_tokenizer(tmp_path / "tokenizer", WORDS[::-1]))
+    with pytest.raises(
+        DomainbertError, match=r"b: prepared with another tokenizer \(.*\); expected the tokenizer of .*a"
+    ):
+        open_prepared([folder, other])
+    with pytest.raises(
+        DomainbertError, match=r"a: prepared with another tokenizer .*; expected the model's tokenizer \(0{12}"
+    ):
+        open_prepared([folder], "0" * 64)
+    with pytest.raises(DomainbertError, match=r"absent: no prepared\.json; expected a folder written by"):
+        open_prepared([tmp_path / "absent"])
+    with pytest.raises(DomainbertError, match="prepared: no folder"):
+        open_prepared([])
+    shard = folder / "train/data-00000.arrow"
+    os.truncate(shard, size := shard.stat().st_size - 8)
+    (folder / "validation/data-00000.arrow").unlink()
+    with pytest.raises(DomainbertError, match=rf"data-00000.arrow: {size:,} bytes; expected {size + 8:,}\n.*: missing"):
+        open_prepared([folder])
+    facts = json.loads((other / "prepared.json").read_text())
+    (other / "prepared.json").write_text(json.dumps(facts | {"format_version": 0}))
+    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 1: run `prepare` again"):
+        open_prepared([other])
+    (other / "prepared.json").write_text("{}")
+    with pytest.raises(DomainbertError, match=r"prepared\.json: broken"):
+        open_prepared([other])
+
+
+@given(st.text(st.sampled_from("ab. \t\n é中")), st.integers(1, 8))
+def test_encoding_in_pieces_gives_the_ids_of_the_whole(text: str, characters: int) -> None:
+    vocab = {
+        token: number
+        for number, token in enumerate([*SPECIAL_TOKENS.values(), "a", "b", "##a", "##b", "##e", ".", "中"])
+    }
+    encoder = DomainTokenizer(bert_backend(vocab, {}))
+    pieces = list(split_text(text, characters))
+    assert "".join(pieces) == text
+    assert [token for ids in encoder.encode(pieces) for token in ids] == encoder.encode([text])[0]
+
+
+def slow_documents(count: int, killed: list[int]) -> Iterator[Document]:
+    """Documents that keep coming while the workers are killed."""
+    for number, document in enumerate(make_documents(count)):
+        if number == 50 and killed == []:
+            for child in multiprocessing.active_children():
+                killed.append(child.pid or 0)
+                os.kill(child.pid or 0, signal.SIGKILL)
+            time.sleep(0.2)
+        yield document
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_dead_worker_is_an_error_and_not_a_wait(tokenizer: Path) -> None:
+    killed: list[int] = []
+    with pytest.raises(DomainbertError, match="a worker process ended before its work was done"):
+        list(encode_documents(slow_documents(500, killed), tokenizer, num_workers=2))
+    assert killed and not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_documents_are_not_read_far_ahead_of_the_workers(tokenizer: Path) -> None:
+    read = 0
+
+    def documents() -> Iterator[Document]:
+        nonlocal read
+        for document in make_documents(2_000):
+            read += 1
+            yield document
+
+    batches = encode_documents(documents(), tokenizer, num_workers=1)
+    next(batches)
+    assert read < 100
+    batches.close()
+    assert not multiprocessing.active_children()
