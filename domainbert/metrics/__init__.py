@@ -1,0 +1,1 @@
+"""Scores of entities and classes, with intervals; spans are plain tuples `(start, end, type)`."""

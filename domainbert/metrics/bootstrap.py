@@ -1,0 +1,85 @@
+"""Confidence intervals by resampling documents, and seeds where a system was trained several times.
+
+The percentile bootstrap (Efron and Tibshirani 1993, section 13.3): draw as many documents as there are, with
+replacement, and recompute the score from the summed counts. With several seeds the draw is hierarchical: the seeds of
+a system are drawn with replacement, each is scored on the same drawn documents, and their scores averaged. So the
+interval covers the choice of test documents and the luck of training.
+
+All systems are scored on the same drawn documents, which makes the difference of two a paired one; their seeds are
+drawn independently of each other, for seed 1 of one has nothing to do with seed 1 of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.metrics.counts import FloatArray, IntArray
+
+DEFAULT_RESAMPLES = 2000
+_CHUNK_CELLS = 1 << 22  # drawn documents held at a time: 32 MB
+
+Statistic = Callable[[NDArray], FloatArray]
+"""Takes counts (..., labels, 3) summed over documents, gives scores (...)."""
+
+
+def resample_scores(
+    systems: Mapping[str, Sequence[IntArray]],
+    statistic: Statistic,
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = 0,
+) -> dict[str, FloatArray]:
+    """The scores of each system in every resample: (resamples,).
+
+    Args:
+        systems: for each name the counts of its seeds, each (documents, labels, 3), of the same documents in the same
+            order everywhere; the number of labels may differ between systems.
+        statistic: from summed counts to the score.
+        resamples: how many times to draw.
+        seed: of the draw; the same seed gives the same documents.
+
+    Raises:
+        ValueError: no documents, no seeds, or different numbers of documents.
+    """
+    num_documents = _check(systems)
+    generator = np.random.default_rng(seed)
+    sums: dict[str, list[NDArray]] = {name: [] for name in systems}
+    stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
+    for weights in _draw_documents(generator, num_documents, resamples):
+        for name, counts in stacked.items():
+            drawn = weights @ counts.reshape(num_documents, -1)
+            sums[name].append(statistic(drawn.reshape(len(weights), *counts.shape[1:])))
+    return {name: _average_drawn_seeds(generator, np.concatenate(parts)) for name, parts in sums.items()}
+
+
+def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
+    """The percentile interval of resampled scores (resamples,)."""
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(scores, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _check(systems: Mapping[str, Sequence[IntArray]]) -> int:
+    sizes = {len(counts) for seeds in systems.values() for counts in seeds}
+    if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
+        raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
+    return sizes.pop()
+
+
+def _draw_documents(generator: np.random.Generator, num_documents: int, resamples: int) -> Iterator[FloatArray]:
+    """How often each document is drawn, some resamples at a time: (resamples of the chunk, documents)."""
+    chunk = max(1, _CHUNK_CELLS // num_documents)
+    for begin in range(0, resamples, chunk):
+        rows = min(chunk, resamples - begin)
+        drawn = generator.integers(num_documents, size=(rows, num_documents))
+        drawn += num_documents * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * num_documents)
+        yield counts.reshape(rows, num_documents).astype(np.float64)
+
+
+def _average_drawn_seeds(generator: np.random.Generator, scores: FloatArray) -> FloatArray:
+    """Scores (resamples, seeds): draw as many seeds as there are in every resample and average, (resamples,)."""
+    picks = generator.integers(scores.shape[1], size=scores.shape)
+    return np.take_along_axis(scores, picks, axis=1).mean(axis=1)

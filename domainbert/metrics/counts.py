@@ -1,0 +1,74 @@
+"""Precision, recall and F1 from counts; every function works on arrays whose last axis is (tp, fp, fn).
+
+Counts are summed over sentences, batches, documents first; an F1 is never averaged over them.
+A ratio whose denominator is 0 is 0, as in seqeval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Precision, recall and F1, all from 0 to 1."""
+
+    precision: float
+    recall: float
+    f1: float
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+def precision(counts: NDArray) -> FloatArray:
+    """Tp / (tp + fp). Counts (..., 3) give (...)."""
+    return _ratio(counts[..., 0], counts[..., 0] + counts[..., 1])
+
+
+def recall(counts: NDArray) -> FloatArray:
+    """Tp / (tp + fn). Counts (..., 3) give (...)."""
+    return _ratio(counts[..., 0], counts[..., 0] + counts[..., 2])
+
+
+def f1(counts: NDArray) -> FloatArray:
+    """2 tp / (2 tp + fp + fn), the harmonic mean of precision and recall. Counts (..., 3) give (...)."""
+    return _ratio(2 * counts[..., 0], 2 * counts[..., 0] + counts[..., 1] + counts[..., 2])
+
+
+def micro_f1(counts: NDArray) -> FloatArray:
+    """F1 of the counts summed over labels. Counts (..., labels, 3) give (...)."""
+    return f1(counts.sum(axis=-2))
+
+
+def macro_f1(counts: NDArray) -> FloatArray:
+    """Mean of the F1 of the labels that occur. Counts (..., labels, 3) give (...).
+
+    A label that neither gold nor prediction holds has no F1 and does not enter the mean (scikit-learn's rule when it is
+    given no labels). It is 0 when no label occurs.
+    """
+    occurs = counts.sum(axis=-1) > 0
+    return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1))
+
+
+def accuracy(counts: NDArray) -> FloatArray:
+    """Share of texts with the right class; counts (..., classes, 3) of one class each give (...)."""
+    return recall(counts.sum(axis=-2))
+
+
+def scores(counts: NDArray) -> Scores:
+    """The three scores of one (3,) count."""
+    return Scores(float(precision(counts)), float(recall(counts)), float(f1(counts)))
+
+
+def _ratio(numerator: NDArray, denominator: NDArray) -> FloatArray:
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(denominator)), where=denominator != 0)

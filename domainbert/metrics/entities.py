@@ -1,0 +1,98 @@
+"""Entity scores from spans `(start, end, type)` in words, `end` exclusive.
+
+Strict: type and both boundaries are right (CoNLL-2003; seqeval's strict mode). Lenient: the type is right and the spans
+overlap. Partial: as lenient, but an overlap that is not exact counts half (the credit of MUC-5, Chinchor and Sundheim
+1993). For the latter two, gold and predicted spans are matched one to one, the largest overlap first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torchmetrics import Metric
+
+from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores
+from domainbert.metrics.matching import SentenceSpans, match_overlapping
+
+
+def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
+    """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
+
+    Takes a tenth of a second for a million words.
+
+    Raises:
+        ValueError: the two have different lengths, or a type is not in `types`.
+    """
+    column = {kind: 3 * index for index, kind in enumerate(types)}
+    cells: list[int] = []
+    row = 0
+    for wanted, found in zip(map(set, gold), map(set, predicted), strict=True):
+        unknown = {span[2] for span in wanted | found} - column.keys()
+        if unknown:
+            raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}")
+        cells += [row + column[span[2]] for span in wanted & found]
+        cells += [row + column[span[2]] + 1 for span in found - wanted]
+        cells += [row + column[span[2]] + 2 for span in wanted - found]
+        row += 3 * len(types)
+    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=row)
+    return counts.reshape(-1, len(types), 3)
+
+
+def sum_by_document(counts: IntArray, documents: Sequence[int]) -> IntArray:
+    """Sum the rows of `counts` (sentences, ...) that have the same document number: (documents, ...)."""
+    numbers, index = np.unique(np.asarray(documents, dtype=np.int64), return_inverse=True)
+    summed = np.zeros((len(numbers), *counts.shape[1:]), dtype=np.int64)
+    np.add.at(summed, index, counts)
+    return summed
+
+
+def lenient_and_partial(gold: SentenceSpans, predicted: SentenceSpans) -> tuple[Scores, Scores]:
+    """Lenient and partial scores over all types (see the head of this module)."""
+    matched = exact = 0
+    for wanted, found in zip(gold, predicted, strict=True):
+        pairs = match_overlapping(wanted, found, same_type_only=True)
+        matched += len(pairs)
+        exact += sum(one == other for one, other in pairs)
+    num_gold, num_predicted = sum(map(len, gold)), sum(map(len, predicted))
+
+    def credited(credit: float) -> Scores:
+        return scores(np.array([credit, num_predicted - credit, num_gold - credit]))
+
+    return credited(matched), credited((matched + exact) / 2)
+
+
+class EntityF1(Metric):
+    """Strict entity scores for validation during training: counts are summed over batches and ranks.
+
+    `compute()` gives `f1`, `precision`, `recall` (micro, the headline) and `macro_f1` as scalar tensors, fit for
+    `log_dict`.
+
+    Args:
+        types: the entity types that the model knows.
+    """
+
+    full_state_update = False
+    higher_is_better = True
+    counts: torch.Tensor  # (types, 3)
+
+    def __init__(self, types: Sequence[str]) -> None:
+        super().__init__()
+        self.types = tuple(types)
+        self.add_state("counts", torch.zeros(len(self.types), 3, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, gold: SentenceSpans, predicted: SentenceSpans) -> None:
+        """Add the spans of some sentences.
+
+        Raises:
+            ValueError: as `count_entities`.
+        """
+        counts = count_entities(gold, predicted, self.types).sum(axis=0)
+        self.counts += torch.from_numpy(counts).to(self.counts.device)
+
+    def compute(self) -> dict[str, torch.Tensor]:
+        """The scores of everything seen since the last reset."""
+        counts = self.counts.cpu().numpy()
+        values = {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}

@@ -1,0 +1,173 @@
+"""All scores of several systems on one test set, as plain numbers for `metrics.json`.
+
+A system is a mapping from the name of a seed (or of its only model) to its predictions. What is given for a system is
+the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
+from domainbert.metrics.classification import count_classes
+from domainbert.metrics.counts import IntArray, accuracy, macro_f1, micro_f1, precision, recall, scores
+from domainbert.metrics.entities import count_entities, lenient_and_partial, sum_by_document
+from domainbert.metrics.matching import SentenceSpans
+from domainbert.metrics.slices import (
+    LENGTHS,
+    NOVELTY,
+    Surface,
+    count_by_length,
+    count_by_novelty,
+    error_kinds,
+)
+
+Summary = dict[str, Any]
+"""`systems`: scores of each name; `paired`: the first system minus each later one."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How the intervals are drawn."""
+
+    resamples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class GoldEntities:
+    """The gold side of a tagged test set, one item a sentence."""
+
+    spans: SentenceSpans
+    words: Sequence[Sequence[str]]
+    documents: Sequence[int]
+    types: Sequence[str]
+    seen: Set[Surface] | None
+    """The entities of the training set; None leaves the slices by novelty out."""
+
+
+def summarize_entities(
+    gold: GoldEntities, systems: Mapping[str, Mapping[str, SentenceSpans]], resampling: Resampling
+) -> Summary:
+    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is.
+
+    Raises:
+        ValueError: a system has no predictions, another number of sentences, or a type that is not among the types.
+    """
+    counts = {
+        name: {seed: count_entities(gold.spans, spans, gold.types) for seed, spans in runs.items()}
+        for name, runs in systems.items()
+    }
+    summaries = {
+        name: _summarize_runs({seed: _score_tagger(gold, spans, counts[name][seed]) for seed, spans in runs.items()})
+        for name, runs in systems.items()
+    }
+    by_document = {
+        name: [sum_by_document(one, gold.documents) for one in runs.values()] for name, runs in counts.items()
+    }
+    return _with_intervals(summaries, by_document, {"f1": micro_f1}, resampling)
+
+
+def summarize_classes(
+    gold: Sequence[str],
+    systems: Mapping[str, Mapping[str, Sequence[str]]],
+    labels: Sequence[str],
+    resampling: Resampling,
+) -> Summary:
+    """Score classifiers: `f1` is macro (see `classification`), `accuracy` beside it.
+
+    Raises:
+        ValueError: a system has no predictions, another number of texts, or a label that is not among the labels.
+    """
+    counts = {
+        name: [count_classes(gold, predicted, labels) for predicted in runs.values()] for name, runs in systems.items()
+    }
+    summaries = {
+        name: _summarize_runs(
+            {seed: _score_classifier(one.sum(axis=0), labels) for seed, one in zip(runs, counts[name], strict=True)}
+        )
+        for name, runs in systems.items()
+    }
+    return _with_intervals(summaries, counts, {"f1": macro_f1, "accuracy": accuracy}, resampling)
+
+
+def _score_tagger(gold: GoldEntities, predicted: SentenceSpans, counts: IntArray) -> dict[str, Any]:
+    totals = counts.sum(axis=0)  # (types, 3)
+    lenient, partial = lenient_and_partial(gold.spans, predicted)
+    result = {
+        **scores(totals.sum(axis=0)).as_dict(),
+        "macro_f1": float(macro_f1(totals)),
+        "lenient": lenient.as_dict(),
+        "partial": partial.as_dict(),
+        "per_type": _by_name(gold.types, totals),
+        "errors": error_kinds(gold.spans, predicted),
+        "by_length": _by_name(LENGTHS, count_by_length(gold.spans, predicted)),
+    }
+    if gold.seen is not None:
+        novelty = count_by_novelty(gold.spans, predicted, gold.words, gold.seen)
+        result["by_novelty"] = _by_name(NOVELTY, novelty)
+    return result
+
+
+def _score_classifier(totals: IntArray, labels: Sequence[str]) -> dict[str, Any]:
+    occurs = totals.sum(axis=-1) > 0
+    return {
+        "f1": float(macro_f1(totals)),
+        "precision": float(precision(totals)[occurs].mean()),
+        "recall": float(recall(totals)[occurs].mean()),
+        "accuracy": float(accuracy(totals)),
+        "per_class": _by_name(labels, totals),
+    }
+
+
+def _by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
+    """Scores and gold support of each row of `counts` (names, 3)."""
+    support = counts[:, 0] + counts[:, 2]
+    return {
+        name: {**scores(row).as_dict(), "support": int(number)}
+        for name, row, number in zip(names, counts, support, strict=True)
+    }
+
+
+def _summarize_runs(runs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The mean of all numbers over the seeds, and the headline of each seed."""
+    return {
+        **_mean(list(runs.values())),
+        "seeds": len(runs),
+        "f1_by_seed": {seed: result["f1"] for seed, result in runs.items()},
+    }
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Average nested dicts of numbers, number by number; what is equal in all stays as it is."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _mean([value[key] for value in values]) for key in first}
+    return first if all(value == first for value in values) else float(np.mean(values))
+
+
+def _with_intervals(
+    summaries: dict[str, dict[str, Any]],
+    counts: Mapping[str, Sequence[IntArray]],
+    statistics: Mapping[str, Statistic],
+    resampling: Resampling,
+) -> Summary:
+    """Add the intervals of the systems and of the differences between the first and each later one.
+
+    The keys of `f1` are `interval` and `difference`; those of another statistic carry its name in front.
+    """
+    first, *others = summaries
+    paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
+    for name, statistic in statistics.items():
+        prefix = "" if name == "f1" else f"{name}_"
+        drawn = resample_scores(counts, statistic, resampling.resamples, resampling.seed)
+        for system, summary in summaries.items():
+            summary[f"{prefix}interval"] = list(interval(drawn[system]))
+        for pair in paired:
+            pair[f"{prefix}difference"] = summaries[first][name] - summaries[pair["b"]][name]
+            pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]]))
+    return {"systems": summaries, "paired": paired}

@@ -1,0 +1,112 @@
+"""Sets the numbers of `summary` in lines that a person reads; scores in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domainbert.metrics.summary import Summary
+
+
+def entity_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then F1 by type, length and novelty and the kinds of errors, systems side by side."""
+    systems = summary["systems"]
+    header = ["system", "F1", "95 % interval", "precision", "recall", "macro F1", "lenient F1", "partial F1", "seeds"]
+    rows = [
+        [
+            name,
+            _percent(one["f1"]),
+            _interval(one["interval"]),
+            *(_percent(one[key]) for key in ("precision", "recall", "macro_f1")),
+            *(_percent(one[key]["f1"]) for key in ("lenient", "partial")),
+            str(one["seeds"]),
+        ]
+        for name, one in systems.items()
+    ]
+    lines = [*_table(header, rows), *_difference_lines(summary, "", "F1")]
+    lines += ["", *_side_by_side("F1 by type", systems, "per_type")]
+    lines += ["", *_side_by_side("F1 by words", systems, "by_length")]
+    if all("by_novelty" in one for one in systems.values()):
+        lines += ["", *_side_by_side("F1 by surface in training", systems, "by_novelty")]
+    return [*lines, "", *_error_lines(systems)]
+
+
+def classification_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then F1 by class, systems side by side."""
+    systems = summary["systems"]
+    header = [
+        "system",
+        "macro F1",
+        "95 % interval",
+        "accuracy",
+        "95 % interval",
+        "macro precision",
+        "macro recall",
+        "seeds",
+    ]
+    rows = [
+        [
+            name,
+            _percent(one["f1"]),
+            _interval(one["interval"]),
+            _percent(one["accuracy"]),
+            _interval(one["accuracy_interval"]),
+            _percent(one["precision"]),
+            _percent(one["recall"]),
+            str(one["seeds"]),
+        ]
+        for name, one in systems.items()
+    ]
+    lines = [*_table(header, rows), *_difference_lines(summary, "", "macro F1")]
+    lines += _difference_lines(summary, "accuracy_", "accuracy")
+    return [*lines, "", *_side_by_side("F1 by class", systems, "per_class")]
+
+
+def _difference_lines(summary: Summary, prefix: str, metric: str) -> list[str]:
+    if not summary["paired"]:
+        return []
+    rows = [
+        [
+            f"{pair['a']} minus {pair['b']}",
+            f"{100 * pair[f'{prefix}difference']:+.2f}",
+            _interval(pair[f"{prefix}interval"], sign="+"),
+        ]
+        for pair in summary["paired"]
+    ]
+    return ["", *_table([f"paired difference, {metric}", "points", "95 % interval"], rows)]
+
+
+def _side_by_side(title: str, systems: Mapping[str, dict[str, Any]], key: str) -> list[str]:
+    """F1 of each slice for each system; the support is that of gold and the same for all."""
+    slices = next(iter(systems.values()))[key]
+    rows = [
+        [name, f"{slices[name]['support']:,}", *(_percent(one[key][name]["f1"]) for one in systems.values())]
+        for name in slices
+    ]
+    return _table([title, "support", *systems], rows)
+
+
+def _error_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
+    kinds = next(iter(systems.values()))["errors"]
+    rows = [[kind, *(f"{one['errors'][kind]:,.1f}" for one in systems.values())] for kind in kinds]
+    return _table(["entities, mean of seeds", *systems], rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of equal width, the first to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in (header, *rows)
+    ]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _interval(bounds: Sequence[float], sign: str = "") -> str:
+    low, high = (f"{100 * bound:{sign}.2f}" for bound in bounds)
+    return f"[{low}, {high}]"

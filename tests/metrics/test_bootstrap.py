@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from domainbert.metrics import bootstrap
+from domainbert.metrics.bootstrap import interval, resample_scores
+from domainbert.metrics.counts import accuracy, micro_f1
+
+GENERATOR = np.random.default_rng(0)
+
+
+def coin(probability, documents=400, generator=GENERATOR):
+    """One text a document with one class, right with `probability`: (documents, 1, 3)."""
+    right = generator.random(documents) < probability
+    return np.stack([right, ~right, ~right], axis=-1)[:, None, :].astype(np.int64)
+
+
+def test_interval_of_a_share_is_that_of_the_binomial():
+    counts = coin(0.7)
+    share = accuracy(counts.sum(axis=0))
+    low, high = interval(resample_scores({"a": [counts]}, accuracy)["a"])
+    half = 1.96 * np.sqrt(share * (1 - share) / len(counts))
+    assert (low, high) == pytest.approx((share - half, share + half), abs=0.006)
+
+
+def test_resampled_scores_equal_a_plain_loop(monkeypatch):
+    monkeypatch.setattr(bootstrap, "_CHUNK_CELLS", 30)  # three resamples at a time
+    seeds = [GENERATOR.integers(0, 5, size=(10, 2, 3)) for _ in range(3)]
+    found = resample_scores({"a": seeds}, micro_f1, resamples=7, seed=5)["a"]
+    generator = np.random.default_rng(5)
+    drawn = np.concatenate([generator.integers(10, size=(rows, 10)) for rows in (3, 3, 1)])
+    picks = generator.integers(3, size=(7, 3))
+    expected = [
+        np.mean([micro_f1(seeds[pick][documents].sum(axis=0)) for pick in row])
+        for documents, row in zip(drawn, picks, strict=True)
+    ]
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_seeds_widen_the_interval():
+    steady = [coin(0.7)] * 3
+    varied = [coin(0.6), coin(0.7), coin(0.8)]
+    scores = resample_scores({"steady": steady, "varied": varied}, accuracy)
+    widths = {name: np.diff(interval(values)).item() for name, values in scores.items()}
+    assert widths["varied"] > 1.5 * widths["steady"]
+
+
+def test_a_paired_difference_is_narrower_than_two_separate_ones():
+    base = coin(0.7)
+    better = base.copy()
+    better[np.flatnonzero(base[:, 0, 0] == 0)[:12], 0] = [1, 0, 0]  # twelve texts more are right
+    scores = resample_scores({"better": [better], "base": [base], "same": [base]}, accuracy)
+    low, high = interval(scores["better"] - scores["base"])
+    assert 0 < low < 0.03 < high < 0.05
+    assert np.array_equal(scores["base"], scores["same"])
+    assert interval(scores["better"])[0] < interval(scores["base"])[1]
+
+
+def test_the_paired_interval_covers_the_truth():
+    covered = 0
+    for trial in range(100):
+        generator = np.random.default_rng(trial)
+        systems = {name: [coin(share, 200, generator)] for name, share in (("a", 0.75), ("b", 0.7))}
+        scores = resample_scores(systems, accuracy, resamples=300, seed=trial)
+        low, high = interval(scores["a"] - scores["b"])
+        covered += low <= 0.05 <= high
+    assert 88 <= covered <= 100
+
+
+def test_the_seed_fixes_the_draw():
+    counts = {"a": [coin(0.7), coin(0.7)]}
+    one, same, other = (resample_scores(counts, accuracy, 50, seed)["a"] for seed in (1, 1, 2))
+    assert np.array_equal(one, same) and not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("systems", [{}, {"a": []}, {"a": [coin(0.5, 3)], "b": [coin(0.5, 4)]}, {"a": [coin(0.5, 0)]}])
+def test_systems_on_different_documents_are_an_error(systems):
+    with pytest.raises(ValueError, match="same documents"):
+        resample_scores(systems, accuracy)

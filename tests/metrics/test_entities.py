@@ -1,0 +1,113 @@
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seqeval.metrics import f1_score, precision_score, recall_score
+from seqeval.scheme import IOB2
+
+from domainbert.data.tags import spans_from_tags, to_iob2
+from domainbert.metrics.counts import macro_f1, scores
+from domainbert.metrics.entities import EntityF1, count_entities, lenient_and_partial, sum_by_document
+
+TYPES = ["a", "b", "c"]
+TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]
+
+
+@st.composite
+def raw_tags(draw):
+    """Gold and predicted tags of a few sentences, as a model without constraints gives them."""
+    lengths = draw(st.lists(st.integers(0, 9), min_size=1, max_size=5))
+    tags = st.sampled_from(TAGS)
+    one = [draw(st.lists(tags, min_size=length, max_size=length)) for length in lengths]
+    other = [draw(st.lists(tags, min_size=length, max_size=length)) for length in lengths]
+    # Half the time the prediction is gold with one tag changed, so that matches are common.
+    return one, other if draw(st.booleans()) else [
+        gold[:-1] + guess[-1:] for gold, guess in zip(one, other, strict=True)
+    ]
+
+
+def spans(sentences):
+    return [spans_from_tags(tags) for tags in sentences]
+
+
+@pytest.mark.filterwarnings("ignore::seqeval.metrics.v1.UndefinedMetricWarning", "ignore::UserWarning")
+@given(raw_tags())
+@settings(max_examples=200, deadline=None)
+def test_strict_scores_are_those_of_seqeval(case):
+    # Raw tags are read as conlleval reads them; made valid IOB2 by that reading, seqeval's strict mode agrees.
+    gold, predicted = case
+    valid = [[to_iob2(tags) for tags in sentences] for sentences in case]
+    counts = count_entities(spans(gold), spans(predicted), TYPES).sum(axis=0)
+    found = scores(counts.sum(axis=0))
+    strict = {"mode": "strict", "scheme": IOB2, "zero_division": 0}
+    if not any(tag != "O" for sentences in valid for tags in sentences for tag in tags):
+        assert found.f1 == 0  # seqeval cannot average over no types
+        return
+    assert found.f1 == pytest.approx(f1_score(*valid, **strict), abs=1e-12)
+    assert found.precision == pytest.approx(precision_score(*valid, **strict), abs=1e-12)
+    assert found.recall == pytest.approx(recall_score(*valid, **strict), abs=1e-12)
+    assert macro_f1(counts) == pytest.approx(f1_score(*valid, average="macro", **strict), abs=1e-12)
+
+
+@given(raw_tags())
+@settings(max_examples=100, deadline=None)
+def test_metric_sums_over_batches_and_lenient_scores_bound_strict_ones(case):
+    gold, predicted = map(spans, case)
+    metric = EntityF1(TYPES)
+    for wanted, found in zip(gold, predicted, strict=True):
+        metric.update([wanted], [found])
+    strict = scores(count_entities(gold, predicted, TYPES).sum(axis=(0, 1)))
+    assert {name: value.item() for name, value in metric.compute().items() if name != "macro_f1"} == strict.as_dict()
+    lenient, partial = lenient_and_partial(gold, predicted)
+    assert strict.f1 - 1e-12 <= partial.f1 <= lenient.f1 + 1e-12
+    assert partial.f1 == pytest.approx((strict.f1 + lenient.f1) / 2)
+
+
+def test_lenient_matches_one_to_one_and_the_largest_overlap_first():
+    gold = [[(0, 5, "a"), (5, 6, "a")], [(0, 2, "a")]]
+    predicted = [[(0, 1, "a"), (1, 6, "a")], [(0, 2, "b")]]
+    # (1, 6) takes (0, 5) with four words; then (0, 1) and (5, 6) overlap nothing free. A wrong type never counts.
+    lenient, partial = lenient_and_partial(gold, predicted)
+    assert (lenient.precision, lenient.recall) == (1 / 3, 1 / 3)
+    assert (partial.precision, partial.recall) == (1 / 6, 1 / 6)
+
+
+def test_counts_of_each_sentence_and_type():
+    gold = [[(0, 1, "a"), (2, 3, "b")], [], [(0, 2, "a")]]
+    predicted = [[(0, 1, "a"), (2, 3, "c")], [(0, 1, "b")], []]
+    counts = count_entities(gold, predicted, TYPES)
+    assert counts.tolist() == [
+        [[1, 0, 0], [0, 0, 1], [0, 1, 0]],
+        [[0, 0, 0], [0, 1, 0], [0, 0, 0]],
+        [[0, 0, 1], [0, 0, 0], [0, 0, 0]],
+    ]
+    assert np.array_equal(sum_by_document(counts, [4, 7, 4]), np.stack([counts[0] + counts[2], counts[1]]))
+
+
+def test_an_unknown_type_and_a_missing_sentence_are_errors():
+    with pytest.raises(ValueError, match=r"\['d'\] are not among"):
+        count_entities([[(0, 1, "d")]], [[]], TYPES)
+    with pytest.raises(ValueError):
+        count_entities([[], []], [[]], TYPES)
+
+
+def test_metric_starts_again_after_reset_and_without_entities_is_zero():
+    metric = EntityF1(TYPES)
+    metric.update([[(0, 1, "a")]], [[(0, 1, "a")]])
+    assert metric.compute()["f1"] == 1 and metric.compute()["macro_f1"] == 1
+    metric.reset()
+    assert metric.counts.dtype == torch.int64
+    assert all(value == 0 for value in metric.compute().values())
+
+
+def test_a_million_words_take_under_three_seconds():
+    generator = np.random.default_rng(0)
+    tags = [[TAGS[tag] for tag in row] for row in generator.integers(len(TAGS), size=(40_000, 25))]
+    begin = time.perf_counter()
+    read = spans(tags)
+    counts = count_entities(read, read[::-1], TYPES)
+    assert time.perf_counter() - begin < 3
+    assert counts[..., [0, 2]].sum() == sum(map(len, read))

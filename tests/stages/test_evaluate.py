@@ -1,0 +1,215 @@
+import json
+import random
+import sys
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from seqeval.metrics import f1_score
+from seqeval.scheme import IOB2
+
+from domainbert.data.conll import read_conll
+from domainbert.data.formats import ClassificationFormat, NerFormat
+from domainbert.data.tags import to_iob2
+from domainbert.errors import DomainbertError
+from domainbert.stages.evaluate import evaluate
+
+TYPES = ("drug", "gene")
+
+
+@dataclass
+class FakePredictor:
+    """Answers with gold of which a share is replaced by noise."""
+
+    task: str
+    labels: list[str]
+    answers: list
+    num_repaired: int = 0
+    asked: list = field(default_factory=list)
+
+    def predict_words(self, words):
+        self.asked = words
+        return self.answers
+
+    def predict_texts(self, texts):
+        return [SimpleNamespace(label=label, scores={label: 1.0}) for label in self.answers]
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """Makes model folders and the predictors that stand for them."""
+    predictors = {}
+    module = SimpleNamespace(load_predictor=lambda folder: predictors[folder])
+    monkeypatch.setitem(sys.modules, "domainbert.inference", module)
+
+    def make(name, seeds):
+        for seed, predictor in seeds.items():
+            folder = tmp_path / "models" / name / seed
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text("{}")
+            predictors[folder] = predictor
+        return tmp_path / "models" / name
+
+    return make
+
+
+@pytest.fixture
+def out(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def make_tags(generator, lengths):
+    labels = ["O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]
+    return [to_iob2(generator.choices(labels, k=length)) for length in lengths]
+
+
+def tagger(gold, share, seed):
+    """Right in each sentence with probability `share`, else random tags."""
+    generator = random.Random(seed)
+    noise = make_tags(generator, map(len, gold))
+    answers = [one if generator.random() < share else other for one, other in zip(gold, noise, strict=True)]
+    return FakePredictor("ner", ["O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in "BI")], answers, 2)
+
+
+@pytest.fixture
+def tagged(tmp_path):
+    """A test set of 60 sentences in 20 documents, its gold tags, and a training set with one of its words."""
+    generator = random.Random(0)
+    gold = make_tags(generator, [generator.randint(1, 15) for _ in range(60)])
+    parts = []
+    for number, tags in enumerate(gold):
+        parts += ["-DOCSTART- O\n"] if number % 3 == 0 else []
+        parts.append("".join(f"w{number % 7} {tag}\n" for tag in tags))
+    (tmp_path / "test.conll").write_text("\n".join(parts))
+    (tmp_path / "train.conll").write_text("w1 B-drug\nw2 B-drug\n")
+    return tmp_path / "test.conll", gold
+
+
+def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, capsys):
+    test, gold = tagged
+    good = {f"seed-{seed}": tagger(gold, 0.9, seed) for seed in (2, 10, 1)}
+    poor = {f"seed-{seed}": tagger(gold, 0.3, seed) for seed in (4, 5)}
+    folders = {"pretrained": models("pre", good), "scratch": models("new", poor)}
+    result = evaluate(out, folders, test, train=test.with_name("train.conll"), bootstrap_resamples=300)
+
+    pretrained = result["systems"]["pretrained"]
+    expected = [f1_score(gold, one.answers, mode="strict", scheme=IOB2) for one in good.values()]
+    assert pretrained["f1"] == pytest.approx(sum(expected) / 3, abs=1e-12)
+    assert pretrained["interval"][0] < pretrained["f1"] < pretrained["interval"][1]
+    assert (pretrained["seeds"], result["task"], result["bootstrap"]["units"]) == (3, "ner", 20)
+    assert result["gold"] == sum(tag.startswith("B-") for tags in gold for tag in tags)
+    (pair,) = result["paired"]
+    assert (pair["a"], pair["b"]) == ("pretrained", "scratch")
+    assert pair["difference"] == pretrained["f1"] - result["systems"]["scratch"]["f1"]
+    assert 0 < pair["interval"][0] < pair["difference"] < pair["interval"][1]
+
+    metrics = json.loads((out / "metrics.json").read_text())
+    saved = metrics["systems"]["pretrained"]
+    assert list(saved["f1_by_seed"]) == ["seed-1", "seed-2", "seed-10"]
+    assert sum(one["support"] for one in saved["per_type"].values()) == result["gold"]
+    assert sum(one["support"] for one in saved["by_novelty"].values()) == result["gold"]
+    assert saved["repaired_tags"] == 6
+    printed = capsys.readouterr().out
+    assert "pretrained minus scratch" in printed and "20 documents" in printed and "scheme IOB2" in printed
+    assert "missed" in printed and "unseen" in printed and "6 stray I- tags" in printed
+
+
+def test_predictions_are_written_beside_gold(models, out, tagged):
+    test, gold = tagged
+    predictor = tagger(gold, 0.5, 1)
+    evaluate(out, {"one": models("one", {"": predictor})}, test, bootstrap_resamples=100)
+    path = out / "predictions" / "one" / "model.conll"
+    written = read_conll(path)
+    assert [sentence.tags for sentence in written.sentences] == predictor.answers
+    assert [sentence.tags for sentence in read_conll(path, tag_column=1).sentences] == gold
+    assert [one.document for one in written.sentences] == [one.document for one in read_conll(test).sentences]
+
+
+def test_sentences_without_words_are_not_shown_to_the_model(models, out, tmp_path):
+    rows = [{"tokens": [], "tags": []}, {"tokens": ["a\tb\n", "c"], "tags": ["B-drug", "I-drug"]}]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    predictor = FakePredictor("ner", ["O", "B-drug", "I-drug"], [["B-drug", "I-drug"]])
+    result = evaluate(out, {"one": models("one", {"": predictor})}, tmp_path / "test.jsonl")
+    assert predictor.asked == [["a\tb\n", "c"]]
+    assert result["systems"]["one"]["f1"] == 1
+    written = [json.loads(line) for line in (out / "predictions/one/model.jsonl").read_text().splitlines()]
+    assert written == [{"tokens": row["tokens"], "gold": row["tags"], "predicted": row["tags"]} for row in rows]
+
+
+@pytest.fixture
+def classified(tmp_path):
+    gold = random.Random(0).choices(["up", "down", "flat"], k=80)
+    rows = [{"text": f"text {number}", "label": label} for number, label in enumerate(gold)]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path / "test.jsonl", gold
+
+
+def classifier(gold, share, seed, labels=("down", "flat", "never", "up")):
+    generator = random.Random(seed)
+    answers = [label if generator.random() < share else generator.choice(["up", "down"]) for label in gold]
+    return FakePredictor("classification", list(labels), answers)
+
+
+def test_classifiers_are_scored(models, out, classified, capsys):
+    test, gold = classified
+    good, poor = classifier(gold, 0.9, 1), classifier(gold, 0.2, 2)
+    folders = {"good": models("good", {"": good}), "poor": models("poor", {"seed-1": poor})}
+    result = evaluate(out, folders, test, bootstrap_resamples=300)
+    assert result["gold"] == 80
+    right = sum(one == other for one, other in zip(gold, good.answers, strict=True))
+    system = result["systems"]["good"]
+    assert system["accuracy"] == right / 80
+    assert system["accuracy_interval"][0] < system["accuracy"] < system["accuracy_interval"][1]
+    (pair,) = result["paired"]
+    assert pair["interval"][0] > 0 and pair["accuracy_interval"][0] > 0
+    per_class = json.loads((out / "metrics.json").read_text())["systems"]["good"]["per_class"]
+    occurring = [one["f1"] for name, one in per_class.items() if name != "never"]
+    assert system["f1"] == pytest.approx(sum(occurring) / 3)
+    rows = [json.loads(line) for line in (out / "predictions/good/model.jsonl").read_text().splitlines()]
+    assert [row["predicted"] for row in rows] == good.answers and [row["gold"] for row in rows] == gold
+    assert "good minus poor" in capsys.readouterr().out
+
+
+def test_bad_models_are_named_together(out, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DomainbertError) as error:
+        evaluate(out, {"a": tmp_path / "none", "b": tmp_path / "empty", "c/d": tmp_path}, tmp_path / "test.conll")
+    message = str(error.value)
+    assert "models.a" in message and "no such folder" in message
+    assert "models.b" in message and "no config.json" in message and "'c/d'" in message
+    with pytest.raises(DomainbertError, match="models: empty"):
+        evaluate(out, {}, tmp_path / "test.conll")
+
+
+def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classified, tagged):
+    (texts, classes), (words, tags) = classified, tagged
+    good = models("good", {"": classifier(classes, 0.9, 1)})
+    other = models("other", {"": tagger(tags, 0.9, 1)})
+    with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
+        evaluate(out, {"good": good, "other": other}, texts)
+    with pytest.raises(DomainbertError, match="train: the models classify"):
+        evaluate(out, {"good": good}, texts, train=words)
+    with pytest.raises(DomainbertError, match="ner_format: the models classify"):
+        evaluate(out, {"good": good}, texts, ner_format=NerFormat(repair=True))
+    with pytest.raises(DomainbertError, match="classification_format: the models find entities"):
+        evaluate(out, {"other": other}, words, classification_format=ClassificationFormat(text_key="t"))
+
+
+def test_labels_that_training_did_not_have(models, out, classified):
+    test, gold = classified
+    with pytest.raises(DomainbertError, match=r"label 'flat' .* was not in training; expected one of down, up"):
+        evaluate(out, {"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})}, test)
+
+
+def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
+    test, gold = tagged
+    predictor = tagger(gold, 1, 1)
+    predictor.answers = [*predictor.answers[:-1], predictor.answers[-1][:-1]]
+    with pytest.raises(DomainbertError, match=r"words but .* tags predicted"):
+        evaluate(out, {"one": models("one", {"": predictor})}, test)
+
+
+def test_too_few_resamples_for_an_interval(out, tmp_path):
+    with pytest.raises(DomainbertError, match="bootstrap_resamples: 10; expected at least 100"):
+        evaluate(out, {"a": tmp_path}, tmp_path / "test.conll", bootstrap_resamples=10)
