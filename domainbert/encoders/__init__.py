@@ -1,0 +1,1 @@
+"""Encoder families: torch modules with Hugging Face names at the file boundary."""

@@ -1,0 +1,73 @@
+"""The interface of encoders and the reversible map between our parameter names and those of Hugging Face."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+HEADS = ("masked_lm", "tokens", "sequence")
+
+NameMap = dict[str, tuple[str, ...]]
+"""Our parameter -> the Hugging Face tensors it consists of, stacked along the first dimension."""
+
+
+class Encoder(nn.Module, ABC):
+    """Turns packed token ids into hidden states.
+
+    Attributes:
+        hidden_size: width H of the hidden states.
+        num_hidden_layers: number of layers.
+        hidden_act: activation, for a masked-LM head.
+        layer_norm_eps: of the layer normalisations, for a masked-LM head.
+        initializer_range: standard deviation for new heads.
+        dropout_prob: dropout of heads put on top.
+    """
+
+    hidden_size: int
+    num_hidden_layers: int
+    hidden_act: str
+    layer_norm_eps: float
+    initializer_range: float
+    dropout_prob: float
+
+    @abstractmethod
+    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
+        """The last hidden states (B, S, H) of `input_ids` (B, S).
+
+        A row holds several texts back to back: `segment_ids` (B, S) numbers them from 1, with 0 for padding, and
+        `position_ids` (B, S) restarts at 0 with each. No token sees another segment.
+        """
+
+    @abstractmethod
+    def hidden_states(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> list[Tensor]:
+        """The embeddings' output and every layer's, each (B, S, H)."""
+
+    @property
+    @abstractmethod
+    def input_embeddings(self) -> nn.Embedding:
+        """The word embeddings (vocab_size, E), shared with a masked-LM head."""
+
+
+def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:
+    """Our state dict under Hugging Face names, stacked tensors taken apart."""
+    result: dict[str, Tensor] = {}
+    for ours, theirs in names.items():
+        parts = state[ours].detach().chunk(len(theirs), dim=0)
+        result.update({name: part.contiguous() for name, part in zip(theirs, parts, strict=True)})
+    return result
+
+
+def from_hugging_face(tensors: Mapping[str, Tensor], names: NameMap) -> tuple[dict[str, Tensor], list[str]]:
+    """Our state dict from tensors under Hugging Face names, and the names that were missing."""
+    state: dict[str, Tensor] = {}
+    missing: list[str] = []
+    for ours, theirs in names.items():
+        absent = [name for name in theirs if name not in tensors]
+        missing.extend(absent)
+        if not absent:
+            parts = [tensors[name].to(torch.float32) for name in theirs]
+            state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
+    return state, missing

@@ -1,0 +1,70 @@
+"""The architecture of a BERT encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from domainbert.encoders.config import EncoderConfig, require
+
+
+@dataclass(frozen=True)
+class BertConfig(EncoderConfig):
+    """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base."""
+
+    hidden_size: int = 768
+    """Width of the hidden states."""
+
+    num_hidden_layers: int = 12
+    """Number of transformer layers."""
+
+    num_attention_heads: int = 12
+    """Heads per layer; must divide `hidden_size`."""
+
+    intermediate_size: int = 3072
+    """Width of the feed-forward layers."""
+
+    hidden_act: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
+    """Activation of the feed-forward layers."""
+
+    hidden_dropout_prob: float = 0.1
+    """Dropout on hidden states."""
+
+    attention_probs_dropout_prob: float = 0.1
+    """Dropout on attention probabilities."""
+
+    max_position_embeddings: int = 512
+    """Longest sequence, special tokens included."""
+
+    type_vocab_size: int = 2
+    """Number of token types (sentence A and B of a pair)."""
+
+    initializer_range: float = 0.02
+    """Standard deviation of the initial weights."""
+
+    layer_norm_eps: float = 1e-12
+    """Added to the variance in layer normalisation."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit together."""
+        require(
+            self.hidden_size % self.num_attention_heads == 0,
+            f"hidden_size: {self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}",
+        )
+        for name in ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"):
+            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
+
+    @property
+    def model_type(self) -> str:
+        """Always `bert`."""
+        return "bert"
+
+    @property
+    def max_length(self) -> int:
+        """Positions are absolute, so their number is the limit."""
+        return self.max_position_embeddings
+
+    def with_dropout(self, rate: float) -> BertConfig:
+        """The same encoder with `hidden_dropout_prob` and `attention_probs_dropout_prob` set to `rate`."""
+        return dataclasses.replace(self, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate)

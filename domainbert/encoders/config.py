@@ -1,0 +1,49 @@
+"""What every encoder family's configuration offers. Free of torch, so that a recipe can be checked in milliseconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from domainbert.errors import DomainbertError
+
+
+@dataclass(frozen=True)
+class EncoderConfig(ABC):
+    """An encoder's architecture, under the names of the family's Hugging Face `config.json`.
+
+    The vocabulary size is not among them: it is a fact of the tokenizer, passed when the encoder is built.
+    """
+
+    @property
+    @abstractmethod
+    def model_type(self) -> str:
+        """The `model_type` of `config.json`; also the name of the family's folder in `domainbert.encoders`."""
+
+    @property
+    @abstractmethod
+    def max_length(self) -> int:
+        """The longest sequence the encoder has positions for, special tokens included."""
+
+    @abstractmethod
+    def with_dropout(self, rate: float) -> EncoderConfig:
+        """The same architecture with every dropout set to `rate`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields for `config.json`."""
+        return {"model_type": self.model_type, **dataclasses.asdict(self)}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """The configuration in a `config.json`; its other fields (labels, versions) are left alone."""
+        own = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in fields.items() if name in own})
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise a `DomainbertError` with `message` unless `condition` holds."""
+    if not condition:
+        raise DomainbertError(message)

@@ -1,0 +1,87 @@
+"""What stands on an encoder: masked-LM, token and sequence heads, and the models that join them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.layers import ACTIVATIONS, initialise
+
+
+class MaskedLMHead(nn.Module):
+    """Predicts a vocabulary entry at each of some positions, with the input embeddings as output weights."""
+
+    def __init__(self, vocab_size: int, hidden_size: int, activation: str, layer_norm_eps: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.activation = ACTIVATIONS[activation]
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
+        """(N, H), (V, H) -> logits (N, V)."""
+        return functional.linear(self.norm(self.activation(self.dense(hidden))), embeddings, self.bias)
+
+
+class TokenHead(nn.Module):
+    """A label for each of some tokens."""
+
+    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden_size, num_labels)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(N, H) -> logits (N, labels)."""
+        return self.classifier(self.dropout(hidden))
+
+
+class SequenceHead(nn.Module):
+    """A label for each text, from the pooled [CLS] token."""
+
+    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(hidden_size, hidden_size)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden_size, num_labels)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[CLS] states (N, H) -> logits (N, labels)."""
+        return self.classifier(self.dropout(torch.tanh(self.pooler(hidden))))
+
+
+class EncoderWithHead(nn.Module):
+    """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
+
+    Only the positions asked for go through the head: masked ones for masked LM, pieces that carry a label for
+    token labels, [CLS] for sequence labels.
+    """
+
+    def __init__(self, encoder: Encoder, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
+        hidden = self.encoder(input_ids, position_ids, segment_ids).flatten(0, 1)
+        chosen = hidden.index_select(0, positions)
+        if isinstance(self.head, MaskedLMHead):
+            return self.head(chosen, self.encoder.input_embeddings.weight)
+        return self.head(chosen)
+
+
+def build_head(kind: str, encoder: Encoder, num_labels: int = 0) -> nn.Module:
+    """A freshly initialised head: `masked_lm`, `tokens` or `sequence`."""
+    head: nn.Module
+    if kind == "masked_lm":
+        vocab_size = encoder.input_embeddings.num_embeddings
+        head = MaskedLMHead(vocab_size, encoder.hidden_size, encoder.hidden_act, encoder.layer_norm_eps)
+    elif kind == "tokens":
+        head = TokenHead(encoder.hidden_size, num_labels, encoder.dropout_prob)
+    else:
+        head = SequenceHead(encoder.hidden_size, num_labels, encoder.dropout_prob)
+    initialise(head, encoder.initializer_range)
+    return head

@@ -1,0 +1,79 @@
+"""Building blocks shared by the encoder families. Layers take numbers and modules, never a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from domainbert.encoders.attention import attend
+
+ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
+    "gelu": functional.gelu,
+    "gelu_new": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "silu": functional.silu,
+}
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with one matrix product for queries, keys and values."""
+
+    def __init__(self, hidden_size: int, num_heads: int, attention_dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention_dropout = attention_dropout
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, S, H) -> (B, S, H); `mask` comes from `segment_mask`."""
+        batch, length, width = hidden.shape
+        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
+        mixed = attend(query, key, value, mask, self.attention_dropout if self.training else 0.0)
+        return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, activation: str) -> None:
+        super().__init__()
+        self.expand = nn.Linear(hidden_size, intermediate_size)
+        self.contract = nn.Linear(intermediate_size, hidden_size)
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        return self.contract(self.activation(self.expand(hidden)))
+
+
+class PostNormLayer(nn.Module):
+    """A transformer layer that normalises after each residual connection, as BERT does."""
+
+    def __init__(
+        self, attention: nn.Module, feed_forward: nn.Module, hidden_size: int, layer_norm_eps: float, dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
+        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+
+
+def initialise(module: nn.Module, initializer_range: float) -> None:
+    """BERT's initialisation: normal weights, zero biases, unit norms, a zero embedding for padding."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.normal_(part.weight, std=initializer_range)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)

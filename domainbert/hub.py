@@ -1,0 +1,182 @@
+"""The model folder: a Hugging Face folder that `transformers` loads as it is, and that is read here as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from domainbert.encoders.base import from_hugging_face, to_hugging_face
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.families import config_class, family
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.errors import DomainbertError
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+_HEAD_OF_ARCHITECTURE = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "masked_lm",
+    "ForTokenClassification": "tokens",
+    "ForSequenceClassification": "sequence",
+}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What a model folder says of itself, before its weights are read."""
+
+    path: Path
+    config: EncoderConfig
+    vocab_size: int
+    head: str | None
+    labels: tuple[str, ...]
+
+    def tokenizer(self) -> DomainTokenizer:
+        """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
+        tokenizer = load_tokenizer(self.path)
+        if tokenizer.vocab_size > self.vocab_size:
+            raise DomainbertError(
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, the embeddings of config.json only "
+                f"{self.vocab_size:,}; expected a tokenizer that belongs to the model"
+            )
+        return tokenizer
+
+
+def open_model(path: Path) -> ModelFolder:
+    """Read `config.json` of a model folder.
+
+    A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened.
+
+    Raises:
+        DomainbertError: there is no model folder, its `config.json` is broken, or its family is not supported.
+    """
+    folder = best_seed_folder(path)
+    file = folder / "config.json"
+    if not file.is_file():
+        raise DomainbertError(f"{folder}: no config.json; expected a model folder")
+    try:
+        fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        config = config_class(fields.get("model_type", "missing")).from_json(fields)
+        labels = {int(index): name for index, name in fields.get("id2label", {}).items()}
+        vocab_size = int(fields["vocab_size"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
+    except DomainbertError as error:
+        raise DomainbertError(f"{file}: {error}") from error
+    return ModelFolder(folder, config, vocab_size, _head(fields), tuple(labels[i] for i in sorted(labels)))
+
+
+def _head(fields: dict[str, Any]) -> str | None:
+    names: list[str] = fields.get("architectures") or [""]
+    return next((head for suffix, head in _HEAD_OF_ARCHITECTURE.items() if names[0].endswith(suffix)), None)
+
+
+def best_seed_folder(path: Path) -> Path:
+    """The model folder itself, or of a `finetune` folder the seed that was best on validation."""
+    seeds = path / "seeds.json"
+    if (path / "config.json").is_file() or not seeds.is_file():
+        return path
+    return path / json.loads(seeds.read_text(encoding="utf-8"))["best"]
+
+
+def load_model(
+    path: Path, head: str, num_labels: int = 0, dropout: float | None = None
+) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
+    """Load an encoder with a head; a head that the folder lacks is made.
+
+    Args:
+        path: a model folder, written here or by `save_pretrained`.
+        head: one of `encoders.base.HEADS`.
+        num_labels: number of labels of a token or sequence head; 0 takes the folder's own.
+        dropout: overrides the dropout in `config.json`.
+
+    Returns:
+        The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
+
+    Raises:
+        DomainbertError: the encoder's weights are missing, or their shapes contradict `config.json`.
+    """
+    folder = open_model(path)
+    config = folder.config if dropout is None else folder.config.with_dropout(dropout)
+    encoder = family(config).build_encoder(config, folder.vocab_size)
+    wanted = num_labels or len(folder.labels)
+    model = EncoderWithHead(encoder, build_head(head, encoder, wanted))
+    same_head = folder.head == head and (head == "masked_lm" or wanted == len(folder.labels))
+    tensors = _read_tensors(folder.path)
+    state, missing = from_hugging_face(tensors, family(config).name_map(config, head if same_head else None))
+    if any(name.startswith(tuple(_encoder_names(config))) for name in missing):
+        raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
+    _check_shapes(folder.path, model, state)
+    made = sorted(set(family(config).name_map(config, head).values()) - {(name,) for name in tensors})
+    model.load_state_dict(state, strict=False)
+    return model, folder, [name for names in made for name in names if name not in tensors]
+
+
+def _encoder_names(config: EncoderConfig) -> list[str]:
+    return [name for names in family(config).name_map(config, None).values() for name in names]
+
+
+def _read_tensors(folder: Path) -> dict[str, Tensor]:
+    file = folder / "model.safetensors"
+    if not file.is_file():
+        raise DomainbertError(f"{folder}: no model.safetensors; expected a model folder with its weights")
+    try:
+        tensors = load_file(file)
+    except SafetensorError as error:
+        raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
+    if not any(name.startswith("bert.") for name in tensors):
+        return {f"bert.{name}": tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
+    for name, tensor in model.state_dict().items():
+        if name in state and state[name].shape != tensor.shape:
+            raise DomainbertError(
+                f"{path}: {name} has shape {tuple(state[name].shape)}; config.json implies {tuple(tensor.shape)}"
+            )
+
+
+def save_model(
+    path: Path,
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str,
+    card: str,
+    labels: Sequence[str] = (),
+) -> None:
+    """Write a model folder that `transformers` loads as it is.
+
+    Args:
+        path: the folder; made if absent.
+        model: the encoder with its head.
+        config: the encoder's architecture.
+        tokenizer: saved beside the weights.
+        head: the kind of head on the model.
+        card: text of the model card (README.md).
+        labels: label names, in the order of the head's outputs.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    tensors = to_hugging_face(model.state_dict(), family(config).name_map(config, head))
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "model.safetensors").chmod(0o644)
+    fields = config.to_json() | {
+        "architectures": [family(config).architecture(head)],
+        "vocab_size": model.encoder.input_embeddings.num_embeddings,
+        "pad_token_id": tokenizer.pad_id,
+        "dtype": "float32",
+    }
+    if labels:
+        fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
+        fields["label2id"] = {name: index for index, name in enumerate(labels)}
+    (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    tokenizer.save(path)
+    (path / "README.md").write_text(card, encoding="utf-8")
