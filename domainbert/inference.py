@@ -1,0 +1,194 @@
+"""Prediction with a model folder: words, raw text or whole texts, packed, in batches by token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from domainbert.data.examples import Example, text_example
+from domainbert.data.masking import IGNORED
+from domainbert.data.modules import LabelledBatches, Share
+from domainbert.data.tags import spans_from_tags, to_iob2
+from domainbert.errors import DomainbertError
+from domainbert.hub import load_model, open_model
+from domainbert.objectives.classification import mean_over_windows
+from domainbert.objectives.ner import decode_words, encode_words
+from domainbert.tokenization.align import align_text, align_words
+from domainbert.training.config import Precision
+from domainbert.training.precision import autocast_dtype
+
+_MAX_TOKENS = 8_192
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An entity in a text.
+
+    Attributes:
+        start: first character.
+        end: character after the last.
+        type: entity type.
+        text: the characters from `start` to `end`.
+        score: mean probability of the labels of its words.
+    """
+
+    start: int
+    end: int
+    type: str
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class TextPrediction:
+    """The class of a text, and the probability of every class."""
+
+    label: str
+    scores: dict[str, float]
+
+
+class Predictor:
+    """A fine-tuned model that predicts. `Tagger` and `Classifier` are the two kinds.
+
+    Args:
+        path: a model folder, or a `finetune` folder, whose best seed is taken.
+        head: kind of head the task has.
+        precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is.
+        max_length: tokens of a window; None takes what the encoder has positions for.
+
+    Raises:
+        DomainbertError: no model folder, or one with another head.
+    """
+
+    def __init__(self, path: Path, head: str, precision: Precision = "32-true", max_length: int | None = None) -> None:
+        self.model, folder, made = load_model(path, head)
+        if made or not folder.labels:
+            raise DomainbertError(
+                f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
+            )
+        self.tokenizer, self.labels = folder.tokenizer(), folder.labels
+        self.max_length = max_length or folder.config.max_length
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.dtype = autocast_dtype(precision)
+        self.model.to(self.device).eval()
+
+    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """For each batch the batch and the logits (N, labels) at its positions; batches are not in order."""
+        batches = LabelledBatches(examples, self.tokenizer, _MAX_TOKENS, Share())
+        cast = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
+        for batch in DataLoader(batches, batch_size=None):
+            moved = {name: tensor.to(self.device) for name, tensor in batch.items()}
+            with torch.inference_mode(), cast:
+                inputs = (moved[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+                yield moved, self.model(*inputs)
+
+
+class Tagger(Predictor):
+    """Finds entities in words or in raw text."""
+
+    task: Literal["ner"] = "ner"
+
+    def __init__(self, path: Path, precision: Precision = "32-true", max_length: int | None = None) -> None:
+        super().__init__(path, "tokens", precision, max_length)
+        self.num_repaired = 0
+
+    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """IOB2 tags of words.
+
+        The best label of each word is read as conlleval reads it, so an I-X that nothing begins becomes B-X;
+        `num_repaired` counts those of the last call.
+        """
+        aligned = align_words(self.tokenizer, sentences)
+        raw = [tags for tags, _ in self._tag(encode_words(aligned, None, self.labels, self.max_length))]
+        valid = [to_iob2(tags) for tags in raw]
+        self.num_repaired = sum(a != b for x, y in zip(raw, valid, strict=True) for a, b in zip(x, y, strict=True))
+        return valid
+
+    def predict_entities(self, texts: Sequence[str]) -> list[list[Entity]]:
+        """The entities of raw texts, whose words are the tokenizer's pre-tokens."""
+        aligned = align_text(self.tokenizer, texts)
+        tagged = self._tag(encode_words(aligned, None, self.labels, self.max_length))
+        return [
+            [_entity(text, words.word_offsets, span, scores) for span in spans_from_tags(tags)]
+            for text, words, (tags, scores) in zip(texts, aligned, tagged, strict=True)
+        ]
+
+    def predict_spans(self, sentences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+        """The entities of words; offsets count characters of the words joined by single spaces."""
+        tagged = self._tag(encode_words(align_words(self.tokenizer, sentences), None, self.labels, self.max_length))
+        return [
+            [_entity(" ".join(words), _joined_offsets(words), span, scores) for span in spans_from_tags(tags)]
+            for words, (tags, scores) in zip(sentences, tagged, strict=True)
+        ]
+
+    def _tag(self, examples: Sequence[Example]) -> list[tuple[list[str], list[float]]]:
+        tagged: list[tuple[list[str], list[float]]] = [([], [])] * len(examples)
+        full = [number for number, example in enumerate(examples) if example.num_outputs]
+        for batch, logits in self.logits([examples[number] for number in full]):
+            for item, (ids, scores) in zip(batch["items"].tolist(), decode_words(logits, batch), strict=True):
+                tagged[full[item]] = ([self.labels[label] for label in ids.tolist()], scores.tolist())
+        return tagged
+
+
+class Classifier(Predictor):
+    """Gives texts a class."""
+
+    task: Literal["classification"] = "classification"
+
+    def __init__(self, path: Path, precision: Precision = "32-true", max_length: int | None = None) -> None:
+        super().__init__(path, "sequence", precision, max_length)
+
+    def predict_texts(self, texts: Sequence[str]) -> list[TextPrediction]:
+        """The class of each text."""
+        examples = [text_example(words, IGNORED, self.max_length) for words in align_text(self.tokenizer, texts)]
+        predictions: dict[int, TextPrediction] = {}
+        for batch, logits in self.logits(examples):
+            scores = torch.softmax(mean_over_windows(logits, batch), dim=-1).tolist()
+            for item, values in zip(batch["items"].tolist(), scores, strict=True):
+                label = self.labels[int(np.argmax(values))]
+                predictions[item] = TextPrediction(label, dict(zip(self.labels, values, strict=True)))
+        return [predictions[number] for number in range(len(texts))]
+
+
+def load_tagger(path: Path | str, precision: Precision = "32-true") -> Tagger:
+    """A model folder with a token head; see `Tagger`."""
+    return Tagger(Path(path), precision)
+
+
+def load_classifier(path: Path | str, precision: Precision = "32-true") -> Classifier:
+    """A model folder with a sequence head; see `Classifier`."""
+    return Classifier(Path(path), precision)
+
+
+def load_predictor(path: Path | str, precision: Precision = "32-true") -> Tagger | Classifier:
+    """Whichever of the two the folder holds; `DomainbertError` if it holds neither."""
+    head = open_model(Path(path)).head
+    if head == "tokens":
+        return load_tagger(path, precision)
+    if head == "sequence":
+        return load_classifier(path, precision)
+    raise DomainbertError(f"{path}: the model has no head for entities or classes; expected one that finetune wrote")
+
+
+def _joined_offsets(words: Iterable[str]) -> list[tuple[int, int]]:
+    offsets, start = [], 0
+    for word in words:
+        offsets.append((start, start + len(word)))
+        start += len(word) + 1
+    return offsets
+
+
+def _entity(
+    text: str, offsets: Sequence[tuple[int, int]], span: tuple[int, int, str], scores: Sequence[float]
+) -> Entity:
+    first, last, kind = span
+    start, end = offsets[first][0], offsets[last - 1][1]
+    return Entity(start, end, kind, text[start:end], sum(scores[first:last]) / (last - first))

@@ -1,0 +1,1 @@
+"""What is trained: LightningModules, tasks, optimisers."""

@@ -1,0 +1,56 @@
+"""Fine-tuning on any labelled task as a LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.steps import TrainedModule
+from domainbert.objectives.task import Task
+
+
+class FineTuning(TrainedModule):
+    """Trains an encoder with a head on a task.
+
+    Args:
+        model: the encoder with the task's head.
+        task: loss and metric.
+        optim: optimiser settings.
+        schedule: learning-rate settings.
+        num_steps: optimiser steps of the whole training.
+        validation: the labelled items whose numbers the validation batches carry.
+    """
+
+    def __init__(
+        self,
+        model: EncoderWithHead,
+        task: Task,
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        num_steps: int,
+        validation: Sequence[Any],
+    ) -> None:
+        super().__init__(model, optim, schedule, num_steps)
+        self.task, self.validation = task, validation
+        self.metric = task.metric()
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        return self.log_loss(self.task.loss(self._logits(batch), batch))
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch to the validation metric."""
+        self.task.update(self.metric, self._logits(batch), batch, self.validation)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the validation metrics."""
+        scores = self.metric.compute()
+        self.metric.reset()
+        self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
+
+    def _logits(self, batch: dict[str, Any]) -> Tensor:
+        return self.model(batch["input_ids"], batch["position_ids"], batch["segment_ids"], batch["positions"])

@@ -1,0 +1,75 @@
+"""`predict`: text, JSONL or CoNLL to JSONL with labels, offsets and scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from domainbert.errors import DomainbertError
+from domainbert.training.config import Precision
+
+if TYPE_CHECKING:
+    from domainbert.inference import Classifier, Tagger
+
+_AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
+
+
+def predict(
+    out: Path,
+    model: Path,
+    input: Path,
+    format: Literal["auto", "lines", "jsonl", "conll"] = "auto",
+    text_key: str = "text",
+    token_column: int | str = 0,
+    precision: Precision = "32-true",
+) -> dict[str, Any]:
+    """Predict entities or classes, one JSON object a line, in the order of the input.
+
+    Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
+
+    Args:
+        out: the folder to write `predictions.jsonl` to.
+        model: a model folder, or a `finetune` folder, whose best seed is taken.
+        input: the file to read, plain or .gz.
+        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt, .jsonl, .conll.
+        text_key: key of the text in JSONL; the object's other keys are kept.
+        token_column: column of the words in CoNLL, by number or name.
+        precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
+
+    Raises:
+        DomainbertError: a file that cannot be read, or a model without a head for entities or classes.
+    """
+    from domainbert.data.texts import read_texts
+    from domainbert.inference import load_predictor
+    from domainbert.progress import Progress
+
+    predictor = load_predictor(model, precision)
+    rows = read_texts(input, format, text_key, token_column)
+    count = 0
+    with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
+        while chunk := list(islice(rows, _AT_ONCE)):
+            for row in _predict(predictor, chunk, text_key):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += len(chunk)
+            progress.advance(len(chunk))
+    if not count:
+        raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
+    print(f"{count:,} texts -> {out / 'predictions.jsonl'}")
+    return {"texts": count}
+
+
+def _predict(predictor: Tagger | Classifier, rows: list[dict[str, Any]], text_key: str) -> Iterator[dict[str, Any]]:
+    texts = [row[text_key] for row in rows]
+    predicted: Sequence[dict[str, Any]]
+    if predictor.task == "classification":
+        predicted = [dataclasses.asdict(prediction) for prediction in predictor.predict_texts(texts)]
+    else:
+        in_words = "words" in rows[0]
+        words = [row.pop("words") for row in rows] if in_words else []
+        found = predictor.predict_spans(words) if in_words else predictor.predict_entities(texts)
+        predicted = [{"entities": [dataclasses.asdict(entity) for entity in entities]} for entities in found]
+    return (row | result for row, result in zip(rows, predicted, strict=True))

@@ -1,0 +1,196 @@
+"""`pretrain`: masked LM on a prepared corpus, from scratch or going on from a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.data.config import MaskingConfig
+from domainbert.encoders.config import EncoderConfig
+from domainbert.errors import DomainbertError
+from domainbert.model_card import model_card
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.training.config import Budget, LoggerName, Precision, Runtime
+
+if TYPE_CHECKING:
+    from domainbert.data.modules import PackedRowsReader
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.tokenization.load import DomainTokenizer
+
+SPEED_ONLY = {"micro_batch_size", "compile", "num_workers", "loggers"}
+_VALIDATIONS = 10
+
+
+def pretrain(
+    out: Path,
+    prepared: list[Path],
+    budget: Budget,
+    encoder: EncoderConfig | None = None,
+    init_from: Path | None = None,
+    masking: MaskingConfig = MaskingConfig(),
+    max_length: int = 128,
+    batch_size: int = 64,
+    dropout: float | None = None,
+    optim: OptimConfig = OptimConfig(),
+    schedule: ScheduleConfig = ScheduleConfig(),
+    validate_every: int | None = None,
+    seed: int = 0,
+    precision: Precision = "auto",
+    micro_batch_size: int | None = None,
+    compile: bool = False,
+    num_workers: int = 0,
+    loggers: tuple[LoggerName, ...] = ("csv", "tensorboard"),
+    trainer: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Pretrain an encoder with masked LM on a prepared corpus.
+
+    Args:
+        out: the model folder to write; logs stand in its `logs` folder.
+        prepared: folders that `prepare` wrote, all with the same tokenizer; together they are the corpus.
+        budget: how long to train.
+        encoder: architecture of an encoder that starts from random weights. Either this or `init_from` is given.
+        init_from: a model folder to go on from (DAPT, TAPT); a head it lacks is made.
+        masking: what is hidden and predicted.
+        max_length: tokens of a row, [CLS] and [SEP] included.
+        batch_size: rows of an optimiser step, over all devices.
+        dropout: overrides the encoder's dropout during this stage; the model folder keeps the encoder's own.
+        optim: the optimiser.
+        schedule: the learning rate over the steps.
+        validate_every: optimiser steps between validations; None validates ten times.
+        seed: of the weights, the order, the masks and the dropout.
+        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
+        compile: run the model through `torch.compile`: half a minute to start, then faster.
+        num_workers: processes that build batches beside the training process.
+        loggers: where metrics go; wandb and mlflow are extras.
+        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
+
+    Raises:
+        DomainbertError: the tokenizer does not match the model, rows are longer than the encoder's positions, or there
+            are fewer rows than a batch takes.
+    """
+    if (encoder is None) == (init_from is None):
+        raise DomainbertError("encoder, init_from: expected exactly one of the two")
+    import lightning
+
+    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
+    from domainbert.data.prepared import open_prepared
+    from domainbert.hub import save_model
+    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.tokenization.load import load_tokenizer
+
+    lightning.seed_everything(seed, verbose=False)
+    corpus = open_prepared(prepared, load_tokenizer(init_from).fingerprint if init_from else None)
+    tokenizer = load_tokenizer(corpus.tokenizer_folder)
+    model, config = _build_model(encoder, init_from, tokenizer, dropout)
+    if max_length > config.max_length:
+        raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
+    train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
+    num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
+    objective = MaskedLM(
+        model,
+        optim,
+        schedule,
+        num_steps,
+        tokens_per_character=corpus.validation.num_tokens / corpus.validation.num_characters_total,
+        unigram_entropy=unigram_entropy(corpus),
+        compile=compile,
+    )
+    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {})
+    every = validate_every or max(1, num_steps // _VALIDATIONS)
+    metrics = _fit(objective, train, validation, batch_size, every, seed, runtime)
+    metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
+    card = _card(config, metrics, corpus.vocab_size)
+    save_model(out, model, config, tokenizer, "masked_lm", card)
+    return metrics
+
+
+def _build_model(
+    encoder: EncoderConfig | None, init_from: Path | None, tokenizer: DomainTokenizer, dropout: float | None
+) -> tuple[EncoderWithHead, EncoderConfig]:
+    """The model to train, and the architecture to save, whose dropout is not overridden."""
+    from domainbert.encoders.families import family
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.hub import load_model
+
+    if init_from is not None:
+        model, folder, made = load_model(init_from, "masked_lm", dropout=dropout)
+        if made:
+            print(f"{init_from}: no masked-LM head; made {', '.join(made)}")
+        return model, folder.config
+    assert encoder is not None
+    trained = encoder if dropout is None else encoder.with_dropout(dropout)
+    built = family(encoder).build_encoder(trained, tokenizer.vocab_size)
+    return EncoderWithHead(built, build_head("masked_lm", built)), encoder
+
+
+def _fit(
+    objective: MaskedLM,
+    train: PackedRowsReader,
+    validation: PackedRowsReader,
+    batch_size: int,
+    validate_every: int,
+    seed: int,
+    runtime: Runtime,
+) -> dict[str, Any]:
+    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.order import GlobalOrder
+    from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.throughput import throughput_of
+    from domainbert.training.trainer import build_trainer
+
+    steps, plan = objective.num_steps, train.plan
+    history = History()
+    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
+    callbacks = [history, throughput, ProgressLines("pretrain", steps)]
+    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
+    order = GlobalOrder(plan.num_rows, batch_size, seed)
+    data = TrainAndValidation(
+        lambda share: MaskedLMTrainBatches(train, order, share, steps),
+        lambda share: MaskedLMValidationBatches(validation, runtime.micro_batch_size or batch_size, share),
+        runtime.num_workers,
+    )
+    parameters = sum(parameter.numel() for parameter in objective.model.parameters())
+    print(
+        f"{parameters:,} parameters; {plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full; "
+        f"{steps:,} steps of {batch_size} rows, {steps * batch_size / plan.num_rows:.2f} epochs; "
+        f"precision {trainer.precision}"
+    )
+    trainer.fit(objective, datamodule=data)
+    if not history.rows or history.rows[-1]["step"] != steps:
+        trainer.validate(objective, datamodule=data, verbose=False)
+    _say(history.rows[-1])
+    return {
+        "num_steps": steps,
+        "num_parameters": parameters,
+        "row_fullness": plan.fullness,
+        "tokens_per_second": throughput.tokens_per_second,
+        "model_flop_utilisation": throughput.model_flop_utilisation,
+        "validation": history.rows[-1],
+        "history": history.rows,
+    }
+
+
+def _say(last: dict[str, float]) -> None:
+    print(
+        f"validation loss {last['loss']:.4f} ({last['bits_per_character']:.4f} bits per character); "
+        f"guessing by frequency: {last['unigram_entropy']:.4f}"
+    )
+    if last["loss"] >= last["unigram_entropy"]:
+        print(
+            "warning: the loss is not below that of guessing by token frequency, so nothing was learnt about context; "
+            "train longer, or look at optim.lr and schedule.warmup_steps"
+        )
+
+
+def _card(config: EncoderConfig, metrics: dict[str, Any], vocab_size: int) -> str:
+    facts = {
+        "encoder": f"{config.model_type}, {metrics['num_parameters']:,} parameters with its head",
+        "vocabulary": f"{vocab_size:,} entries",
+        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of masked LM",
+        "validation loss": f"{metrics['validation']['loss']:.4f} nats per masked token",
+        "bits per character": f"{metrics['validation']['bits_per_character']:.4f}",
+    }
+    usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
+    return model_card("Domain encoder", "A masked language model pretrained with domainbert.", facts, usage)

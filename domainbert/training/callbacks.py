@@ -1,0 +1,151 @@
+"""What watches a training: progress lines, throughput, the best weights."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from domainbert.progress import Progress
+
+_WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
+
+
+class ProgressLines(lightning.Callback):
+    """Progress of the optimiser steps: a live line, or a plain one every 30 s in a log.
+
+    Args:
+        label: what is trained.
+        num_steps: optimiser steps of the whole training.
+    """
+
+    def __init__(self, label: str, num_steps: int) -> None:
+        self.label, self.num_steps = label, num_steps
+        self._progress: Progress | None = None
+        self._steps = 0
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Start the clock on the first rank."""
+        if trainer.is_global_zero:
+            self._progress = Progress(self.label, self.num_steps, "steps")
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Advance by the optimiser steps that were made."""
+        if self._progress is not None and trainer.global_step > self._steps:
+            self._progress.advance(trainer.global_step - self._steps, lambda: _describe(trainer))
+            self._steps = trainer.global_step
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Print the closing line."""
+        if self._progress is not None:
+            self._progress.close()
+
+
+def _describe(trainer: lightning.Trainer) -> str:
+    names = {
+        "train/loss": "loss {:.3f}",
+        "validation/loss": "validation loss {:.3f}",
+        "validation/f1": "validation F1 {:.4f}",
+        "throughput/tokens_per_second": "{:,.0f} tokens/s",
+        "throughput/model_flop_utilisation": "MFU {:.0%}",
+    }
+    metrics = trainer.callback_metrics
+    return ", ".join(text.format(float(metrics[name])) for name, text in names.items() if name in metrics)
+
+
+class Throughput(lightning.Callback):
+    """Tokens per second, without padding and special tokens, over training time (validation does not count).
+
+    Args:
+        flops_per_token: of a training step; see `throughput.flops_per_token`.
+        peak_flops: of all devices together.
+    """
+
+    def __init__(self, flops_per_token: float, peak_flops: float) -> None:
+        self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
+        self.tokens = 0
+        self.seconds = 0.0
+        self._steps = 0
+        self._since = 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The mean rate; the first steps, which compile, do not count."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def model_flop_utilisation(self) -> float:
+        """Share of the device's matrix-product rate that the model's arithmetic reaches."""
+        return self.tokens_per_second * self.flops_per_token / self.peak_flops
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Start the clock."""
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the global batch's tokens, once per optimiser step."""
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        now = time.perf_counter()
+        self._steps += 1
+        if self._steps > _WARM_UP_STEPS:
+            self.tokens += int(batch["num_tokens"])
+            self.seconds += now - self._since
+            pl_module.log("throughput/tokens_per_second", self.tokens_per_second)
+            pl_module.log("throughput/model_flop_utilisation", self.model_flop_utilisation)
+        self._since = now
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Validation is not training time."""
+        self._since = time.perf_counter()
+
+
+class History(lightning.Callback):
+    """Every validation's metrics, by optimiser step."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, float]] = []
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Note the metrics of this validation."""
+        metrics = trainer.callback_metrics.items()
+        values = {name.removeprefix("validation/"): float(v) for name, v in metrics if name.startswith("validation/")}
+        self.rows.append({"step": trainer.global_step, **values})
+
+
+class KeepBest(lightning.Callback):
+    """Holds the weights of the best validation in memory; of equal ones the first.
+
+    Args:
+        monitor: name of the metric; higher is better.
+        patience: validations without improvement after which training stops; None goes on to the end.
+    """
+
+    def __init__(self, monitor: str, patience: int | None) -> None:
+        self.monitor, self.patience = monitor, patience
+        self.best = float("-inf")
+        self.best_step = 0
+        self._state: dict[str, Tensor] = {}
+        self._since_best = 0
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Compare with the best so far."""
+        value = float(trainer.callback_metrics[self.monitor])
+        if value > self.best:
+            self.best, self.best_step, self._since_best = value, trainer.global_step, 0
+            self._state = {k: v.detach().to("cpu", copy=True) for k, v in pl_module.state_dict().items()}
+            return
+        self._since_best += 1
+        if self.patience is not None and self._since_best >= self.patience:
+            trainer.should_stop = True
+
+    def restore(self, module: torch.nn.Module) -> None:
+        """Put the best weights into `module`."""
+        module.load_state_dict(self._state)

@@ -1,0 +1,65 @@
+"""Model FLOP utilisation: the arithmetic that training needs against what this device does in a matrix product."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.callbacks import Throughput
+from domainbert.training.config import Runtime
+from domainbert.training.precision import autocast_dtype
+
+_SIZE = {"cpu": 2048, "cuda": 8192}
+
+
+def throughput_of(model: EncoderWithHead, row_length: int, predicted_share: float, runtime: Runtime) -> Throughput:
+    """A callback that measures tokens per second and model FLOP utilisation.
+
+    Args:
+        model: the encoder with a masked-LM head.
+        row_length: tokens that attend to each other.
+        predicted_share: masked positions per token.
+        runtime: for the precision.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    peak = measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32)
+    return Throughput(flops_per_token(model, row_length, predicted_share), peak)
+
+
+def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
+    """Floating-point operations of a forward and a backward pass for one token.
+
+    6 for each weight of a matrix product and 12 * layers * hidden_size * row_length for attention (Chowdhery et al.
+    2022, PaLM, appendix B). The head counts at the share of positions it runs at. Embedding look-ups are free.
+
+    Args:
+        model: the encoder with a masked-LM head.
+        row_length: tokens that attend to each other.
+        predicted_share: masked positions per token.
+    """
+    encoder = model.encoder
+    layers = sum(p.numel() for n, p in encoder.named_parameters() if p.ndim == 2 and not n.startswith("embeddings."))
+    head = sum(p.numel() for p in model.head.parameters() if p.ndim == 2) + encoder.input_embeddings.weight.numel()
+    attention = 12 * encoder.num_hidden_layers * encoder.hidden_size * row_length
+    return 6 * (layers + predicted_share * head) + attention
+
+
+def measured_peak_flops(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
+    """Floating-point operations per second of a large matrix product here: the best of a few, in about a second."""
+    size = _SIZE.get(device.type, 2048)
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(repeats):
+        _synchronize(device)
+        start = time.perf_counter()
+        left @ right
+        _synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
