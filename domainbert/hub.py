@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,13 +65,15 @@ def open_model(path: Path) -> ModelFolder:
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
-        labels = {int(index): name for index, name in fields.get("id2label", {}).items()}
-        vocab_size = int(fields["vocab_size"])
+        head, vocab_size = _head(fields), int(fields["vocab_size"])
+        # transformers leaves the names out of config.json when they are the two it gives by default
+        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence") else {}
+        labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
-    return ModelFolder(folder, config, vocab_size, _head(fields), tuple(labels[i] for i in sorted(labels)))
+    return ModelFolder(folder, config, vocab_size, head, tuple(labels[i] for i in sorted(labels)))
 
 
 def _head(fields: dict[str, Any]) -> str | None:
@@ -89,7 +92,10 @@ def best_seed_folder(path: Path) -> Path:
 def load_model(
     path: Path, head: str, num_labels: int = 0, dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """Load an encoder with a head; a head that the folder lacks is made.
+    """Load an encoder with a head; what the folder lacks of the head is made.
+
+    The head's own tensors are taken if the folder has that kind of head with as many labels. The pooler of a sequence
+    head is part of Hugging Face's base model, so it is taken wherever it is found.
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
@@ -105,25 +111,26 @@ def load_model(
     """
     folder = open_model(path)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
+    num_labels = num_labels or len(folder.labels)
     encoder = family(config).build_encoder(config, folder.vocab_size)
-    wanted = num_labels or len(folder.labels)
-    model = EncoderWithHead(encoder, build_head(head, encoder, wanted))
-    same_head = folder.head == head and (head == "masked_lm" or wanted == len(folder.labels))
-    tensors = _read_tensors(folder.path)
-    state, missing = from_hugging_face(tensors, family(config).name_map(config, head if same_head else None))
-    if any(name.startswith(tuple(_encoder_names(config))) for name in missing):
+    model = EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+    names = family(config).name_map(config, head)
+    encoder_names = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
+    prefix = min(encoder_names).partition(".")[0] + "."  # what Hugging Face's base model is called: "bert."
+    tensors = _read_tensors(folder.path, prefix)
+    if folder.head != head or (head != "masked_lm" and num_labels != len(folder.labels)):
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    state, made = from_hugging_face(tensors, names)
+    missing = [name for name in made if name in encoder_names]
+    if missing:
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
     _check_shapes(folder.path, model, state)
-    made = sorted(set(family(config).name_map(config, head).values()) - {(name,) for name in tensors})
     model.load_state_dict(state, strict=False)
-    return model, folder, [name for names in made for name in names if name not in tensors]
+    return model, folder, made
 
 
-def _encoder_names(config: EncoderConfig) -> list[str]:
-    return [name for names in family(config).name_map(config, None).values() for name in names]
-
-
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
+def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
+    """All tensors under the names that a model with a head gives them; without a head they lack `prefix`."""
     file = folder / "model.safetensors"
     if not file.is_file():
         raise DomainbertError(f"{folder}: no model.safetensors; expected a model folder with its weights")
@@ -131,9 +138,11 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
         tensors = load_file(file)
     except SafetensorError as error:
         raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
-    if not any(name.startswith("bert.") for name in tensors):
-        return {f"bert.{name}": tensor for name, tensor in tensors.items()}
-    return tensors
+    # checkpoints converted from TensorFlow, the first BERTs among them, call a norm's weight gamma and its bias beta
+    tensors = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): t for name, t in tensors.items()}
+    if any(name.startswith(prefix) for name in tensors):
+        return tensors
+    return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
 def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
@@ -178,5 +187,5 @@ def save_model(
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tokenizer.save(path)
+    tokenizer.save(path, config.max_length)
     (path / "README.md").write_text(card, encoding="utf-8")

@@ -32,7 +32,7 @@ def rows_of_corpus(
     masker = Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
 
     def reader(split: PreparedSplit, hide: Masker) -> PackedRowsReader:
-        plan = plan_rows(split.document_offsets, split.take, continuation, max_length)
+        plan = plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, max_length)
         return PackedRowsReader(split, plan, tokenizer, hide)
 
     return reader(corpus.train, masker), reader(corpus.validation, masker.for_validation())

@@ -63,10 +63,10 @@ class Masker:
         """K: masked positions of a full row."""
         return max(1, round(self.config.mlm_probability * row_length))
 
-    def num_masked(self, text_tokens: Ints) -> Ints:
+    def num_masked(self, maskable_tokens: Ints) -> Ints:
         """How many tokens are hidden in rows of so many maskable tokens: exactly, and at least one."""
         return np.maximum(
-            np.rint(self.config.mlm_probability * text_tokens).astype(np.int64), np.minimum(text_tokens, 1)
+            np.rint(self.config.mlm_probability * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1)
         )
 
     def mask(self, input_ids: Ints, row_ids: Ints, epochs: Ints, seed: int) -> MaskedRows:

@@ -85,10 +85,10 @@ class MaskedLMTrainBatches(Dataset[Batch]):
         step, micro_batch = divmod(index, self.share.accumulation)
         epochs, rows = self.order.batch(step)
         batch = self.reader.batch(self.share.of(rows, micro_batch), self.share.of(epochs, micro_batch), self.order.seed)
-        text_tokens = self.reader.plan.text_tokens[rows]
+        plan = self.reader.plan
         return batch | {
-            "num_targets": int(self.reader.masker.num_masked(text_tokens).sum()),
-            "num_tokens": int(text_tokens.sum()),
+            "num_targets": int(self.reader.masker.num_masked(plan.maskable_tokens[rows]).sum()),
+            "num_tokens": int(plan.text_tokens[rows].sum()),
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,11 +19,11 @@ _SHORTEST = 1 + _SPECIALS
 def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     """The row of each item when items are packed, longest first, each into the fullest row that takes it.
 
-    Deterministic: items of equal length keep their order, and of equally full rows the oldest is taken. Rows are
-    numbered in the order they were opened.
+    Deterministic: items of equal length keep their order, and of equally full rows the one that was filled last is
+    taken. Rows are numbered in the order they were opened.
 
     Args:
-        lengths: (items,), each from 1 to `capacity`.
+        lengths: (items,), each from 3 (a text of one token) to `capacity`; so what leaves less free is full.
         capacity: length of a row.
 
     Returns:
@@ -35,7 +35,7 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     # What leaves no room for a shortest text has its row to itself: in a corpus of long documents, nearly everything.
     alone = int(np.searchsorted(-lengths[order], -(capacity - _SHORTEST), side="left"))
     rows[order[:alone]] = np.arange(alone)
-    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, newest first
+    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, the one filled last at the end
     count = alone
     for item in order[alone:].tolist():
         length = int(lengths[item])
@@ -57,12 +57,14 @@ class RowPlan:
     Attributes:
         starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
         lengths: (pieces,) in tokens, without [CLS] and [SEP].
+        maskable: (pieces,) how many of those tokens masked LM may hide: all but [UNK].
         row_offsets: (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`.
         row_length: tokens of a row.
     """
 
     starts: Ints
     lengths: Ints
+    maskable: Ints
     row_offsets: Ints
     row_length: int
 
@@ -73,8 +75,16 @@ class RowPlan:
 
     @cached_property
     def text_tokens(self) -> Ints:
-        """(rows,) tokens of each row that are neither special nor padding."""
-        return np.add.reduceat(self.lengths, self.row_offsets[:-1]) if self.num_rows else self.lengths
+        """(rows,) tokens of each row, without [CLS], [SEP] and padding."""
+        return self._sum_rows(self.lengths)
+
+    @cached_property
+    def maskable_tokens(self) -> Ints:
+        """(rows,) tokens of each row that masked LM may hide."""
+        return self._sum_rows(self.maskable)
+
+    def _sum_rows(self, of_pieces: Ints) -> Ints:
+        return np.add.reduceat(of_pieces, self.row_offsets[:-1]) if self.num_rows else of_pieces
 
     @property
     def fullness(self) -> float:
@@ -87,6 +97,7 @@ def plan_rows(
     document_offsets: Ints,
     take: Callable[[int, int], NDArray[np.integer]],
     continuation: NDArray[np.bool_],
+    special_ids: Iterable[int],
     length: int,
 ) -> RowPlan:
     """Cut documents into pieces at word boundaries and pack the pieces into rows.
@@ -97,22 +108,29 @@ def plan_rows(
         document_offsets: (documents + 1,) where documents begin in the token stream.
         take: gives the tokens from one place of the stream to another.
         continuation: (vocab_size,) is the entry a piece that continues a word?
+        special_ids: entries that masked LM never hides, [UNK] among them.
         length: tokens of a row, [CLS] and [SEP] included.
     """
     room = length - _SPECIALS
+    ordinary = np.ones(len(continuation), dtype=np.int64)
+    ordinary[list(special_ids)] = 0
     starts: list[int] = []
     stops: list[int] = []
+    maskable: list[int] = []
     offsets = document_offsets.tolist()
     for begin, end in itertools.pairwise(offsets):
-        cuts = _cuts(continuation[take(begin, end)], room)
+        tokens = take(begin, end)
+        cuts = _cuts(continuation[tokens], room)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
+        maskable.extend(np.add.reduceat(ordinary[tokens], cuts[:-1]).tolist() if cuts[1:] else [])
     piece_starts = np.asarray(starts, dtype=np.int64)
     lengths = np.asarray(stops, dtype=np.int64) - piece_starts
     rows = best_fit_decreasing(lengths + _SPECIALS, length)
     order = np.argsort(rows, kind="stable")
     row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
-    return RowPlan(piece_starts[order], lengths[order], row_offsets, length)
+    counts = np.asarray(maskable, dtype=np.int64)
+    return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length)
 
 
 def _cuts(continues: NDArray[np.bool_], room: int) -> list[int]:

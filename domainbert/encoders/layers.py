@@ -71,7 +71,7 @@ class PostNormLayer(nn.Module):
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:
-    """BERT's initialisation: normal weights, zero biases, unit norms, a zero embedding for padding."""
+    """BERT's initialisation: normal weights, zero biases; norms keep torch's ones and zeros."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.normal_(part.weight, std=initializer_range)

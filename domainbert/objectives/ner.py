@@ -84,7 +84,8 @@ def encode_words(
         max_length: the longest window, special tokens included.
     """
     number = {label: index for index, label in enumerate(labels)}
-    inside = np.asarray([number[label.replace("B-", "I-", 1)] for label in labels], dtype=np.int64)
+    going_on = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
+    inside = np.asarray([number[label] for label in going_on], dtype=np.int64)
     of_sentence = tags if tags is not None else [None] * len(aligned)
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
 

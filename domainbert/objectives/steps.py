@@ -31,7 +31,8 @@ class TrainedModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule, the latter stepped after every optimiser step."""
-        optimizer = build_optimizer(self.model, self.optim)
+        # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
+        optimizer = build_optimizer(self.model, self.optim, fused=self.trainer.precision != "16-mixed")
         schedule = build_schedule(optimizer, self.schedule, self.num_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from domainbert.encoders.config import EncoderConfig, require
+
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
+_POSITIVE = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class BertConfig(EncoderConfig):
     intermediate_size: int = 3072
     """Width of the feed-forward layers."""
 
-    hidden_act: Literal["gelu", "gelu_new", "relu", "silu"] = "gelu"
+    hidden_act: Activation = "gelu"
     """Activation of the feed-forward layers."""
 
     hidden_dropout_prob: float = 0.1
@@ -48,12 +59,25 @@ class BertConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
+        for name in _POSITIVE:
+            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
         require(
             self.hidden_size % self.num_attention_heads == 0,
             f"hidden_size: {self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}",
         )
-        for name in ("hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings"):
-            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
+        require(
+            self.hidden_act in get_args(Activation),
+            f"hidden_act: found {self.hidden_act!r}; expected one of {', '.join(get_args(Activation))}",
+        )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            require(0 <= getattr(self, name) < 1, f"{name}: found {getattr(self, name)}; expected from 0 to below 1")
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EncoderConfig:
+        """See `EncoderConfig.from_json`; relative positions, which some old checkpoints have, are refused."""
+        positions = fields.get("position_embedding_type", "absolute")
+        require(positions == "absolute", f"position_embedding_type: found {positions!r}; only 'absolute' is supported")
+        return super().from_json(fields)
 
     @property
     def model_type(self) -> str:

@@ -1,0 +1,38 @@
+# Each target sets itself up: nothing but Python >= 3.10 (with venv) and make is needed.
+#   make demo      the quickstart, from synthetic text to a table of results
+#   make test      the fast tests; make test-all runs the slow ones too
+#   make PYTHON=python3.12 ...  uses another Python for the virtual environment
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test test-all lint bench install
+.DEFAULT_GOAL := test
+
+demo: $(INSTALLED)
+	@$(BIN)/domainbert run configs/quickstart.yaml
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: $(INSTALLED)
+	@$(BIN)/python -m pytest -q
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary domainbert
+
+bench: $(INSTALLED)
+	@$(BIN)/python benchmarks/pretrain.py
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "make: Python >= 3.10 is needed; choose one with make PYTHON=...")'
+	@echo "Setting up $(VENV) (this takes some minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@

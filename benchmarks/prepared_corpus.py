@@ -1,0 +1,49 @@
+"""The corpus that benchmarks train on: real where there is any, else generated; made once and kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.data.prepared import PREPARED_FILE
+from domainbert.fingerprint import hash_file
+from domainbert.stages.prepare import prepare
+from domainbert.stages.sample import sample
+from domainbert.stages.vocab import vocab
+
+CACHE = Path(__file__).parents[1] / "runs" / "benchmarks"
+VOCAB_SIZE = 16384
+_SAMPLE_VOCAB_SIZE = 1024  # the generated text has few distinct words; models get VOCAB_SIZE embeddings all the same
+
+
+def prepared_corpus() -> tuple[str, Path]:
+    """The name of the corpus, `econ` or `sample`, and the folder that `prepare` wrote.
+
+    `econ` is `$DOMAINBERT_DATA/econ/corpus.jsonl.gz`; without that variable `sample` is generated.
+    """
+    root = os.environ.get("DOMAINBERT_DATA")
+    if root:
+        path = Path(root) / "econ" / "corpus.jsonl.gz"
+        return "econ", _prepared(path, CACHE / f"econ-{hash_file(path)[:12]}", VOCAB_SIZE)
+    folder = CACHE / "sample"
+    path = folder / "data" / "corpus.jsonl"
+    if not path.is_file():
+        sample(_empty(folder / "data"))
+    return "sample", _prepared(path, folder, _SAMPLE_VOCAB_SIZE)
+
+
+def _prepared(path: Path, folder: Path, vocab_size: int) -> Path:
+    prepared = folder / "prepared"
+    if not (prepared / PREPARED_FILE).is_file():  # it is written last
+        corpus = CorpusConfig([Source(str(path))])
+        vocab(_empty(folder / "vocab"), corpus, vocab_size)
+        prepare(_empty(prepared), corpus, folder / "vocab")
+    return prepared
+
+
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

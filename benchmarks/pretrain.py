@@ -1,0 +1,261 @@
+"""Masked-LM pretraining: domainbert against `transformers.Trainer`, the same model on the same corpus.
+
+    python benchmarks/pretrain.py [--size small|medium|base] [--length 128] [--rounds 5] [--steps 10]
+
+What is measured is training as a user runs it: batches made, masked, trained on, logged; without padding and special
+tokens in the count. Compilation and the first steps come before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
+from side_by_side import Rounds, Side, Turns, measure, num_cores, report
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import TrainingArguments
+
+SIZES = {"small": (4, 256, 4), "medium": (6, 384, 6), "base": (12, 768, 12)}  # layers, width, heads
+LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
+_TOKENS_A_STEP = 8192  # 64 rows of 128
+_WARM_UP = 4  # compiling comes with the first of these steps, allocating with the second
+_PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "datasets", "numpy")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What both sides train."""
+
+    prepared: Path
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    length: int
+    rows: int
+    dropout: float
+
+    def bert(self) -> dict[str, Any]:
+        """The architecture, under the names that both sides use."""
+        return {
+            "num_hidden_layers": self.num_hidden_layers,
+            "hidden_size": self.hidden_size,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 4 * self.hidden_size,
+            "max_position_embeddings": 512,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+
+
+def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """What the stage `pretrain` does with `compile: true`, all else as by default; the last callback takes turns."""
+    import lightning
+    import torch
+
+    from domainbert.data.config import MaskingConfig
+    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
+    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.order import GlobalOrder
+    from domainbert.data.prepared import open_prepared
+    from domainbert.encoders.bert.config import BertConfig
+    from domainbert.encoders.families import family
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.objectives.config import OptimConfig, ScheduleConfig
+    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.config import Runtime
+    from domainbert.training.throughput import throughput_of
+    from domainbert.training.trainer import build_trainer
+
+    class TakeTurns(lightning.Callback):
+        losses: list[torch.Tensor] = []  # noqa: RUF012
+
+        def on_train_batch_end(
+            self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, _: int
+        ) -> None:
+            self.losses.append(outputs["loss"].detach())
+            turns.done(batch["num_tokens"])
+
+    lightning.seed_everything(SEED, verbose=False)
+    corpus = open_prepared([settings.prepared])
+    rows, validation_rows = rows_of_corpus(
+        corpus, load_tokenizer(corpus.tokenizer_folder), MaskingConfig(), settings.length
+    )
+    config = BertConfig(**settings.bert())
+    encoder = family(config).build_encoder(config, VOCAB_SIZE)
+    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
+    objective = MaskedLM(model, optim, schedule, turns.num_units, 1.0, unigram_entropy(corpus), compile=True)
+    runtime = Runtime(CACHE / "domainbert", "auto", None, 0, ("csv", "tensorboard"), {"limit_val_batches": 0})
+    callbacks = [
+        History(),
+        throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime),
+        ProgressLines("pretrain", turns.num_units),
+        TakeTurns(),
+    ]
+    trainer = build_trainer(runtime, turns.num_units, settings.rows, turns.num_units, callbacks)
+    order = GlobalOrder(rows.plan.num_rows, settings.rows, SEED)
+    trainer.fit(
+        objective,
+        datamodule=TrainAndValidation(
+            lambda share: MaskedLMTrainBatches(rows, order, share, turns.num_units),
+            lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share),
+            runtime.num_workers,
+        ),
+    )
+    return _facts(TakeTurns.losses, model, str(trainer.precision))
+
+
+def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """`transformers.Trainer` as it comes: only what to train, and how long, is said."""
+    return _train_transformers(turns, settings, {}, {})
+
+
+def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """`transformers.Trainer` with all that its documentation recommends for speed."""
+    arguments = {
+        "bf16": True,
+        "optim": "adamw_torch_fused",
+        "torch_compile": True,
+        "remove_unused_columns": False,  # keeps special_tokens_mask, which the collator's docstring asks for
+    }
+    return _train_transformers(turns, settings, {"attn_implementation": "sdpa"}, arguments)
+
+
+def _train_transformers(
+    turns: Turns, settings: Settings, model_arguments: dict[str, Any], arguments: dict[str, Any]
+) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    losses: list[torch.Tensor] = []
+    amounts: list[torch.Tensor] = []
+    tokenizer = transformers.AutoTokenizer.from_pretrained(settings.prepared / "tokenizer")
+    specials = torch.tensor(tokenizer.all_special_ids)
+
+    class CountingTrainer(transformers.Trainer):
+        def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+            ids = torch.where(inputs["labels"] == -100, inputs["input_ids"], inputs["labels"])  # before masking
+            amounts.append(torch.isin(ids, specials.to(ids.device), invert=True).sum())
+            losses.append(super().training_step(model, inputs, num_items_in_batch).detach())
+            return losses[-1]
+
+    class TakeTurns(transformers.TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            turns.done(int(amounts[-1]))
+
+    transformers.set_seed(SEED)
+    config = transformers.BertConfig(vocab_size=VOCAB_SIZE, **settings.bert())
+    model = transformers.BertForMaskedLM._from_config(config, **model_arguments)
+    trainer = CountingTrainer(
+        model=model,
+        args=_training_arguments(turns, settings, arguments),
+        train_dataset=grouped_texts(settings.prepared, settings.length, tokenizer),
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer=tokenizer, mlm_probability=0.15),
+        callbacks=[TakeTurns()],
+    )
+    trainer.train()
+    return _facts(
+        losses, model, f"{'bf16-mixed' if trainer.args.bf16 else '32-true'}, {model.config._attn_implementation}"
+    )
+
+
+def _training_arguments(turns: Turns, settings: Settings, arguments: dict[str, Any]) -> TrainingArguments:
+    import torch
+    import transformers
+
+    return transformers.TrainingArguments(
+        output_dir=str(CACHE / "transformers"),
+        max_steps=turns.num_units,
+        per_device_train_batch_size=settings.rows,
+        learning_rate=LEARNING_RATE,
+        warmup_steps=WARMUP_STEPS,
+        dataloader_drop_last=True,  # a short batch at the end of an epoch would be compiled anew
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+        seed=SEED,
+        **arguments,
+    )
+
+
+def grouped_texts(prepared: Path, length: int, tokenizer: Any) -> datasets.Dataset:
+    """The training split as `run_mlm.py` groups it: [CLS] text [SEP] of all documents end to end, cut into rows."""
+    import datasets
+    import numpy as np
+
+    from domainbert.data.prepared import open_prepared
+
+    split = open_prepared([prepared]).train
+    cls, sep = ([tokenizer.cls_token_id], [tokenizer.sep_token_id])
+    parts = [part for n in range(split.num_documents) for part in (cls, split.document(n), sep)]
+    ids = np.concatenate(parts).astype(np.int32)
+    ids = ids[: len(ids) // length * length].reshape(-1, length)
+    specials = np.isin(ids, tokenizer.all_special_ids).astype(np.int8)
+    columns = {
+        "input_ids": ids,
+        "token_type_ids": np.zeros_like(specials),
+        "attention_mask": np.ones_like(specials),
+        "special_tokens_mask": specials,
+    }
+    return datasets.Dataset.from_dict({name: list(values) for name, values in columns.items()})
+
+
+def _facts(losses: Sequence[Any], model: Any, how: str) -> dict[str, Any]:
+    """Facts for the JSON; a side that does not learn is a failure, however fast."""
+    import torch
+
+    values = [float(loss) for loss in losses]
+    few = max(1, len(values) // 4)
+    first, last = statistics.fmean(values[:few]), statistics.fmean(values[-few:])
+    assert all(map(math.isfinite, values)), f"losses are not finite: {values}"
+    assert last < first, f"losses do not fall: {values}"
+    return {
+        "how": how,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "losses": [round(value, 4) for value in values],
+    }
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description="Pretraining: domainbert against transformers.Trainer")
+    parser.add_argument("--size", choices=SIZES, default="small", help="encoder")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a row; a step has 8,192 tokens")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
+    parser.add_argument("--steps", type=int, default=10, help="optimiser steps of a measurement")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of all sides; 0.1 is BERT's")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "pretrain.json")
+    options = parser.parse_args()
+    name, prepared = prepared_corpus()
+    settings = Settings(
+        prepared, *SIZES[options.size], options.length, _TOKENS_A_STEP // options.length, options.dropout
+    )
+    sides = [
+        Side("domainbert", train_domainbert, settings),
+        Side("Trainer, defaults", train_by_defaults, settings),
+        Side("Trainer, best setting", train_at_best, settings),
+    ]
+    rounds = Rounds(options.rounds, _WARM_UP, options.steps)
+    print(f"{options.size}, {settings.rows} rows of {settings.length}, {name} corpus, {num_cores()} cores")
+    measurements, facts = measure(sides, rounds, CACHE / "logs")
+    sizes = {side: fact["parameters"] for side, fact in facts.items()}
+    assert len(set(sizes.values())) == 1, f"the models differ: {sizes}"
+    described = {"size": options.size, "corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
+    described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
+    report(options.out, "tokens", described, _PACKAGES, measurements, facts)
+
+
+if __name__ == "__main__":
+    main()

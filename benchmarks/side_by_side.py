@@ -1,0 +1,319 @@
+"""Measures systems side by side: each in a process of its own that stays warm, taking turns, idle in between.
+
+Neither compilation nor loading is measured, and whatever slows the machine for a while slows all sides alike.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+_SETTLE = 1  # units a side runs, unmeasured, when its turn comes: caches are cold and threads asleep
+_LOG_LINES = 20
+_CPU_FLAGS = ("amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512f", "avx2")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the systems; the first of several is the one whose ratio to the others is reported.
+
+    Attributes:
+        name: as the table has it.
+        work: a module-level function. It does `turns.num_units` units of work, calls `turns.done` after each, and
+            returns facts for the JSON.
+        settings: what `work` gets beside its turns.
+    """
+
+    name: str
+    work: Callable[[Turns, Any], dict[str, Any]]
+    settings: Any
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How much is measured: `count` rounds in which each side does `units`, after `warm_up` units of its own."""
+
+    count: int
+    warm_up: int
+    units: int
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One side in one round.
+
+    Attributes:
+        side: its name.
+        round: from 0.
+        amount: what the units added up to, tokens for example.
+        seconds: wall time.
+        cpu_seconds: of this side's threads: at most `seconds` times the cores.
+        other_cpu_seconds: of everything else on the machine; if it is not near 0, the rate is too low. None off Linux.
+    """
+
+    side: str
+    round: int
+    amount: float
+    seconds: float
+    cpu_seconds: float
+    other_cpu_seconds: float | None
+
+    @property
+    def rate(self) -> float:
+        """Amount per second."""
+        return self.amount / self.seconds
+
+
+class Turns:
+    """What a side calls after each unit of work: lets it run when it is its turn and measures it."""
+
+    def __init__(self, side: str, rounds: Rounds, connection: Connection) -> None:
+        self._side, self._rounds, self._connection = side, rounds, connection
+        self._protocol = self._take_turns()
+        next(self._protocol)
+
+    @property
+    def num_units(self) -> int:
+        """The units of work a side does in all."""
+        return self._rounds.warm_up + self._rounds.count * (_SETTLE + self._rounds.units)
+
+    def done(self, amount: float) -> None:
+        """A unit of work is done, `amount` of it. Returns when the next one may begin."""
+        self._protocol.send(amount)
+
+    def _take_turns(self) -> Generator[None, float, None]:
+        for _ in range(self._rounds.warm_up):
+            yield
+        self._wait()
+        for number in range(self._rounds.count):
+            for _ in range(_SETTLE):
+                yield
+            start = _clocks()
+            amount = 0.0
+            for _ in range(self._rounds.units):
+                amount += yield
+            spent = [after - before for before, after in zip(start, _clocks(), strict=True)]
+            other = None if spent[2] != spent[2] else max(0.0, round(spent[2] - spent[1], 2))
+            self._connection.send(Measurement(self._side, number, amount, spent[0], round(spent[1], 2), other))
+            self._wait()
+        yield
+
+    def _wait(self) -> None:
+        self._connection.send("idle")
+        self._connection.recv()  # asleep until it is this side's turn
+
+
+def _clocks() -> tuple[float, float, float]:
+    """Wall time, CPU time of this process, and CPU time of the machine (NaN off Linux), all in seconds."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+
+
+def _machine_cpu_seconds() -> float:
+    try:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except FileNotFoundError:
+        return float("nan")
+    idle, waiting = fields[3:5]
+    return (sum(fields) - idle - waiting) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(sides: Sequence[Side], rounds: Rounds, logs: Path) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
+    """Run the sides in turn.
+
+    Args:
+        sides: the systems.
+        rounds: how much of each.
+        logs: folder for what the sides print.
+
+    Returns:
+        All measurements, and for each side its facts with `peak_memory_bytes` (resident, compilation included).
+
+    Raises:
+        SystemExit: a side failed; the message ends with its last lines.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    os.environ["OMP_NUM_THREADS"] = str(num_cores())
+    workers = [_Worker(side, rounds, logs / f"{number}.log") for number, side in enumerate(sides)]
+    try:
+        for worker in workers:
+            _say(f"warming up: {worker.side.name}")
+            worker.start()
+        found = []
+        for number in range(rounds.count):
+            for worker in workers:
+                found.append(worker.turn())
+                _say(f"round {number + 1} of {rounds.count}: {found[-1].side}: {found[-1].rate:,.0f} per second")
+        return found, {worker.side.name: worker.finish() for worker in workers}
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+class _Worker:
+    """The parent's end of a side."""
+
+    def __init__(self, side: Side, rounds: Rounds, log: Path) -> None:
+        self.side, self.log = side, log
+        context = multiprocessing.get_context("spawn")
+        self._connection, self._theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(side, rounds, self._theirs, log))
+
+    def start(self) -> None:
+        self._process.start()
+        self._theirs.close()  # so that the end of the process ends `recv`
+        self._receive()
+
+    def turn(self) -> Measurement:
+        self._connection.send("go")
+        measurement = self._receive()
+        self._receive()
+        return measurement
+
+    def finish(self) -> dict[str, Any]:
+        self._connection.send("go")
+        facts = self._receive()
+        self._process.join()
+        return facts
+
+    def stop(self) -> None:
+        if self._process.pid is not None:
+            self._process.terminate()
+            self._process.join()
+
+    def _receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except EOFError:
+            tail = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            raise SystemExit("\n".join([f"{self.side.name} failed; the end of {self.log}:", *tail])) from None
+
+
+def _work(side: Side, rounds: Rounds, connection: Connection, log: Path) -> None:
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        facts = side.work(Turns(side.name, rounds, connection), side.settings)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # helper processes of compilers must not keep the connection open
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    connection.send({**facts, "peak_memory_bytes": kilobytes * (1 if sys.platform == "darwin" else 1024)})
+
+
+def summarise(
+    measurements: Sequence[Measurement], facts: Mapping[str, dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ratios of the first side to each other one (of medians, and in every round), and each side's rates and facts."""
+    rates = {name: [m.rate for m in measurements if m.side == name] for name in facts}
+    first, *others = rates
+    median = {name: statistics.median(values) for name, values in rates.items()}
+    ratios = {
+        f"{first} / {other}": {
+            "ratio": median[first] / median[other],
+            "by_round": [ours / theirs for ours, theirs in zip(rates[first], rates[other], strict=True)],
+        }
+        for other in others
+    }
+    sides = {
+        name: {"median": median[name], "lowest": min(values), "highest": max(values), **facts[name]}
+        for name, values in rates.items()
+    }
+    return ratios, sides
+
+
+def report(
+    path: Path,
+    unit: str,
+    settings: Mapping[str, Any],
+    packages: Sequence[str],
+    measurements: Sequence[Measurement],
+    facts: Mapping[str, dict[str, Any]],
+) -> None:
+    """Print the table and write the JSON.
+
+    Args:
+        path: the JSON file; its stem is the benchmark's name.
+        unit: what is counted per second.
+        settings: what was run, for whoever reads the JSON.
+        packages: whose versions are named.
+        measurements: all of them.
+        facts: of each side, in order; the first is compared with the others.
+    """
+    ratios, sides = summarise(measurements, facts)
+    content = {
+        "benchmark": path.stem,
+        "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
+        "ratios": ratios,
+        "unit": f"{unit} per second",
+        "sides": sides,
+        "settings": dict(settings),
+        "hardware": hardware(),
+        "versions": {name: importlib.metadata.version(name) for name in packages}
+        | {"python": platform.python_version()},
+        "measurements": [asdict(m) | {"rate": m.rate} for m in measurements],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print("\n".join(_table(ratios, sides, unit, measurements)))
+    print(f"written to {os.path.relpath(path)}")
+
+
+def _table(
+    ratios: Mapping[str, Any], sides: Mapping[str, Any], unit: str, measurements: Sequence[Measurement]
+) -> list[str]:
+    width = max(len(name) for name in [*ratios, *sides])
+    lines = [""]
+    for name, ratio in ratios.items():
+        low, high = min(ratio["by_round"]), max(ratio["by_round"])
+        lines.append(f"{name:{width}}  {ratio['ratio']:.2f}x  (by round {low:.2f} to {high:.2f})")
+    lines += ["", f"{'':{width}}  {unit + '/s':>12}  {'lowest':>9}  {'highest':>9}  {'peak memory':>11}"]
+    for name, side in sides.items():
+        memory = f"{side['peak_memory_bytes'] / 2**30:.2f} GiB"
+        lines.append(
+            f"{name:{width}}  {side['median']:>12,.0f}  {side['lowest']:>9,.0f}  {side['highest']:>9,.0f}  {memory:>11}"
+        )
+    busy = max((m.other_cpu_seconds or 0.0) / (m.seconds * num_cores()) for m in measurements)
+    return [*lines, "", f"other processes used up to {busy:.0%} of the processors during a measurement"]
+
+
+def num_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def hardware() -> dict[str, Any]:
+    """The processor: model, cores used and the instruction sets that decide the speed of a matrix product."""
+    facts: dict[str, Any] = {"cpu": platform.processor() or platform.machine(), "cores": num_cores()}
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except FileNotFoundError:
+        return facts
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    info = {name.strip(): value.strip() for name, value in fields.items()}
+    flags = info.get("flags", "").split()
+    return {"cpu": info.get("model name", facts["cpu"]), "cores": num_cores()} | {
+        "flags": [flag for flag in _CPU_FLAGS if flag in flags],
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

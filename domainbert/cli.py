@@ -1,0 +1,122 @@
+"""The command line: `domainbert <stage> -c some.yaml --key value`, and `domainbert run recipe.yaml`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from domainbert.command_line import Typed, take_apart
+from domainbert.config_tree import nearest
+from domainbert.errors import DomainbertError
+from domainbert.stage_table import STAGES, load_stage
+
+_USAGE = """\
+usage: domainbert <stage> [-c FILE]... [--key value]...
+       domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
+
+Small, fast BERT models of one domain, from raw text to evaluation.
+
+stages:
+"""
+_RUN_HELP = """\
+usage: domainbert run RECIPE [options]
+
+Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped.
+
+  --dry-run            print what would run, and why; run nothing
+  --only NAME,NAME     these stages only
+  --from NAME          this stage and those after it
+  --force [NAME,NAME]  run these stages (all, if none is named) and what depends on them, even if they are done
+  --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
+  --out FOLDER         where the run goes; each stage writes FOLDER/<name>
+  --stages.NAME.KEY V  set one value of one stage
+
+Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
+"""
+_STAGE_FLAGS = {"out": "one", "force": "none", "print_config": "none"}
+_RUN_FLAGS = {"dry_run": "none", "only": "one", "from": "one", "force": "optional"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code: 0, or 2 for what the user can mend."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except DomainbertError as error:
+        sys.stderr.write(f"domainbert: {error}\n")
+        return 2
+    except BrokenPipeError:  # `domainbert --help | head`: nobody is reading any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("domainbert: interrupted\n")
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        return _print_usage()
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"domainbert {version('domainbert')}\n")
+        return 0
+    if words[0] == "run":
+        return _run(take_apart(words[1:], _RUN_FLAGS))
+    if words[0] not in STAGES:
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run'])}")
+    return _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
+
+
+def _print_usage() -> int:
+    lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
+    lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
+    sys.stdout.write(_USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n")
+    return 0
+
+
+def _stage(name: str, typed: Typed) -> int:
+    from domainbert import stage_command
+
+    if typed.words:
+        raise DomainbertError(f"{typed.words[0]}: found a word alone; expected --key value, or -c FILE")
+    stage = load_stage(name)
+    if "help" in typed.flags:
+        sys.stdout.write(stage_command.stage_help(stage))
+    elif typed.help_of is not None:
+        sys.stdout.write(stage_command.group_help(stage, *typed.help_of))
+    elif "print_config" in typed.flags:
+        sys.stdout.write(stage_command.config_template(stage, typed))
+    else:
+        sys.stdout.write(stage_command.run_stage(stage, typed) + "\n")
+    return 0
+
+
+def _run(typed: Typed) -> int:
+    if "help" in typed.flags:
+        sys.stdout.write(_RUN_HELP)
+        return 0
+    if len(typed.words) != 1 or typed.files:
+        raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
+    from domainbert.recipe import read_recipe
+    from domainbert.recipe_run import Selection, make_plan, run_plan
+
+    flags = typed.flags
+    recipe = read_recipe(Path(typed.words[0]), typed.options)
+    force = _names(flags["force"]) if "force" in flags else None
+    plan = make_plan(recipe, Selection(_names(flags.get("only")), flags.get("from"), force))
+    if "dry_run" in flags:
+        sys.stdout.writelines(f"{step.line()}\n" for step in plan)
+    else:
+        run_plan(recipe, plan)
+    return 0
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name for name in (text or "").split(",") if name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""`manifest.json`: what a stage folder was made from; its key says whether it is still what the recipe asks for."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from domainbert.errors import DomainbertError
+from domainbert.fingerprint import FileHashes, hash_json
+from domainbert.settings import Settings, replace_strings
+from domainbert.stage_table import Stage
+from domainbert.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
+
+MANIFEST = "manifest.json"
+_PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
+
+
+def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: Mapping[str, str]) -> dict[str, Any]:
+    """All that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
+
+    Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
+    stages by their own keys.
+
+    Args:
+        stage: the stage.
+        settings: its checked arguments.
+        hashes: hashes of input files.
+        stage_keys: keys of the earlier stages.
+    """
+    inputs = {str(path): hashes.of(path) for path in settings.inputs}
+    by_content = {path: _named_content(path, digest) for path, digest in inputs.items()}
+    config = settings.plain
+    for key in [*stage.speed_only, *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)]:
+        config = _without(config, key.split("."))
+    return {
+        "stage": stage.name,
+        "domainbert": metadata.version("domainbert"),
+        "config": replace_strings(config, {**by_content, **settings.references}),
+        "inputs": inputs,
+        "stages": {name: stage_keys[name] for name in referred_stages(settings)},
+    }
+
+
+def seal_key(seal: Mapping[str, Any]) -> str:
+    """The key of a stage: SHA-256 of the seal, in which the paths of inputs do not count."""
+    return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
+
+
+def referred_stages(settings: Settings) -> list[str]:
+    """Names of the earlier stages that settings refer to, sorted."""
+    return sorted({stage_of(reference) for reference in settings.references.values()})
+
+
+def stage_of(reference: str) -> str:
+    """`@vocab/vocab.txt` refers to stage `vocab`."""
+    return reference.removeprefix("@").partition("/")[0]
+
+
+def what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The differences between two seals in words, at most three of them."""
+    changed = []
+    if old.get("domainbert") != new["domainbert"]:
+        changed.append(f"domainbert {old.get('domainbert')} is now {new['domainbert']}")
+    if old.get("stage") != new["stage"]:
+        changed.append(f"stage {old.get('stage')} is now {new['stage']}")
+    before, after = _flat(old.get("config", {})), _flat(new["config"])
+    changed += [f"{key} changed" for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    stages = old.get("stages", {})
+    changed += [f"@{name} changed" for name, key in new["stages"].items() if stages.get(name, key) != key]
+    named = json.dumps(new["config"], ensure_ascii=False)  # inputs that stand there were compared already
+    before, after = old.get("inputs", {}), new["inputs"]
+    listed = [path for path in after if _named_content(path, after[path]) not in named]
+    changed += [f"{path} changed" for path in listed if path in before and before[path] != after[path]]
+    return ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file so that it is either there as a whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a stage folder, or None when there is none.
+
+    Raises:
+        DomainbertError: there is one that is not ours.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
+    if not isinstance(manifest, dict) or not {"stage", "key", "seal"} <= set(manifest):
+        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
+    return manifest
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and of the packages that matter, without importing them."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def git_commit() -> str | None:
+    """The commit of the current folder; None outside a repository or without git."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
+
+
+def _named_content(path: str, digest: str) -> str:
+    """The name counts because its suffix says how a file is read."""
+    return f"{Path(path).name} {digest}"
+
+
+def _without(config: Any, key: list[str]) -> Any:
+    """A copy of nested dictionaries without one dotted key; a list is entered item by item."""
+    if isinstance(config, list):
+        return [_without(item, key) for item in config]
+    if not isinstance(config, dict) or key[0] not in config:
+        return config
+    rest = {name: value for name, value in config.items() if name != key[0]}
+    return rest if len(key) == 1 else {**rest, key[0]: _without(config[key[0]], key[1:])}
+
+
+def _flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(config, dict) and config:
+        return {key: value for name in config for key, value in _flat(config[name], f"{prefix}{name}.").items()}
+    return {prefix.rstrip(".").replace(".init_args", ""): config}

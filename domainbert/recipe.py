@@ -1,0 +1,184 @@
+"""A recipe: a YAML of stages, checked as a whole before the first one runs.
+
+    out: runs/quickstart                 # each stage writes out/<name>
+    vars: {data: data}                   # ${data} in any text below
+    stages:
+      vocab: {corpus: {sources: [{path: "${data}/corpus.jsonl"}]}}
+      ner: {stage: finetune, model: "@pretrain", ...}
+
+`@name` is the folder of an earlier stage, `@name/file` something in it. `stage:` names the stage function where the
+name of the entry does not. The environment variable `DOMAINBERT_<NAME>` sets a variable, and `--vars.name` overrides
+both. Relative paths are relative to the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from domainbert.config_tree import merge, nearest, option_tree
+from domainbert.errors import Problems
+from domainbert.fingerprint import FileHashes
+from domainbert.manifest import make_seal, referred_stages, stage_of
+from domainbert.settings import read_settings
+from domainbert.stage_runner import Job
+from domainbert.stage_table import STAGES, load_stage
+from domainbert.yaml_files import Node, load_yaml
+
+_KEYS = ("out", "vars", "stages")
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_REFERENCE = re.compile(r"@[\w-]+(/.*)?")
+_NAME = re.compile(r"\w[\w-]*")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe."""
+
+    out: Path
+    jobs: dict[str, Job]
+    """Stage names to jobs, in the order in which they run."""
+
+    hashes: FileHashes
+    """Hashes of input files; saved in `out` when the recipe runs."""
+
+    def dependents(self, names: Sequence[str]) -> list[str]:
+        """The named stages and all that depend on them, in order."""
+        found = set(names)
+        for name, job in self.jobs.items():
+            if found & set(referred_stages(job.settings)):
+                found.add(name)
+        return [name for name in self.jobs if name in found]
+
+
+def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Mapping[str, str] = os.environ) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: the YAML file.
+        options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
+        environment: where `DOMAINBERT_<NAME>` is looked up.
+
+    Raises:
+        DomainbertError: with every problem of every stage.
+    """
+    problems = Problems(str(path))
+    tree = _with_options(load_yaml(path), [option for option in options if not option[0].startswith("stages.")])
+    _check_keys(tree, problems)
+    variables = _variables(tree, environment, problems)
+    tree = _substitute(tree, variables, problems)
+    stage_options = [option for option in options if option[0].startswith("stages.")]
+    tree = _substitute(_with_options(tree, stage_options), variables, problems)
+    problems.raise_if_any()
+    out = Path(str(tree.value["out"].value))
+    hashes = FileHashes(out / ".cache" / "hashes.json")
+    jobs = _jobs(tree.value["stages"], out, hashes, problems)
+    problems.raise_if_any()
+    return Recipe(out, jobs, hashes)
+
+
+def _with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
+    for key, text in options:
+        tree = merge(tree, option_tree(key, text))
+    return tree
+
+
+def _check_keys(tree: Node, problems: Problems) -> None:
+    for key, node in tree.value.items():
+        if key not in _KEYS:
+            problems.add(f"{node.where}: {key}: unknown key; {nearest(key, _KEYS)}")
+    out, stages = tree.value.get("out"), tree.value.get("stages")
+    if out is None or not isinstance(out.value, str):
+        problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, as text")
+    if stages is None or not isinstance(stages.value, dict) or not stages.value:
+        problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
+        return
+    for name, node in stages.value.items():
+        if not isinstance(node.value, (dict, type(None))):
+            problems.add(f"{node.where}: stages.{name}: found {node.shown()}; expected the settings of the stage")
+        elif not _NAME.fullmatch(name):
+            problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
+
+
+def _variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """`vars`, over which the environment goes, over which the command line goes."""
+    found: dict[str, str] = {}
+    node = tree.value.get("vars", Node({}, tree.where))
+    if not isinstance(node.value, dict):
+        problems.add(f"{node.where}: vars: found {node.shown()}; expected a mapping of names to text")
+        return found
+    for name, value in node.value.items():
+        typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
+        variable = f"DOMAINBERT_{name.upper()}"
+        chosen = typed if value.where.startswith("--") else environment.get(variable, typed)
+        if chosen is None:
+            advice = f"expected text, here, from --vars.{name} or from {variable}"
+            problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
+        found[name] = chosen or ""
+    return found
+
+
+def _substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
+    """Put variables in; `vars` themselves have none."""
+    if isinstance(node.value, dict):
+        items = node.value.items()
+        return replace(node, value={key: _substitute(child, variables, problems) for key, child in items})
+    if isinstance(node.value, list):
+        return replace(node, value=[_substitute(child, variables, problems) for child in node.value])
+    if not isinstance(node.value, str) or "${" not in node.value:
+        return node
+
+    def put(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in variables:
+            problems.add(f"{node.where}: ${{{name}}} is not among vars; {nearest(name, list(variables))}")
+        return variables.get(name, "")
+
+    return replace(node, value=_VARIABLE.sub(put, node.value))
+
+
+def _jobs(stages: Node, out: Path, hashes: FileHashes, problems: Problems) -> dict[str, Job]:
+    jobs: dict[str, Job] = {}
+    for name, node in stages.value.items():
+        job = _job(name, replace(node, value=node.value or {}), out, jobs, list(stages.value), hashes, problems)
+        if job is not None:
+            jobs[name] = job
+    return jobs
+
+
+def _job(
+    name: str, node: Node, out: Path, earlier: dict[str, Job], names: list[str], hashes: FileHashes, problems: Problems
+) -> Job | None:
+    """One stage of the recipe, or None with its problems noted."""
+    found = len(problems.messages)
+    kind = node.value.get("stage", Node(name, node.where))
+    if kind.value not in STAGES:
+        problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {nearest(str(kind.value), list(STAGES))}")
+        return None
+    known = names[: names.index(name)]
+    rest = {key: _refer(child, out, known, problems) for key, child in node.value.items() if key != "stage"}
+    stage = load_stage(kind.value)
+    settings = read_settings(stage.function, replace(node, value=rest), problems, f"stages.{name}.")
+    if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
+        return None
+    seal = make_seal(stage, settings, hashes, {other: job.key for other, job in earlier.items()})
+    return Job(stage, settings, out / name, seal)
+
+
+def _refer(node: Node, out: Path, known: Sequence[str], problems: Problems) -> Node:
+    """`@vocab` as the folder of the earlier stage `vocab`."""
+    if isinstance(node.value, dict):
+        return replace(node, value={key: _refer(child, out, known, problems) for key, child in node.value.items()})
+    if isinstance(node.value, list):
+        return replace(node, value=[_refer(child, out, known, problems) for child in node.value])
+    if not isinstance(node.value, str) or not _REFERENCE.fullmatch(node.value):
+        return node
+    if stage_of(node.value) not in known:
+        problems.add(
+            f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage_of(node.value), known)}"
+        )
+        return replace(node, reference=node.value)
+    return replace(node, value=str(out / node.value.removeprefix("@")), text=None, reference=node.value)

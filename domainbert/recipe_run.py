@@ -1,0 +1,142 @@
+"""`domainbert run`: which stages of a recipe have to run, running them, and the table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from domainbert.config_tree import nearest
+from domainbert.errors import DomainbertError, Problems
+from domainbert.manifest import referred_stages, write_json
+from domainbert.progress import format_duration
+from domainbert.recipe import Recipe
+from domainbert.results import results_table
+from domainbert.stage_runner import FolderState, Job, folder_state, run_job
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which stages the command line asks for."""
+
+    only: tuple[str, ...] = ()
+    """These, and no other; none named means all."""
+
+    first: str | None = None
+    """This one and those after it."""
+
+    force: tuple[str, ...] | None = None
+    """These run even if they are done, with what depends on them; an empty tuple means every selected stage."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One stage of the plan."""
+
+    name: str
+    job: Job
+    state: FolderState
+    run: bool
+    reason: str
+
+    def line(self) -> str:
+        """For `--dry-run`."""
+        return f"{'run ' if self.run else 'skip'}  {self.name} ({self.reason}) -> {self.job.out}"
+
+
+def make_plan(recipe: Recipe, selection: Selection) -> list[Step]:
+    """Decide for every stage whether it runs, and why.
+
+    Raises:
+        DomainbertError: an unknown stage name; a folder with foreign files; a selected stage needs one that is neither
+            selected nor done.
+    """
+    _check_names(recipe, selection)
+    problems = Problems("plan")
+    chosen = _chosen(recipe, selection)
+    forced = _forced(recipe, selection, chosen)
+    states = _states(recipe, problems)
+    problems.raise_if_any()
+    plan = [_step(name, job, states[name], name in chosen, name in forced) for name, job in recipe.jobs.items()]
+    steps = {step.name: step for step in plan}
+    for step in plan:
+        for other in referred_stages(step.job.settings) if step.run else []:
+            if not steps[other].run and not states[other].done:
+                problems.add(
+                    f"{step.name}: needs @{other}, which is not up to date ({states[other].reason}); run it too"
+                )
+    problems.raise_if_any()
+    return plan
+
+
+def run_plan(recipe: Recipe, plan: Sequence[Step]) -> dict[str, Any]:
+    """Run the stages that have to, print the table of results, and write and return `results.json`."""
+    recipe.hashes.save()
+    manifests: dict[str, dict[str, Any]] = {}
+    for step in plan:
+        if step.run:
+            print(f"{step.name}: running ({step.reason})", flush=True)
+            manifests[step.name] = _run(step)
+        else:
+            print(f"{step.name}: skipped ({step.reason})", flush=True)
+            if step.state.done and step.state.manifest is not None:
+                manifests[step.name] = step.state.manifest
+    stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
+    results = {"out": str(recipe.out), "stages": stages}
+    write_json(recipe.out / "results.json", results)
+    table = results_table(stages)
+    if table:
+        print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)
+    return results
+
+
+def _run(step: Step) -> dict[str, Any]:
+    start = time.monotonic()
+    try:
+        manifest = run_job(step.job)
+    except DomainbertError as error:
+        raise DomainbertError(f"stage {step.name}: {error}") from error
+    print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
+    return manifest
+
+
+def _check_names(recipe: Recipe, selection: Selection) -> None:
+    asked = {"--only": selection.only, "--force": selection.force or ()}
+    asked["--from"] = () if selection.first is None else (selection.first,)
+    problems = Problems("command line")
+    for option, names in asked.items():
+        for name in names:
+            if name not in recipe.jobs:
+                problems.add(f"{option}: no stage '{name}' in the recipe; {nearest(name, list(recipe.jobs))}")
+    problems.raise_if_any()
+
+
+def _chosen(recipe: Recipe, selection: Selection) -> list[str]:
+    names = list(recipe.jobs)
+    names = names[names.index(selection.first) :] if selection.first is not None else names
+    return [name for name in names if not selection.only or name in selection.only]
+
+
+def _forced(recipe: Recipe, selection: Selection, chosen: list[str]) -> list[str]:
+    if selection.force is None:
+        return []
+    return recipe.dependents(selection.force) if selection.force else chosen
+
+
+def _states(recipe: Recipe, problems: Problems) -> dict[str, FolderState]:
+    states = {}
+    for name, job in recipe.jobs.items():
+        try:
+            states[name] = folder_state(job)
+        except DomainbertError as error:
+            problems.add(str(error))
+    return states
+
+
+def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> Step:
+    if not chosen:
+        return Step(name, job, state, run=False, reason=f"not selected; {state.reason}")
+    if state.done and forced:
+        return Step(name, job, state, run=True, reason="forced")
+    return Step(name, job, state, run=not state.done, reason=state.reason)

@@ -1,0 +1,270 @@
+"""A stage's arguments from YAML nodes: every problem found at once, each with its file, line and key.
+
+The signature of the stage function is the schema: typed parameters and frozen dataclasses. Single values are parsed by
+jsonargparse; what is done here is to walk the tree so that one problem does not hide the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
+
+from domainbert.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.config_tree import as_mapping, fold_arguments, nearest
+from domainbert.errors import DomainbertError, Problems
+from domainbert.paths import resolve_package_path
+from domainbert.trainer_arguments import trainer_problems
+from domainbert.type_names import describe, is_union, pick_member
+from domainbert.yaml_files import Node
+
+# Nothing that a YAML names is imported by jsonargparse; what may be named is decided in choices.py.
+set_parsing_settings(
+    import_path_denylist=["*"], instantiate_subclass_spec_in_any=False, docstring_parse_attribute_docstrings=True
+)
+
+_WRONG: Any = object()  # stands for a value that was reported as a problem
+
+
+@dataclass
+class Settings:
+    """Checked arguments of one stage."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """What the stage function is called with, without `out`."""
+
+    plain: dict[str, Any] = field(default_factory=dict)
+    """The same with all defaults, as plain values; read back, it gives the same arguments."""
+
+    inputs: list[Path] = field(default_factory=list)
+    """Existing files and folders that the stage reads."""
+
+    references: dict[str, str] = field(default_factory=dict)
+    """Paths in the folders of earlier stages to how they were written: `runs/a/vocab` to `@vocab`."""
+
+
+def read_settings(
+    function: Callable[..., Any], node: Node, problems: Problems, prefix: str = "", template: bool = False
+) -> Settings:
+    """Check a mapping of nodes against the signature of `function`.
+
+    Args:
+        function: the stage function; its parameter `out` is left out.
+        node: the mapping.
+        problems: where problems are added; the settings are of use only if there are none.
+        prefix: put before every key in messages, such as `stages.pretrain.`.
+        template: leave missing values out and do not look for input files (for `--print_config`).
+    """
+    reader = _Reader(problems, prefix, template)
+    parameters = {name: _parameter(parameter) for name, parameter in inspect.signature(function).parameters.items()}
+    parameters.pop("out", None)
+    reader.settings.arguments = reader.fields(node, "", get_type_hints(function), parameters) or {}
+    complete = {**parameters, **reader.settings.arguments}
+    spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
+    reader.settings.plain = replace_strings(as_plain(spelled), reader.spelled)
+    return reader.settings
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses, paths and tuples as what YAML can hold; a choice as `class_path` and `init_args`."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
+        if any(is_choice(base) for base in type(value).__mro__):
+            return {"class_path": class_path(type(value)), "init_args": fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
+    """Plain values in which every string that is a key of `table` has been replaced."""
+    if isinstance(value, dict):
+        return {key: replace_strings(item, table) for key, item in value.items()}
+    if isinstance(value, list):
+        return [replace_strings(item, table) for item in value]
+    return table.get(value, value) if isinstance(value, str) else value
+
+
+def _parameter(parameter: inspect.Parameter) -> Any:
+    return dataclasses.MISSING if parameter.default is inspect.Parameter.empty else parameter.default
+
+
+class _Reader:
+    """Walks nodes and types together; a problem is noted and the walk goes on."""
+
+    def __init__(self, problems: Problems, prefix: str, template: bool) -> None:
+        self.problems, self.prefix, self.template = problems, prefix, template
+        self.settings = Settings()
+        self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
+
+    def problem(self, node: Node, key: str, message: str) -> Any:
+        """Note a problem with the place it stands at."""
+        option, key = node.where.removeprefix("--"), (self.prefix + key).rstrip(".")
+        place = node.where if option == key or not key else f"{node.where}: {key}"
+        self.problems.add(f"{place}: {message}")
+        return _WRONG
+
+    def fields(
+        self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """The values of a mapping whose keys are those of `defaults`; None if one of them is wrong."""
+        found: dict[str, Any] = {}
+        for name, child in node.value.items():
+            if name not in defaults:
+                self.problem(child, key + name, f"unknown key; {nearest(name, list(defaults))}")
+        for name, default in defaults.items():
+            if name in node.value:
+                found[name] = self.value(node.value[name], hints[name], key + name, default)
+            elif default is dataclasses.MISSING and not self.template:
+                found[name] = self.problem(node, key + name, f"missing; expected {describe(hints[name])}")
+        wrong = any(value is _WRONG for value in found.values())
+        return None if wrong or set(node.value) - set(defaults) else found
+
+    def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
+        """One value of any type."""
+        if is_union(hint):
+            hint = pick_member(hint, node.value)
+        if hint is NoneType and node.value is None:
+            return None
+        origin, arguments = get_origin(hint), get_args(hint)
+        if is_choice(hint) or (dataclasses.is_dataclass(hint) and isinstance(hint, type)):
+            return self.dataclass(node, hint, key, default)
+        if origin in (list, Sequence) or (origin is tuple and arguments[-1] is Ellipsis):
+            return self.items(node, hint, arguments[0], key)
+        if origin in (dict, Mapping):
+            return self.mapping(node, hint, arguments[1], key)
+        return self.leaf(node, hint, key)
+
+    def dataclass(self, node: Node, hint: type, key: str, default: Any) -> Any:
+        """A frozen dataclass, or one of the subclasses of an abstract one."""
+        try:
+            node = as_mapping(node)
+        except DomainbertError as error:
+            self.problems.add(str(error))
+            return _WRONG
+        if not isinstance(node.value, dict):
+            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        if is_choice(hint):
+            chosen = self.choose(node, hint, key, type(default) if isinstance(default, hint) else None)
+            if chosen is None:
+                return _WRONG
+            default = dataclasses.MISSING if "class_path" in node.value else default
+            hint, node = chosen
+        return self.build(node, hint, key, default)
+
+    def choose(self, node: Node, base: type, key: str, usual: type | None) -> tuple[type, Node] | None:
+        """The class that `class_path` names (`usual` where it is not given), and the arguments for it."""
+        node = fold_arguments(node)
+        named = node.value.get("class_path")
+        inner = node.value.get("init_args", Node({}, node.where))
+        kind = usual if named is None else find_choice(base, str(named.value))
+        if kind is None and named is None:
+            self.problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
+            return None
+        if kind is None:
+            advice = nearest(str(named.value).rpartition(".")[2], list(choices_of(base)))
+            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {advice}")
+            return None
+        if not isinstance(inner.value, dict):
+            self.problem(inner, f"{key}.init_args", f"expected {describe(kind)}; found {inner.shown()}")
+            return None
+        return kind, dataclasses.replace(inner, where=node.where)
+
+    def build(self, node: Node, kind: type, key: str, default: Any) -> Any:
+        """An instance; keys that are not given are taken from `default` where that is an instance of the same class."""
+        hints = get_type_hints(kind)
+        defaults = {item.name: _field_default(item) for item in dataclasses.fields(kind) if item.init}
+        if type(default) is kind:
+            defaults = {name: getattr(default, name) for name in defaults}
+        found = self.fields(node, f"{key}.", hints, defaults)
+        if found is None:
+            return _WRONG
+        complete = {**defaults, **found}
+        if dataclasses.MISSING in complete.values():  # a template, which is only printed
+            return {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
+        try:
+            instance = kind(**complete)
+            self.add_input_files(node, instance)
+        except (DomainbertError, ValueError) as error:
+            return self.problem(node, key, str(error))
+        return instance
+
+    def add_input_files(self, node: Node, instance: Any) -> None:
+        """Note the files that a configuration names, unless an earlier stage has yet to write them."""
+        if hasattr(instance, "input_files") and not self.template and not node.references():
+            self.settings.inputs.extend(instance.input_files())
+
+    def items(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
+        """A list, each item on its own."""
+        if not isinstance(node.value, list):
+            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        found = [self.value(item, item_hint, f"{key}[{index}]") for index, item in enumerate(node.value)]
+        if any(value is _WRONG for value in found):
+            return _WRONG
+        return tuple(found) if get_origin(hint) is tuple else found
+
+    def mapping(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
+        """A mapping with free keys; those of `trainer` are the arguments of `lightning.Trainer`."""
+        if not isinstance(node.value, dict):
+            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        if key.rpartition(".")[2] == "trainer":
+            for child, name, message in trainer_problems(node, key):
+                self.problem(child, name, message)
+        found = {name: self.value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
+        return _WRONG if any(value is _WRONG for value in found.values()) else found
+
+    def leaf(self, node: Node, hint: Any, key: str) -> Any:
+        """A single value, parsed by jsonargparse."""
+        for candidate in _readings(node):
+            if candidate is None and hint is not Any:  # jsonargparse takes null for "not given"
+                continue
+            try:
+                value = _parser(hint).parse_object({"value": candidate}).value
+            except ArgumentError:
+                continue
+            if node.reference is not None:
+                self.settings.references[str(value)] = node.reference
+            return self.input_path(node, value, key) if isinstance(value, Path) else value
+        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+
+    def input_path(self, node: Node, value: Path, key: str) -> Any:
+        """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
+        try:
+            path = resolve_package_path(value)
+        except DomainbertError as error:
+            return self.problem(node, key, str(error))
+        if path != value:
+            self.spelled[str(path)] = str(value)
+        if not self.template and node.reference is None:
+            if not path.exists():
+                return self.problem(node, key, f"{value} does not exist; expected a file or folder")
+            self.settings.inputs.append(path)
+        return path
+
+
+@lru_cache
+def _parser(hint: Any) -> ArgumentParser:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=hint)
+    return parser
+
+
+def _readings(node: Node) -> list[Any]:
+    """A value as it is; `1e5` also as an integer, and what was typed as an option also as text."""
+    plain = node.plain()
+    integral = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []
+    return [plain, *integral, *([] if node.text is None else [node.text])]
+
+
+def _field_default(item: dataclasses.Field[Any]) -> Any:
+    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

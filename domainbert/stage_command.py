@@ -1,0 +1,119 @@
+"""One stage from the command line: its settings from files and options, its help, its template."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from dataclasses import is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+from domainbert.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.command_line import Typed
+from domainbert.config_tree import nearest, read_config
+from domainbert.errors import DomainbertError, Problems
+from domainbert.fingerprint import FileHashes
+from domainbert.manifest import make_seal
+from domainbert.settings import Settings, read_settings
+from domainbert.stage_runner import Job, folder_state, run_job
+from domainbert.stage_table import Stage
+from domainbert.yaml_files import Node, dump_yaml
+
+
+def stage_help(stage: Stage) -> str:
+    """What `domainbert <stage> --help` prints: every setting with type, default and docstring."""
+    parser = ArgumentParser(
+        prog=f"domainbert {stage.name}", usage=f"domainbert {stage.name} [-c FILE]... [--key value]..."
+    )
+    parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
+    parser.add_argument("--force", action="store_true", help="replace what this stage has written there before")
+    parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
+    for hint in get_type_hints(stage.function).values():
+        for base in filter(is_choice, [hint, *get_args(hint)]):
+            choices_of(base)  # imports them, so that jsonargparse can list them
+    parser.add_function_arguments(stage.function, skip={"out"}, as_group=False)
+    return _help_of(parser)
+
+
+def group_help(stage: Stage, key: str, name: str | None) -> str:
+    """What `--encoder.help BertConfig` or `--corpus.sources.help` prints: the settings under one key.
+
+    Raises:
+        DomainbertError: there is nothing under `key`, or it has no choice called `name`.
+    """
+    kind = _class_under(stage, key)
+    if kind is None:
+        raise DomainbertError(f"--{key}.help: there are no settings under it; see domainbert {stage.name} --help")
+    if is_choice(kind):
+        choices = choices_of(kind)
+        if name is None:
+            return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
+        found = find_choice(kind, name)
+        if found is None:
+            raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
+        kind = found
+    parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
+    parser.add_class_arguments(kind, key)
+    return _help_of(parser)
+
+
+def _class_under(stage: Stage, key: str) -> type | None:
+    """The dataclass that a dotted key takes, be it in a list or optional."""
+    hints, kind = get_type_hints(stage.function), None
+    for part in key.split("."):
+        hint = hints.get(part)
+        members = [hint, *get_args(hint)]
+        kind = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
+        hints = get_type_hints(kind) if kind is not None else {}
+    return kind
+
+
+def _help_of(parser: ArgumentParser) -> str:
+    with redirect_stdout(io.StringIO()) as text:
+        parser.print_help()
+    return text.getvalue()
+
+
+def config_template(stage: Stage, typed: Typed) -> str:
+    """What `--print_config` prints: all settings; those still missing are null."""
+    problems = Problems(stage.name)
+    out, settings = _settings(stage, typed, problems, template=True)
+    problems.raise_if_any()
+    return dump_yaml({"out": out, **settings.plain})
+
+
+def run_stage(stage: Stage, typed: Typed) -> str:
+    """Check everything, run the stage, and return a closing line.
+
+    Raises:
+        DomainbertError: all problems of the settings together, before torch is imported; or the folder is in use.
+    """
+    problems = Problems(stage.name)
+    out, settings = _settings(stage, typed, problems, template=False)
+    if out is None:
+        problems.add("--out: missing; expected the folder to write")
+    problems.raise_if_any()
+    job = Job(stage, settings, Path(str(out)), make_seal(stage, settings, FileHashes(), {}))
+    state = folder_state(job)
+    force = "force" in typed.flags
+    if state.done and not force:
+        return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
+    if not state.empty and not force:
+        raise DomainbertError(
+            f"{job.out}: holds other work ({state.reason}); expected a new folder, or --force to replace it"
+        )
+    manifest = run_job(job)
+    return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
+
+
+def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
+    tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
+    out: Node | None = tree.value.get("out")
+    if out is not None and not isinstance(out.value, (str, type(None))):
+        problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
+    rest = {key: node for key, node in tree.value.items() if key != "out"}
+    settings = read_settings(stage.function, replace(tree, value=rest), problems, template=template)
+    return typed.flags.get("out", None if out is None else out.value), settings

@@ -1,0 +1,47 @@
+"""The stages of the command line: one table, imported lazily."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from domainbert.config_tree import nearest
+from domainbert.errors import DomainbertError
+
+STAGES = {
+    "sample": "domainbert.stages.sample:sample",
+    "vocab": "domainbert.stages.vocab:vocab",
+    "prepare": "domainbert.stages.prepare:prepare",
+    "pretrain": "domainbert.stages.pretrain:pretrain",
+    "finetune": "domainbert.stages.finetune:finetune",
+    "evaluate": "domainbert.stages.evaluate:evaluate",
+    "predict": "domainbert.stages.predict:predict",
+}
+"""Stage name to `module:function`, in the order in which they are usually run."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage function under its name."""
+
+    name: str
+    function: Callable[..., dict[str, Any]]
+    speed_only: frozenset[str]
+    """Dotted keys that do not change the result: `SPEED_ONLY` of the stage's module."""
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+
+def load_stage(name: str) -> Stage:
+    """Import the module of a stage; an unknown name is a `DomainbertError` with the nearest one."""
+    if name not in STAGES:
+        raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
+    module_name, _, function_name = STAGES[name].partition(":")
+    module = importlib.import_module(module_name)
+    return Stage(name, getattr(module, function_name), frozenset(getattr(module, "SPEED_ONLY", ())))

@@ -1,0 +1,65 @@
+"""The names under `trainer:` are checked against `lightning.Trainer` without importing it, which would take 5 s."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+
+from domainbert.config_tree import nearest
+from domainbert.errors import DomainbertError
+from domainbert.yaml_files import Node
+
+_LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"
+_BATCH = "write batch_size and micro_batch_size"
+_VALIDATION = "write validate_every (pretrain)"
+_OWN = "there is nothing to set"
+
+RESERVED = {
+    "max_steps": _LENGTH,
+    "max_epochs": _LENGTH,
+    "accumulate_grad_batches": _BATCH,
+    "val_check_interval": _VALIDATION,
+    "check_val_every_n_epoch": _VALIDATION,
+    "precision": "write precision beside trainer",
+    "logger": "write loggers beside trainer",
+    "gradient_clip_val": "write optim.max_grad_norm",
+    "gradient_clip_algorithm": "write optim.max_grad_norm",
+    "default_root_dir": "write out",
+    "callbacks": _OWN,
+    "enable_checkpointing": _OWN,
+    "enable_model_summary": _OWN,
+    "enable_progress_bar": _OWN,
+    "num_sanity_val_steps": _OWN,
+    "use_distributed_sampler": _OWN,
+}
+"""Arguments that domainbert sets itself, and what to write instead."""
+
+SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "log_every_n_steps", "profiler"})
+"""Arguments that do not change what is learnt, so that another value does not run a stage again."""
+
+
+@lru_cache
+def trainer_arguments() -> tuple[str, ...]:
+    """The argument names of the installed `lightning.Trainer`, in its order."""
+    spec = importlib.util.find_spec("lightning")
+    if spec is None or spec.origin is None:
+        raise DomainbertError("lightning is not installed; expected lightning>=2.6.6 (pip install domainbert)")
+    source = Path(spec.origin).parent / "pytorch" / "trainer" / "trainer.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    trainer = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Trainer")
+    init = next(node for node in trainer.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    return tuple(argument.arg for argument in init.args.args[1:] + init.args.kwonlyargs)
+
+
+def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
+    """What is wrong with the names under `trainer:`, as (node, key, message)."""
+    problems = []
+    for name, child in node.value.items():
+        if name in RESERVED:
+            problems.append((child, f"{key}.{name}", f"domainbert sets it; {RESERVED[name]}"))
+        elif name not in trainer_arguments():
+            message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
+            problems.append((child, f"{key}.{name}", message))
+    return problems

@@ -1,0 +1,63 @@
+"""Types in words, for messages, and the member of a union that a value can only mean."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from domainbert.choices import choices_of, is_choice
+
+_WORDS: dict[Any, str] = {
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    NoneType: "null",
+    Any: "any value",
+}
+
+
+def is_union(hint: Any) -> bool:
+    """Whether a type is `A | B` or `Union[A, B]`."""
+    return get_origin(hint) in (Union, UnionType)
+
+
+def describe(hint: Any) -> str:
+    """`int | None` as `an integer or null`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if is_union(hint):
+        return " or ".join(describe(member) for member in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, arguments))
+    if origin in (list, tuple, Sequence):
+        return f"a list, each item {describe(arguments[0])}"
+    if origin in (dict, Mapping):
+        return f"a mapping, each value {describe(arguments[1])}"
+    if is_choice(hint):
+        return f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
+    if dataclasses.is_dataclass(hint):
+        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint))
+    return _WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))
+
+
+def pick_member(union: Any, value: Any) -> Any:
+    """The one member of a union that fits the shape of `value`; the union itself when several or none do."""
+    members = get_args(union)
+    if value is None:
+        return NoneType if NoneType in members else union
+    fitting = [member for member in members if member is not NoneType and _shape_fits(member, value)]
+    return fitting[0] if len(fitting) == 1 else union
+
+
+def _shape_fits(hint: Any, value: Any) -> bool:
+    origin = get_origin(hint)
+    keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
+    if isinstance(value, dict):
+        return keyed or origin in (dict, Mapping)
+    if isinstance(value, list):
+        return origin in (list, tuple, Sequence)
+    return origin not in (list, tuple, Sequence, dict, Mapping) and (not keyed or isinstance(value, str))

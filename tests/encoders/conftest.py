@@ -1,0 +1,86 @@
+"""What the encoder tests need of each family; a new family adds one function to `REFERENCES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from domainbert.encoders.base import from_hugging_face
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.families import family, family_names
+from domainbert.encoders.heads import EncoderWithHead, build_head
+
+VOCAB_SIZE = 101
+NUM_LABELS = 5
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A tiny architecture, ours and as `transformers` knows it.
+
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None.
+    """
+
+    config: EncoderConfig
+    their_config: transformers.PretrainedConfig
+    classes: Mapping[str | None, type[transformers.PreTrainedModel]]
+
+    def theirs(self, head: str | None) -> transformers.PreTrainedModel:
+        """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
+        torch.manual_seed(1)
+        model = self.classes[head](self.their_config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.15)
+        return model
+
+    def ours(self, head: str, theirs: transformers.PreTrainedModel) -> EncoderWithHead:
+        """Our model with the weights of theirs."""
+        encoder = family(self.config).build_encoder(self.config, VOCAB_SIZE)
+        model = EncoderWithHead(encoder, build_head(head, encoder, NUM_LABELS))
+        state, missing = from_hugging_face(theirs.state_dict(), family(self.config).name_map(self.config, head))
+        assert missing == []
+        model.load_state_dict(state)
+        return model.eval()
+
+
+def bert(activation: str) -> Reference:
+    sizes: dict[str, Any] = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 80,
+        "hidden_act": activation,
+        "max_position_embeddings": 40,
+        "type_vocab_size": 3,
+        "layer_norm_eps": 1e-6,
+    }
+    classes = {
+        None: transformers.BertModel,
+        "masked_lm": transformers.BertForMaskedLM,
+        "tokens": transformers.BertForTokenClassification,
+        "sequence": transformers.BertForSequenceClassification,
+    }
+    theirs = transformers.BertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
+    return Reference(BertConfig(**sizes), theirs, classes)
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert}
+
+
+@pytest.fixture(params=family_names())
+def make_reference(request: pytest.FixtureRequest) -> Callable[[str], Reference]:
+    """Makes the reference of each family, with a given activation."""
+    return REFERENCES[request.param]
+
+
+@pytest.fixture
+def reference(make_reference: Callable[[str], Reference]) -> Reference:
+    """The reference of each family."""
+    return make_reference("gelu")

@@ -1,0 +1,120 @@
+"""Model folders of every family go to `transformers` and come from there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from domainbert.encoders.base import to_hugging_face
+from domainbert.encoders.families import family
+from domainbert.hub import load_model, save_model
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+
+AUTO = {
+    "masked_lm": transformers.AutoModelForMaskedLM,
+    "tokens": transformers.AutoModelForTokenClassification,
+    "sequence": transformers.AutoModelForSequenceClassification,
+}
+LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
+
+
+def make_tokenizer() -> DomainTokenizer:
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
+    return DomainTokenizer(bert_backend(vocab, {}))
+
+
+def batch():
+    """Ids, positions, segments (3, 17), and the indices of all tokens."""
+    ids = torch.randint(5, 101, (3, 17), generator=torch.Generator().manual_seed(0))
+    return ids, torch.arange(17).expand(3, 17), torch.ones(3, 17, dtype=torch.int64)
+
+
+def both_logits(model, theirs, head):
+    ids, positions, segments = batch()
+    read = torch.arange(3) * 17 if head == "sequence" else torch.arange(3 * 17)
+    with torch.inference_mode():
+        wanted = theirs.eval()(ids).logits
+        return model.eval()(ids, positions, segments, read), wanted if head == "sequence" else wanted.flatten(0, 1)
+
+
+@pytest.mark.parametrize("head", list(AUTO))
+def test_ours_loads_there(reference, head, tmp_path):
+    model = reference.ours(head, reference.theirs(head))
+    save_model(tmp_path, model, reference.config, make_tokenizer(), head, "card", [] if head == "masked_lm" else LABELS)
+    theirs, info = AUTO[head].from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert type(theirs) is reference.classes[head]
+    found, wanted = both_logits(model, theirs, head)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+    if head != "masked_lm":
+        assert theirs.config.id2label == dict(enumerate(LABELS))
+
+
+@pytest.mark.parametrize("head", list(AUTO))
+def test_theirs_loads_here(reference, head, tmp_path):
+    theirs = reference.theirs(head)
+    theirs.save_pretrained(tmp_path)
+    model, folder, made = load_model(tmp_path, head)
+    assert made == [] and folder.head == head and folder.config == reference.config and folder.vocab_size == 101
+    assert folder.labels == tuple(f"LABEL_{number}" for number in range(5))
+    found, wanted = both_logits(model, theirs, head)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+
+def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
+    theirs = reference.theirs(None)
+    theirs.save_pretrained(tmp_path)
+    model, folder, made = load_model(tmp_path, "tokens", num_labels=3, dropout=0.25)
+    assert folder.head is None
+    assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
+    assert {part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)} == {0.25}
+    assert folder.config == reference.config, "the folder keeps its own dropout"
+    ids, positions, segments = batch()
+    with torch.inference_mode():
+        wanted, found = theirs(ids).last_hidden_state, model.eval().encoder(ids, positions, segments)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("head", list(AUTO))
+def test_round_trip_is_exact(reference, head, tmp_path):
+    model = reference.ours(head, reference.theirs(head))
+    labels = [] if head == "masked_lm" else LABELS
+    save_model(tmp_path / "a", model, reference.config, make_tokenizer(), head, "card", labels)
+    loaded, folder, made = load_model(tmp_path / "a", head)
+    assert made == [] and folder.config == reference.config and folder.labels == tuple(labels)
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
+    save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(), head, "card", labels)
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("head", [None, *AUTO])
+def test_the_name_map_covers_every_parameter(reference, head):
+    names = family(reference.config).name_map(reference.config, head)
+    model = reference.ours(head or "masked_lm", reference.theirs(head or "masked_lm"))
+    state = (model if head else torch.nn.ModuleDict({"encoder": model.encoder})).state_dict()
+    assert set(names) == set(state)
+    theirs = dict(reference.theirs(head).named_parameters())
+    if head is None:
+        theirs = {f"{reference.classes[head].base_model_prefix}.{name}": tensor for name, tensor in theirs.items()}
+    flat = {name: tensor.shape for name, tensor in to_hugging_face(state, names).items()}
+    assert flat == {name: tensor.shape for name, tensor in theirs.items() if "pooler" not in name or head == "sequence"}
+
+
+def test_half_precision_and_old_names_of_norms(reference, tmp_path):
+    theirs = reference.theirs("masked_lm")
+    theirs.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    old = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor.bfloat16()
+        for name, tensor in load_file(file).items()
+    }
+    assert sum("gamma" in name for name in old) == 8
+    save_file(old, file)
+    model, _, made = load_model(tmp_path, "masked_lm")
+    assert made == [] and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    found, wanted = both_logits(model, theirs.bfloat16().float(), "masked_lm")
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

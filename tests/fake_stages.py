@@ -1,0 +1,134 @@
+"""Stages for the tests of the command line: `make` writes words, `use` reads them, `score` compares systems."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from domainbert.errors import DomainbertError
+
+SPEED_ONLY = {"num_workers"}
+CALLS: list[str] = []
+
+
+class Shape(ABC):
+    """An open choice."""
+
+    @abstractmethod
+    def area(self) -> float:
+        """The area."""
+
+
+@dataclass(frozen=True)
+class Circle(Shape):
+    """Round."""
+
+    radius: float = 1.0
+    """From the middle to the rim."""
+
+    def __post_init__(self) -> None:
+        if self.radius <= 0:
+            raise DomainbertError(f"radius: found {self.radius}; expected a positive number")
+
+    def area(self) -> float:
+        return 3 * self.radius**2
+
+
+@dataclass(frozen=True)
+class Square(Shape):
+    """Not round."""
+
+    side: int
+    """Length of a side."""
+
+    def area(self) -> float:
+        return float(self.side**2)
+
+
+@dataclass(frozen=True)
+class Optim:
+    """An optimiser."""
+
+    lr: float = 1e-3
+    """Learning rate."""
+
+    name: Literal["adamw", "muon"] = "adamw"
+    """Which one."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Files named by text."""
+
+    files: list[str]
+    """Their names."""
+
+    def input_files(self) -> list[Path]:
+        for name in self.files:
+            if not Path(name).exists():
+                raise DomainbertError(f"{name}: no such file; expected a text")
+        return [Path(name) for name in self.files]
+
+
+def make(
+    out: Path, words: list[str], size: int = 2, num_workers: int = 1, texts: Texts | None = None
+) -> dict[str, Any]:
+    """Write words to a file.
+
+    Args:
+        words: what is written.
+        size: how often.
+        num_workers: changes nothing.
+        texts: files that count.
+    """
+    CALLS.append(out.name)
+    (out / "words.txt").write_text(" ".join(words * size))
+    if "bad" in words:
+        raise DomainbertError("words: 'bad' is bad; expected good words")
+    if "crash" in words:
+        raise RuntimeError("crash")
+    return {"count": len(words) * size}
+
+
+def use(
+    out: Path,
+    source: Path,
+    shape: Shape = Circle(2.0),
+    optim: Optim = Optim(name="muon"),
+    steps: int = 10,
+    seeds: tuple[int, ...] = (1, 2),
+    limit: int | Literal["auto"] = "auto",
+    note: str | None = None,
+    trainer: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Read what `make` has written.
+
+    Args:
+        source: the file.
+        shape: an open choice.
+        optim: a group.
+        steps: a number.
+        seeds: several numbers.
+        limit: a number or a word.
+        note: a text.
+        trainer: arguments of lightning.Trainer.
+    """
+    CALLS.append(out.name)
+    (out / "arguments.txt").write_text(repr((shape, optim, steps, seeds, limit, note, trainer)))
+    return {"source": Path(source).read_text() if source.is_file() else "", "area": shape.area()}
+
+
+def score(out: Path, models: dict[str, Path], seed: int = 3) -> dict[str, Any]:
+    """Compare systems.
+
+    Args:
+        models: names and folders.
+        seed: of the bootstrap.
+    """
+    CALLS.append(out.name)
+    systems = {name: {"f1": 0.5 - 0.1 * i, "interval": [0.4, 0.6], "seeds": 3} for i, name in enumerate(models)}
+    first, *others = models
+    paired = [{"a": first, "b": other, "difference": 0.1, "interval": [0.05, 0.15]} for other in others]
+    return {"task": "ner", "systems": systems, "paired": paired}

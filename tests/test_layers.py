@@ -1,0 +1,104 @@
+"""Who may import whom, read from the source of every module."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import domainbert
+from domainbert.stage_table import STAGES
+
+ROOT = Path(domainbert.__file__).parent
+LAYERS = {
+    -1: "errors progress fingerprint paths",
+    0: "corpus samples",
+    1: "tokenization encoders metrics",
+    2: "data",
+    3: "objectives",
+    4: "training hub model_card",
+    5: "inference",
+    6: "stages",
+    7: "cli command_line config_tree choices manifest recipe recipe_run results settings stage_command stage_runner "
+    "stage_table trainer_arguments type_names yaml_files",
+}
+LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
+HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
+KNOW_LIGHTNING = ("objectives", "training", "stages")
+NEVER = ("pickle", "dill", "cloudpickle", "joblib", "transformers", "pytorch_lightning")
+
+
+def modules() -> dict[str, Path]:
+    """Dotted names below `domainbert` to files."""
+    files = sorted(ROOT.rglob("*.py"))
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    return dict(zip(names, files, strict=True))
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Everything a file imports, anywhere in it, as dotted names."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_all_modules_are_found_and_have_a_layer() -> None:
+    found = modules()
+    assert len(found) >= 95
+    assert {"cli", "corpus.config", "encoders.bert.config", "stages.vocab", "yaml_files"} <= set(found)
+    top = {name.split(".")[0] for name in found if name != "__init__"}
+    assert top == set(LAYER_OF)
+
+
+def test_imports_go_down_or_stay_in_their_folder() -> None:
+    wrong, seen = [], 0
+    for module, file in modules().items():
+        own = module.split(".")[0]
+        for name in imports(file):
+            parts = name.split(".")
+            if parts[0] != "domainbert" or module == "__init__" or parts[1:2] == ["__version__"]:
+                continue
+            seen += 1
+            other = parts[1]
+            same_folder = own == other or (module == own and (ROOT / f"{other}.py").is_file())
+            if LAYER_OF[other] > LAYER_OF[own] or (LAYER_OF[other] == LAYER_OF[own] and not same_folder):
+                wrong.append(f"{module} (layer {LAYER_OF[own]}) imports {name} (layer {LAYER_OF[other]})")
+    assert seen > 200
+    assert wrong == []
+
+
+def test_only_training_code_knows_lightning() -> None:
+    users = {module for module, file in modules().items() if any(n.split(".")[0] == "lightning" for n in imports(file))}
+    assert "data.modules" in users
+    assert [user for user in users if user.split(".")[0] not in KNOW_LIGHTNING and user != "data.modules"] == []
+
+
+def test_no_pickle_no_transformers() -> None:
+    wrong = {m: n for m, file in modules().items() for n in imports(file) if n.split(".")[0] in NEVER}
+    assert wrong == {}
+
+
+def test_tokenization_and_configuration_are_free_of_torch() -> None:
+    light = [m for m in modules() if m.startswith(("tokenization.", "corpus.")) or m.endswith("config")]
+    assert len(light) >= 10
+    wrong = {m: n for m in light for n in imports(modules()[m]) if n.split(".")[0] in ("torch", "lightning")}
+    assert wrong == {}
+
+
+def test_command_line_and_stages_import_nothing_heavy() -> None:
+    names = ["domainbert.cli", "domainbert.stage_command", "domainbert.recipe_run"]
+    names += [target.partition(":")[0] for target in STAGES.values()]
+    assert len(names) == 10
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == []

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from domainbert.config_tree import read_config
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import EncoderConfig
+from domainbert.errors import DomainbertError, Problems
+from domainbert.settings import Settings, read_settings
+from domainbert.trainer_arguments import RESERVED, SPEED_ONLY, trainer_arguments
+from domainbert.yaml_files import dump_yaml
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text("x")
+
+
+def read(function: Any, *texts: str, options: tuple[tuple[str, str], ...] = ()) -> tuple[Settings, list[str]]:
+    files = []
+    for index, text in enumerate(texts):
+        files.append(Path(f"{index}.yaml"))
+        files[-1].write_text(text)
+    problems = Problems("test")
+    settings = read_settings(function, read_config(files, options, "command line"), problems)
+    return settings, problems.messages
+
+
+def test_every_problem_is_found_with_line_key_and_nearest_key(fake_stages: ModuleType) -> None:
+    text = """\
+source: missing.txt
+shap: 1
+optim:
+  lr: abc
+  nme: adamw
+steps: 1.5
+seeds: [1, two]
+limit: aut
+trainer: {max_step: 5, devices: 1}
+"""
+    _, problems = read(fake_stages.use, text, options=(("optim.name", "sgd"), ("shape.class_path", "Circl")))
+    assert problems == [
+        "0.yaml:2: shap: unknown key; did you mean 'shape'?",
+        "0.yaml:1: source: missing.txt does not exist; expected a file or folder",
+        "--shape.class_path: 'Circl' is not allowed; did you mean 'Circle'?",
+        "0.yaml:5: optim.nme: unknown key; did you mean 'name'?",
+        "0.yaml:4: optim.lr: expected a number; found 'abc'",
+        "--optim.name: expected one of 'adamw', 'muon'; found 'sgd'",
+        "0.yaml:6: steps: expected an integer; found 1.5",
+        "0.yaml:7: seeds[1]: expected an integer; found 'two'",
+        "0.yaml:8: limit: expected an integer or one of 'auto'; found 'aut'",
+        "0.yaml:9: trainer.max_step: lightning.Trainer has no such argument; did you mean 'max_steps'?",
+    ]
+
+
+def test_missing_and_null_and_shapes(fake_stages: ModuleType) -> None:
+    assert read(fake_stages.use)[1] == ["command line: source: missing; expected a path"]
+    assert read(fake_stages.use, "steps: 1\n")[1] == ["0.yaml: source: missing; expected a path"]
+    text = "source: source.txt\nsteps: null\nseeds: 3\noptim: [1]\ntrainer: 5\nshape: {class_path: 3}\nnote: 7\n"
+    assert read(fake_stages.use, text)[1] == [
+        "0.yaml:6: shape.class_path: 3 is not allowed; expected one of Circle, Square",
+        "0.yaml:4: optim: expected a mapping with the keys lr, name; found a list",
+        "0.yaml:2: steps: expected an integer; found null",
+        "0.yaml:3: seeds: expected a list, each item an integer; found 3",
+        "0.yaml:7: note: expected text; found 7",
+        "0.yaml:5: trainer: expected a mapping, each value any value or null; found 5",
+    ]
+
+
+def test_values_are_of_the_declared_types(fake_stages: ModuleType) -> None:
+    text = "source: source.txt\nsteps: 1e5\nseeds: [3, 1e1]\nlimit: 2e1\noptim: {lr: 1}\ntrainer: {devices: 2}\n"
+    settings, problems = read(fake_stages.use, text, options=(("note", "1e-4"),))
+    assert problems == []
+    assert settings.arguments["steps"] == 100_000 and type(settings.arguments["steps"]) is int
+    assert settings.arguments["seeds"] == (3, 10)
+    assert settings.arguments["limit"] == 20
+    assert settings.arguments["source"] == Path("source.txt")
+    assert settings.arguments["note"] == "1e-4"
+    # what is not said about a group comes from the default of the stage, which is not that of the class
+    assert settings.arguments["optim"] == fake_stages.Optim(lr=1.0, name="muon")
+    assert settings.inputs == [Path("source.txt")]
+    assert "shape" not in settings.arguments
+
+
+def test_resolved_settings_read_back_equal(fake_stages: ModuleType) -> None:
+    text = "source: source.txt\nshape: {class_path: Square, init_args: {side: 3}}\nnote: 'no'\noptim: {lr: 1e-5}\n"
+    first, _ = read(fake_stages.use, text)
+    second, problems = read(fake_stages.use, dump_yaml(first.plain))
+    assert problems == []
+    assert second.plain == first.plain
+    assert first.arguments.items() <= second.arguments.items()
+    assert first.plain["shape"] == {"class_path": "fake_stages.Square", "init_args": {"side": 3}}
+
+
+def test_a_choice_that_is_not_named_is_the_usual_one(fake_stages: ModuleType) -> None:
+    assert read(fake_stages.use, "source: source.txt\nshape: {}\n")[0].arguments["shape"] == fake_stages.Circle(2.0)
+    named = "source: source.txt\nshape: {class_path: Circle}\n"
+    assert read(fake_stages.use, named)[0].arguments["shape"] == fake_stages.Circle(1.0)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "{class_path: Circle, init_args: {radius: 3}}",
+        "{class_path: fake_stages.Circle, radius: 3}",
+        "circle.yaml",
+        "configs/circle.yaml",
+    ],
+)
+def test_ways_to_choose(fake_stages: ModuleType, shape: str) -> None:
+    Path("configs").mkdir()
+    for file in ("circle.yaml", "configs/circle.yaml"):
+        Path(file).write_text("class_path: Circle\ninit_args: {radius: 3}\n")
+    settings, problems = read(fake_stages.use, f"source: source.txt\nshape: {shape}\n")
+    assert problems == []
+    assert settings.arguments["shape"] == fake_stages.Circle(3.0)
+
+
+def test_a_file_named_by_a_file_is_found_beside_it(fake_stages: ModuleType) -> None:
+    Path("configs").mkdir()
+    Path("configs/circle.yaml").write_text("class_path: Circle\n")
+    Path("configs/use.yaml").write_text("source: source.txt\nshape: circle.yaml\n")
+    problems = Problems("test")
+    tree = read_config([Path("configs/use.yaml")], [("shape.radius", "5")], "command line")
+    assert read_settings(fake_stages.use, tree, problems).arguments["shape"] == fake_stages.Circle(5.0)
+    assert read(fake_stages.use, "source: source.txt\nshape: none.yaml\n")[1] == [
+        "0.yaml:2: file none.yaml does not exist; expected a YAML file"
+    ]
+
+
+def test_a_later_file_replaces_lists_and_merges_mappings(fake_stages: ModuleType) -> None:
+    circle = "shape: {class_path: Circle, radius: 7}\n"
+    base = f"source: source.txt\nseeds: [1, 2, 3]\noptim: {{lr: 1, name: adamw}}\n{circle}"
+    settings, _ = read(fake_stages.use, base, "seeds: [9]\noptim: {lr: 2}\nshape: {init_args: {radius: 4}}\n")
+    assert settings.arguments["seeds"] == (9,)
+    assert settings.arguments["optim"] == fake_stages.Optim(2.0, "adamw")
+    assert settings.arguments["shape"] == fake_stages.Circle(4.0)
+    # another class starts afresh: nothing of the Circle stays
+    settings, problems = read(fake_stages.use, base, "shape: {class_path: Square, init_args: {side: 2}}\n")
+    assert problems == [] and settings.arguments["shape"] == fake_stages.Square(2)
+
+
+def test_checks_of_dataclasses_are_collected_too(fake_stages: ModuleType) -> None:
+    text = "source: source.txt\nshape: {class_path: Circle, radius: -1}\nsteps: x\n"
+    assert read(fake_stages.use, text)[1] == [
+        "0.yaml:2: shape: radius: found -1.0; expected a positive number",
+        "0.yaml:3: steps: expected an integer; found 'x'",
+    ]
+
+
+def test_input_files_of_a_dataclass(fake_stages: ModuleType) -> None:
+    settings, problems = read(fake_stages.make, "words: [a]\ntexts: {files: [source.txt]}\n")
+    assert problems == [] and settings.inputs == [Path("source.txt")]
+    _, problems = read(fake_stages.make, "words: [a]\ntexts:\n  files: [nope.txt]\n")
+    assert problems == ["0.yaml:2: texts: nope.txt: no such file; expected a text"]
+
+
+@pytest.mark.parametrize(
+    "name", ["os.system", "canary_module.Evil", "canary_module", "fake_stages.Optim", "Shape", "5"]
+)
+def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    Path("canary_module.py").write_text("open('canary', 'w').close()\nclass Evil: pass\n")
+    monkeypatch.syspath_prepend(".")
+    _, problems = read(fake_stages.use, f"source: source.txt\nshape: {{class_path: {name}}}\n")
+    assert len(problems) == 1 and "is not allowed" in problems[0]
+    # where any value may stand, a class_path is a plain dictionary
+    evil = f"{{class_path: {name}, init_args: {{}}}}"
+    settings, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}]}}\n")
+    assert problems == [] and isinstance(settings.arguments["trainer"]["plugins"][0], dict)
+    assert not Path("canary").exists() and "canary_module" not in sys.modules
+
+
+def test_real_encoders_are_found_by_their_short_name() -> None:
+    def stage(out: Path, encoder: EncoderConfig) -> dict[str, Any]:
+        raise NotImplementedError
+
+    stage.__annotations__ = {"out": Path, "encoder": EncoderConfig, "return": dict[str, Any]}
+    settings, problems = read(stage, options=(("encoder", "BertConfig"), ("encoder.hidden_size", "48")))
+    assert problems == [] and settings.arguments["encoder"] == BertConfig(hidden_size=48)
+    _, problems = read(stage, options=(("encoder", "BertConfg"),))
+    assert problems == ["--encoder: encoder.class_path: 'BertConfg' is not allowed; did you mean 'BertConfig'?"]
+
+
+def test_trainer_arguments_are_those_of_lightning() -> None:
+    import inspect
+
+    from lightning import Trainer
+
+    assert list(trainer_arguments()) == list(inspect.signature(Trainer).parameters)
+    assert set(RESERVED) | SPEED_ONLY <= set(trainer_arguments()) and not SPEED_ONLY & set(RESERVED)
+
+
+def test_arguments_that_domainbert_sets_are_refused(fake_stages: ModuleType) -> None:
+    _, problems = read(fake_stages.use, "source: source.txt\ntrainer:\n  precision: 32\n  devices: 2\n")
+    assert problems == ["0.yaml:3: trainer.precision: domainbert sets it; write precision beside trainer"]
+
+
+def test_a_huge_value_is_cut_in_the_message(fake_stages: ModuleType) -> None:
+    _, problems = read(fake_stages.use, f"source: source.txt\nsteps: {'x' * 10_000}\n")
+    assert len(problems[0]) < 200 and re.search(r"found 'x+\.\.\.$", problems[0])
+
+
+def test_twenty_are_shown_and_all_counted(fake_stages: ModuleType) -> None:
+    problems = Problems("test")
+    tree = read_config([], [(f"bad{i}", "1") for i in range(30)], "command line")
+    read_settings(fake_stages.use, tree, problems)
+    with pytest.raises(DomainbertError, match=r"(?s)test: 31 problems.*and 11 more"):
+        problems.raise_if_any()

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.fingerprint import hash_file
+from domainbert.yaml_files import load_yaml
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text("x")
+
+
+def test_the_manifest_records_how_a_folder_was_made(fake_stages: ModuleType) -> None:
+    assert main(["use", "--source", "source.txt", "--out", "out", "--steps=7"]) == 0
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["stage"] == "use"
+    assert manifest["inputs"] == {"source.txt": hash_file(Path("source.txt"))}
+    assert manifest["config"] == load_yaml(Path("out/config.yaml")).plain()
+    assert manifest["config"]["steps"] == 7
+    assert manifest["seed"] == [1, 2]
+    assert manifest["metrics"] == {"source": "x", "area": 12.0}
+    assert set(manifest["versions"]) == {
+        "python",
+        "domainbert",
+        "torch",
+        "lightning",
+        "tokenizers",
+        "datasets",
+        "numpy",
+    }
+    assert manifest["wall_seconds"] >= 0 and len(manifest["key"]) == 64 and "git_commit" in manifest
+    assert not Path("out/running.json").exists()
+
+
+def test_the_resolved_yaml_gives_the_same_result(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["use", "--source", "source.txt", "--shape", "Square", "--shape.side", "3", "--out", "one"]) == 0
+    assert main(["use", "-c", "one/config.yaml", "--out", "two"]) == 0
+    one, two = (json.loads(Path(name, "manifest.json").read_text()) for name in ("one", "two"))
+    assert one["key"] == two["key"]
+    assert Path("one/arguments.txt").read_text() == Path("two/arguments.txt").read_text()
+    assert main(["use", "-c", "one/config.yaml"]) == 0
+    assert "is done already" in capsys.readouterr().out
+
+
+def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    assert main(["make", "--words", "[b]", "--out", "out"]) == 2
+    assert "out: holds other work (words changed); expected a new folder, or --force" in capsys.readouterr().err
+    assert Path("out/words.txt").read_text() == "a a"
+    assert main(["make", "--words", "[b]", "--out", "out", "--force"]) == 0
+    assert Path("out/words.txt").read_text() == "b b"
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
+def test_foreign_content_is_never_touched(fake_stages: ModuleType, name: str) -> None:
+    Path("out").mkdir()
+    Path("out", name).write_text('{"start_url": "mine"}')
+    for force in ([], ["--force"]):
+        assert main(["make", "--words", "[a]", "--out", "out", *force]) == 2
+    assert [path.name for path in Path("out").iterdir()] == [name]
+    assert main(["make", "--words", "[a]", "--out", "source.txt"]) == 2
+
+
+def test_an_error_leaves_the_place_as_it_was(fake_stages: ModuleType) -> None:
+    assert main(["make", "--words", "[bad]", "--out", "new/out"]) == 2
+    assert not Path("new/out").exists()
+    Path("empty").mkdir()
+    assert main(["make", "--words", "[bad]", "--out", "empty"]) == 2
+    assert list(Path("empty").iterdir()) == []
+
+
+def test_a_folder_that_another_process_writes_is_refused(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("out").mkdir()
+    Path("out/words.txt").write_text("of the other process")
+    with open("out/running.json", "w") as marker:
+        fcntl.flock(marker, fcntl.LOCK_EX)
+        assert main(["make", "--words", "[a]", "--out", "out", "--force"]) == 2
+    assert "another process is writing this folder" in capsys.readouterr().err
+    assert Path("out/words.txt").read_text() == "of the other process"
