@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from domainbert.command_line import Typed, take_apart
-from domainbert.config_tree import nearest
 from domainbert.errors import DomainbertError
-from domainbert.stage_table import STAGES, load_stage
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.command_line import Typed, take_apart
+from domainbert.settings.tree import nearest
 
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
@@ -78,7 +78,7 @@ def _print_usage() -> int:
 
 
 def _stage(name: str, typed: Typed) -> int:
-    from domainbert import stage_command
+    from domainbert.runner import stage_command
 
     if typed.words:
         raise DomainbertError(f"{typed.words[0]}: found a word alone; expected --key value, or -c FILE")
@@ -101,7 +101,7 @@ def _run(typed: Typed) -> int:
     if len(typed.words) != 1 or typed.files:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
     from domainbert.recipe import read_recipe
-    from domainbert.recipe_run import Selection, make_plan, run_plan
+    from domainbert.runner.recipe_run import Selection, make_plan, run_plan
 
     flags = typed.flags
     recipe = read_recipe(Path(typed.words[0]), typed.options)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _SHOWN = 20
 
 
 class DomainbertError(Exception):
     """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = list(problems) or [message]
+        """The single problems, where the message holds several."""
 
 
 class Problems:
@@ -17,15 +24,22 @@ class Problems:
     >>> problems.raise_if_any()
     Traceback (most recent call last):
     domainbert.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
+
+    Args:
+        subject: what the problems are in.
+        most: so many problems are raised at once, without reading on for further ones.
     """
 
-    def __init__(self, subject: str) -> None:
-        self.subject = subject
+    def __init__(self, subject: str, most: int | None = None) -> None:
+        self.subject, self.most = subject, most
         self.messages: list[str] = []
 
     def add(self, message: str) -> None:
         """Remember one problem."""
         self.messages.append(message)
+        if len(self.messages) == self.most:
+            self.subject += ", read no further"
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raise one `DomainbertError` with the first 20 problems and their number, if there are any."""
@@ -35,4 +49,4 @@ class Problems:
             hidden = len(self.messages) - _SHOWN
             rest = [f"... and {hidden:,} more"] if hidden > 0 else []
             head = f"{self.subject}: {len(self.messages):,} problems"
-            raise DomainbertError("\n  ".join([head, *self.messages[:_SHOWN], *rest]))
+            raise DomainbertError("\n  ".join([head, *self.messages[:_SHOWN], *rest]), self.messages)

@@ -161,6 +161,7 @@ def save_model(
     head: str,
     card: str,
     labels: Sequence[str] = (),
+    max_length: int | None = None,
 ) -> None:
     """Write a model folder that `transformers` loads as it is.
 
@@ -172,6 +173,7 @@ def save_model(
         head: the kind of head on the model.
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
+        max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
     """
     path.mkdir(parents=True, exist_ok=True)
     tensors = to_hugging_face(model.state_dict(), family(config).name_map(config, head))
@@ -187,5 +189,5 @@ def save_model(
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tokenizer.save(path, config.max_length)
+    tokenizer.save(path, max_length or config.max_length)
     (path / "README.md").write_text(card, encoding="utf-8")

@@ -62,7 +62,7 @@ class Predictor:
         path: a model folder, or a `finetune` folder, whose best seed is taken.
         head: kind of head the task has.
         precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is.
-        max_length: tokens of a window; None takes what the encoder has positions for.
+        max_length: tokens of a window; None takes what it was fine-tuned with.
 
     Raises:
         DomainbertError: no model folder, or one with another head.
@@ -75,7 +75,8 @@ class Predictor:
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
         self.tokenizer, self.labels = folder.tokenizer(), folder.labels
-        self.max_length = max_length or folder.config.max_length
+        positions = folder.config.max_length
+        self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = autocast_dtype(precision)
         self.model.to(self.device).eval()

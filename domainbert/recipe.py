@@ -16,42 +16,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from domainbert.config_tree import merge, nearest, option_tree
 from domainbert.errors import Problems
 from domainbert.fingerprint import FileHashes
-from domainbert.manifest import make_seal, referred_stages, stage_of
-from domainbert.settings import read_settings
-from domainbert.stage_runner import Job
-from domainbert.stage_table import STAGES, load_stage
-from domainbert.yaml_files import Node, load_yaml
+from domainbert.runner.jobs import Job
+from domainbert.runner.manifest import make_seal, referred_stages, stage_of
+from domainbert.runner.recipe_run import Recipe
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.reader import read_settings
+from domainbert.settings.tree import merge, nearest, option_tree
+from domainbert.settings.yaml_files import Node, load_yaml
 
 _KEYS = ("out", "vars", "stages")
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A checked recipe."""
-
-    out: Path
-    jobs: dict[str, Job]
-    """Stage names to jobs, in the order in which they run."""
-
-    hashes: FileHashes
-    """Hashes of input files; saved in `out` when the recipe runs."""
-
-    def dependents(self, names: Sequence[str]) -> list[str]:
-        """The named stages and all that depend on them, in order."""
-        found = set(names)
-        for name, job in self.jobs.items():
-            if found & set(referred_stages(job.settings)):
-                found.add(name)
-        return [name for name in self.jobs if name in found]
 
 
 def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Mapping[str, str] = os.environ) -> Recipe:

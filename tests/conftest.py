@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,7 +40,7 @@ def bio_data() -> Path:
 @pytest.fixture
 def fake_stages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The stage table holds `make`, `use` and `score` of `fake_stages.py` only."""
-    from domainbert.stage_table import STAGES
+    from domainbert.runner.stage_table import STAGES
 
     spec = importlib.util.spec_from_file_location("fake_stages", Path(__file__).with_name("fake_stages.py"))
     assert spec is not None and spec.loader is not None
@@ -50,3 +52,89 @@ def fake_stages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for name in ("make", "use", "score"):
         monkeypatch.setitem(STAGES, name, f"fake_stages:{name}")
     return module
+
+
+class Runs:
+    """Stage folders below one, on tiny synthetic data, each by a name; `results` holds what the stages returned."""
+
+    def __init__(self, root: Path) -> None:
+        from domainbert.corpus.config import CorpusConfig, Source
+        from domainbert.encoders.bert.config import BertConfig
+        from domainbert.objectives.task_config import Classification, Ner
+
+        self.root = root
+        self.training = {"precision": "32-true", "loggers": (), "trainer": {"accelerator": "cpu", "devices": 1}}
+        self.results: dict[str, dict[str, Any]] = {}
+        self.corpus = CorpusConfig([Source(str(root / "sample" / "corpus.jsonl"))], validation_fraction=0.1)
+        self.encoder = BertConfig(64, 2, 2, 128, max_position_embeddings=96)
+        self.tasks = {"ner": Ner(), "classification": Classification()}
+
+    def __truediv__(self, name: str) -> Path:
+        return self.root / name
+
+    def labelled(self, task: str, split: str) -> Path:
+        """The labelled file of a task."""
+        return self / f"sample/{task}/{split}.{'conll' if task == 'ner' else 'jsonl'}"
+
+    def run(self, name: str, stage: Callable[..., dict[str, Any]], **arguments: Any) -> Path:
+        """Run a stage into a new folder, as the runner does."""
+        out = self / name
+        out.mkdir(parents=True)
+        self.results[name] = stage(out=out, **arguments)
+        return out
+
+    def pretrain(self, name: str, max_steps: int = 20, **changes: Any) -> Path:
+        """Pretrain, with `changes` to the arguments."""
+        from domainbert.objectives.config import OptimConfig
+        from domainbert.stages.pretrain import pretrain
+        from domainbert.training.config import Budget
+
+        usual = {"prepared": [self / "prepare"], "encoder": self.encoder, "max_length": 64, "batch_size": 16}
+        usual |= {"optim": OptimConfig(lr=5e-3), "budget": Budget(max_steps=max_steps)}
+        return self.run(name, pretrain, **{**self.training, **usual, **changes})
+
+    def finetune(self, name: str, task: str, **changes: Any) -> Path:
+        """Fine-tune on a task, with `changes` to the arguments."""
+        from domainbert.objectives.config import OptimConfig
+        from domainbert.stages.finetune import finetune
+
+        usual = {"model": self / "pretrain", "task": self.tasks[task], "batch_size": 8, "seeds": (1, 2)}
+        usual |= {split: self.labelled(task, split) for split in ("train", "validation")}
+        usual |= {"max_epochs": 5 if task == "ner" else 2, "optim": OptimConfig(lr=2e-3, head_lr=5e-3)}
+        return self.run(name, finetune, **{**self.training, **usual, **changes})
+
+    def evaluate(self, name: str, task: str, models: dict[str, Path], **changes: Any) -> Path:
+        """Evaluate models on the test set of a task, with `changes` to the arguments."""
+        from domainbert.stages.evaluate import evaluate
+
+        usual = {"task": self.tasks[task], "test": self.labelled(task, "test"), "bootstrap_resamples": 100}
+        return self.run(name, evaluate, **{**usual, "models": models, **changes})
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Every stage once, from synthetic data to scores: about 20 s on one core, shared by all tests of a session."""
+    import torch
+
+    from domainbert.stages.prepare import prepare
+    from domainbert.stages.sample import sample
+    from domainbert.stages.vocab import vocab
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    made = Runs(tmp_path_factory.mktemp("runs"))
+    sizes = {"corpus_documents": 150, "train_sentences": 120, "validation_sentences": 40, "test_sentences": 110}
+    sizes |= {"train_texts": 90, "validation_texts": 30, "test_texts": 40}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+        made.run("sample", sample, **sizes)
+        made.run("vocab", vocab, corpus=made.corpus, vocab_size=1024, model_max_length=96)
+        made.run("prepare", prepare, corpus=made.corpus, tokenizer=made / "vocab", num_workers=0)
+        made.pretrain("pretrain")
+        for task in made.tasks:
+            made.finetune(f"{task}-pretrained", task)
+            made.finetune(f"{task}-scratch", task, init="random")
+            models = {name: made / f"{task}-{name}" for name in ("pretrained", "scratch")}
+            made.evaluate(task, task, models, train=made.labelled(task, "train") if task == "ner" else None)
+        yield made
+    torch.set_num_threads(threads)

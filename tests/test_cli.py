@@ -9,27 +9,6 @@ from types import ModuleType
 import pytest
 
 from domainbert.cli import main
-from domainbert.command_line import take_apart
-from domainbert.errors import DomainbertError
-from domainbert.results import results_table
-
-
-def test_arguments_are_taken_apart() -> None:
-    words = ["recipe.yaml", "-c", "a.yaml", "--x.lr", "1e-4", "--config", "b.yaml", "--y=-1", "--z", "-1"]
-    words += ["--dry-run", "--force", "--only", "a,b"]
-    typed = take_apart(words, {"dry_run": "none", "force": "optional", "only": "one"})
-    assert typed.words == ["recipe.yaml"]
-    assert typed.files == ["a.yaml", "b.yaml"]
-    assert typed.options == [("x.lr", "1e-4"), ("y", "-1"), ("z", "-1")]
-    assert typed.flags == {"dry_run": None, "force": None, "only": "a,b"}
-    assert take_apart(["--force", "a", "--e.help", "B"], {"force": "optional"}).flags == {"force": "a"}
-    assert take_apart(["--e.help", "B"], {}).help_of == ("e", "B")
-
-
-@pytest.mark.parametrize("words", [["--x"], ["--x", "--y", "1"], ["-c"], ["--dry-run=yes"]])
-def test_an_option_without_its_value(words: list[str]) -> None:
-    with pytest.raises(DomainbertError, match=r"expected (a|no) value"):
-        take_apart(words, {"dry_run": "none"})
 
 
 def test_errors_go_to_standard_error_with_exit_code_2(
@@ -55,7 +34,8 @@ def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.
     assert main(["use", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--optim.lr LR Learning rate. (type: float, default: 0.001)" in text
-    assert "default: muon" in text and "--out FOLDER" in text
+    assert "default: muon" in text and "--out FOLDER folder to write; empty, or none yet (required) --force" in text
+    assert "Read what `make` has written. options:" in text and "(required, type: Path)" in text
     assert main(["use", "--shape.help", "Circle"]) == 0
     assert "From the middle to the rim." in capsys.readouterr().out
     assert main(["use", "--shape.help"]) == 0
@@ -110,15 +90,3 @@ def test_configuration_errors_come_in_under_two_seconds_without_torch(tmp_path: 
         "--out",
     ):
         assert expected in result.stderr
-
-
-def test_results_table_aligns_and_leaves_out_what_is_not_scored() -> None:
-    assert results_table({"vocab": {"metrics": {"size": 1}}, "sample": {"metrics": None}}) == ""
-    systems = {"a": {"f1": 0.5, "interval": [0.4, 0.6], "seeds": 3}, "long-name": {"f1": 0.25}}
-    metrics = {"task": "classification", "systems": systems, "paired": [{"b": "long-name", "difference": 0.25}]}
-    assert results_table({"evaluate": {"metrics": metrics}}).splitlines() == [
-        "stage     system     metric    mean   95 % interval   seeds  first minus this",
-        "-" * 77,
-        "evaluate  a          macro F1  50.00  [40.00, 60.00]  3",
-        "evaluate  long-name  macro F1  25.00                         +25.00",
-    ]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import domainbert
-from domainbert.stage_table import STAGES
+from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
 LAYERS = {
@@ -22,8 +22,9 @@ LAYERS = {
     4: "training hub model_card",
     5: "inference",
     6: "stages",
-    7: "cli command_line config_tree choices manifest recipe recipe_run results settings stage_command stage_runner "
-    "stage_table trainer_arguments type_names yaml_files",
+    7: "settings",
+    8: "runner",
+    9: "cli recipe",
 }
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
@@ -51,7 +52,7 @@ def imports(file: Path) -> Iterator[str]:
 def test_all_modules_are_found_and_have_a_layer() -> None:
     found = modules()
     assert len(found) >= 95
-    assert {"cli", "corpus.config", "encoders.bert.config", "stages.vocab", "yaml_files"} <= set(found)
+    assert {"cli", "corpus.config", "encoders.bert.config", "stages.vocab", "settings.yaml_files"} <= set(found)
     top = {name.split(".")[0] for name in found if name != "__init__"}
     assert top == set(LAYER_OF)
 
@@ -92,7 +93,7 @@ def test_tokenization_and_configuration_are_free_of_torch() -> None:
 
 
 def test_command_line_and_stages_import_nothing_heavy() -> None:
-    names = ["domainbert.cli", "domainbert.stage_command", "domainbert.recipe_run"]
+    names = ["domainbert.cli", "domainbert.runner.stage_command", "domainbert.recipe"]
     names += [target.partition(":")[0] for target in STAGES.values()]
     assert len(names) == 10
     code = (

@@ -8,8 +8,8 @@ from types import ModuleType
 import pytest
 
 from domainbert.errors import DomainbertError
-from domainbert.recipe import Recipe, read_recipe
-from domainbert.recipe_run import Selection, make_plan, run_plan
+from domainbert.recipe import read_recipe
+from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
 
 RECIPE = """\
 out: runs/test

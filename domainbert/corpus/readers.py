@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.corpus.config import Source
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
+from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.errors import DomainbertError, Problems
 
 if TYPE_CHECKING:
@@ -58,60 +58,40 @@ def read_jsonl(path: Path, source: Source) -> Texts:
     Raises:
         DomainbertError: as `read_lines`, or lines that are not such objects: the first 20 of them together.
     """
-    problems = Problems(str(path))
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        try:
-            text = _json_text(line, source.text_key)
-        except ValueError as error:
-            problems.add(f"{path}:{number}: {error}")
-            if len(problems.messages) == _MAX_PROBLEMS:
-                problems.subject = f"{path}, read as far as line {number}"
-                break
-            continue
-        if not problems.messages:  # after a problem the rest is read only for further ones
-            yield f":{number}", text
+    problems = Problems(str(path), most=_MAX_PROBLEMS)
+    for number, row in json_rows(path, problems):
+        problem = _no_text(row, source.text_key)
+        if problem:
+            problems.add(f"{path}:{number}: {problem}")
+        elif not problems.messages:  # after a problem the rest is read only for further ones
+            yield f":{number}", row[source.text_key] or ""
     problems.raise_if_any()
 
 
-def _json_text(line: str, key: str) -> str:
-    try:
-        row = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error}); expected an object with the key {key!r}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"a JSON {type(row).__name__}; expected an object with the key {key!r}")
+def _no_text(row: dict[str, Any], key: str) -> str:
+    """Why `row[key]` is neither a string nor null, or an empty string."""
     if key not in row:
-        found = ", ".join(list(row)[:10]) or "none"
-        raise ValueError(f"no key {key!r} (keys found: {found}); expected it to hold the text (text_key)")
+        return f"no key {key!r} (keys found: {_listed(row)}); expected it to hold the text (text_key)"
     if row[key] is not None and not isinstance(row[key], str):
-        raise ValueError(f"{key!r} holds a {type(row[key]).__name__}; expected a string")
-    return row[key] or ""
+        return f"{key!r} holds a {type(row[key]).__name__}; expected a string"
+    return ""
 
 
 def read_csv(path: Path, source: Source) -> Texts:
     """CSV with commas and a header; fields may hold line breaks inside double quotes.
 
     Raises:
-        DomainbertError: as `read_lines`, no column `text_key`, a row of another width, or broken quoting.
+        DomainbertError: as `read_lines`, no column `text_key`, rows of another width, or broken quoting: the first 20
+            of them together.
     """
-    csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
-    rows = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
-    problems = Problems(str(path))
-    try:
-        header = next(rows, [])
-        column = _column(path, header, source.text_key)
-        for row in rows:
-            if len(row) == len(header) and not problems.messages:
-                yield f":{rows.line_num}", row[column]
-            elif row and len(row) != len(header):
-                problems.add(f"{path}:{rows.line_num}: {len(row)} columns; expected {len(header)} as in the header")
-            if len(problems.messages) == _MAX_PROBLEMS:
-                problems.subject = f"{path}, read as far as line {rows.line_num}"
-                break
-    except csv.Error as error:
-        raise DomainbertError(f"{path}:{rows.line_num}: broken CSV ({error}); expected comma-separated rows") from error
+    problems = Problems(str(path), most=_MAX_PROBLEMS)
+    rows = csv_rows(path, ",", problems)
+    _, header = next(rows, (1, []))
+    problems.raise_if_any()
+    column = _column(path, header, source.text_key)
+    for line, columns in rows:
+        if not problems.messages:
+            yield f":{line}", columns[column]
     problems.raise_if_any()
 
 
@@ -163,9 +143,13 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
-        found = ", ".join(header[:10]) or "none"
+        found = _listed(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
     return header.index(name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(islice(names, 10)) or "none"
 
 
 READERS: dict[str, Callable[[Path, Source], Texts]] = {

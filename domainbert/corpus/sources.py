@@ -32,10 +32,10 @@ def check_sources(sources: Sequence[Source]) -> None:
     Raises:
         DomainbertError: all such sources together.
     """
-    problems = Problems("corpus.sources")
+    problems = Problems("sources")
     for number, source in enumerate(sources):
         if source.hub_name is None and not any(format_suffix(file) in READERS for _, file in find_files(source.path)):
-            problems.add(f"corpus.sources[{number}]: {_why_nothing(source.path)}")
+            problems.add(f"sources[{number}].path: {_why_nothing(source.path)}")
     problems.raise_if_any()
 
 

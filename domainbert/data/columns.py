@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from domainbert.data.lines import read_lines
+from domainbert.corpus.files import read_lines
 from domainbert.errors import DomainbertError, Problems
 
 Separator = Literal["tabs", "spaces"]
@@ -66,13 +66,13 @@ def read_table(path: Path, with_header: bool) -> Table:
     """Read the rows of a file, sentence by sentence.
 
     Args:
-        path: a UTF-8 file, `.gz` or plain; columns separated by tabs or spaces, whichever most lines use.
+        path: a UTF-8 file, plain, .gz or .zst; columns separated by tabs or spaces, whichever most lines use.
         with_header: the first line names the columns.
 
     Raises:
         DomainbertError: the file cannot be read, holds no words, or has a row of another width or with an empty column.
     """
-    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1)]
+    lines = list(read_lines(path))
     content = [(number, line) for number, line in lines if line.strip(" \t") and not _DOCSTART.match(line)]
     names = None
     if with_header and content:

@@ -109,7 +109,7 @@ def read_conll(
     control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
 
     Args:
-        path: the file, UTF-8, `.gz` or plain.
+        path: the file, UTF-8; plain, .gz or .zst.
         token_column: column of the words, by number from 0 (negative from the end), or by name when the first line
             names the columns (a header, or `# global.columns = ...`).
         tag_column: column of the tags, likewise.

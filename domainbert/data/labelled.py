@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from domainbert.corpus.files import format_suffix
+from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.data.conll import NerFile, Sentence, TaggedRows, read_conll, tagged_file
 from domainbert.data.formats import NerFormat
-from domainbert.data.lines import inner_suffix, read_lines, read_text
 from domainbert.errors import DomainbertError, Problems
 
 CONLL_SUFFIXES = (".conll", ".txt", ".bio", ".iob", ".tsv")
@@ -30,7 +29,8 @@ class LabelledText:
 
 
 def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences; the suffix tells CoNLL (.conll .txt .bio .iob .tsv) from JSONL, plain or .gz.
+    """Read tagged sentences; the suffix tells CoNLL (.conll .txt .bio .iob .tsv) from JSONL; .gz and .zst are
+    unpacked.
 
     A line of JSONL is `{"tokens": ["A", ...], "tags": ["O", ...]}` and a document of its own.
 
@@ -39,7 +39,7 @@ def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
             that is no list of strings, or two lists of different length.
     """
     format = format or NerFormat()
-    suffix = inner_suffix(path)
+    suffix = format_suffix(path)
     if suffix == ".jsonl":
         return _read_ner_jsonl(path, format)
     if suffix in CONLL_SUFFIXES:
@@ -48,17 +48,17 @@ def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
 
 
 def read_classification(path: Path, text_key: str = "text", label_key: str = "label") -> list[LabelledText]:
-    """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header), plain or .gz.
+    """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Raises:
         DomainbertError: unknown suffix, unreadable file, no text; a broken line; a missing key, null, or a value that
             is not a string; an empty text or label.
     """
-    suffix = inner_suffix(path)
+    suffix = format_suffix(path)
     if suffix not in (".jsonl", *_DELIMITERS):
-        raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (also with .gz)")
+        raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (.gz and .zst too)")
     problems = Problems(str(path))
-    rows = _json_rows(path, problems) if suffix == ".jsonl" else _csv_rows(path, _DELIMITERS[suffix], problems)
+    rows = json_rows(path, problems) if suffix == ".jsonl" else _csv_rows(path, _DELIMITERS[suffix], problems)
     texts = []
     for line, row in rows:
         found = [_problem_with(row, key) for key in (text_key, label_key)]
@@ -115,38 +115,11 @@ def _labels_of(item: Sentence | LabelledText) -> list[tuple[str, int]]:
     return [(kind, item.line) for _, _, kind in item.spans]
 
 
-def _json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, object]]]:
-    """The objects of a JSONL file with their lines; blank lines hold no object."""
-    for line, content in enumerate(read_lines(path), start=1):
-        if not content.strip():
-            continue
-        try:
-            row = json.loads(content)
-        except (json.JSONDecodeError, RecursionError) as error:
-            problems.add(f"{path}:{line}: broken JSON ({error}); expected one object a line")
-            continue
-        if isinstance(row, dict):
-            yield line, row
-        else:
-            problems.add(f"{path}:{line}: a {type(row).__name__}; expected one JSON object a line")
-
-
-def _csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, dict[str, object]]]:
-    """The rows of a CSV file under its header, each with the line where it begins."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    begin = 1
-    try:
-        for columns in reader:
-            if header is None:
-                header = columns
-            elif columns and len(columns) != len(header):
-                problems.add(f"{path}:{begin}: {len(columns)} columns; expected {len(header)} as in the header")
-            elif columns:
-                yield begin, dict(zip(header, columns, strict=True))
-            begin = reader.line_num + 1
-    except csv.Error as error:
-        problems.add(f"{path}:{begin}: broken row ({error}); expected columns separated by {delimiter!r}")
+def _csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows below the header, by column name."""
+    rows = csv_rows(path, delimiter, problems)
+    _, header = next(rows, (1, []))
+    return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
 
 
 def _problem_with(row: dict[str, object], key: str) -> str:
@@ -184,7 +157,7 @@ def _read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     tag_key = format.tag_column if isinstance(format.tag_column, str) else "tags"
     problems = Problems(str(path))
     rows: list[TaggedRows] = []
-    for line, row in _json_rows(path, problems):
+    for line, row in json_rows(path, problems):
         wrong = [problem for key in (token_key, tag_key) if (problem := _problem_with_list(row, key))]
         if wrong:
             for problem in wrong:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from domainbert.corpus.files import format_suffix
 from domainbert.data.conll import NerFile
 from domainbert.data.formats import ClassificationFormat, NerFormat
 from domainbert.data.labelled import check_labels_known, describe_texts, read_classification, read_ner
-from domainbert.data.lines import inner_suffix
 from domainbert.data.tags import Span, entity_types, spans_from_tags
 from domainbert.errors import DomainbertError
 from domainbert.metrics.slices import Surface, surface
@@ -84,7 +84,7 @@ class EntityScoring:
         self.num_gold = self.file.num_spans
         self.unit = "documents" if self.file.marks_documents else "sentences"
         self.num_units = len({sentence.document for sentence in self.file.sentences})
-        self.suffix = ".jsonl" if inner_suffix(path) == ".jsonl" else ".conll"
+        self.suffix = ".jsonl" if format_suffix(path) == ".jsonl" else ".conll"
         self._seen = _surfaces(train, format) if train else None
         self._predicted: dict[str, dict[str, list[list[Span]]]] = {}
         self._repaired: dict[str, int] = {}

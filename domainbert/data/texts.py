@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from domainbert.corpus.files import format_suffix, read_lines
+from domainbert.corpus.rows import json_rows
 from domainbert.data.conll import read_words
-from domainbert.errors import DomainbertError
+from domainbert.errors import DomainbertError, Problems
 
 FORMATS = {
     ".txt": "lines",
@@ -21,9 +21,11 @@ FORMATS = {
 }
 """Suffix to format."""
 
+Item = tuple[dict[str, Any], list[str] | None]
 
-def read_texts(path: Path, format: str, text_key: str, token_column: int | str) -> Iterator[dict[str, Any]]:
-    """Rows with their text under `text_key`; those of CoNLL also with their `words`, of which the text is made.
+
+def read_texts(path: Path, format: str, text_key: str, token_column: int | str) -> Iterator[Item]:
+    """Rows with their text under `text_key`, each with the words of which CoNLL makes it, or None.
 
     Args:
         path: plain, .gz or .zst.
@@ -36,22 +38,17 @@ def read_texts(path: Path, format: str, text_key: str, token_column: int | str) 
     """
     kind = FORMATS.get(format_suffix(path)) if format == "auto" else format
     if kind == "conll":
-        return ({text_key: " ".join(words), "words": words} for words in read_words(path, token_column))
+        return (({text_key: " ".join(words)}, words) for words in read_words(path, token_column))
     if kind == "jsonl":
         return _json_rows(path, text_key)
     if kind == "lines":
-        return ({text_key: text} for _, text in read_lines(path))
+        return (({text_key: text}, None) for _, text in read_lines(path))
     raise DomainbertError(f"{path}: unknown suffix; expected {' '.join(FORMATS)}, or `format` to say what it is")
 
 
-def _json_rows(path: Path, text_key: str) -> Iterator[dict[str, Any]]:
-    for number, line in read_lines(path):
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise DomainbertError(f"{path}:{number}: not JSON ({error}); expected an object") from error
-        if not isinstance(row, dict) or not isinstance(row.get(text_key), str):
-            raise DomainbertError(
-                f"{path}:{number}: no string under {text_key!r}; expected an object with one (text_key)"
-            )
-        yield row
+def _json_rows(path: Path, text_key: str) -> Iterator[Item]:
+    problems = Problems(str(path), most=1)  # rows are predicted as they are read, so the first problem ends it
+    for line, row in json_rows(path, problems):
+        if not isinstance(row.get(text_key), str):
+            problems.add(f"{path}:{line}: no string under {text_key!r}; expected an object with one (text_key)")
+        yield row, None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.layers import ACTIVATIONS, initialise
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 
 
 class MaskedLMHead(nn.Module):
@@ -30,7 +30,7 @@ class TokenHead(nn.Module):
 
     def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class SequenceHead(nn.Module):
     def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
         super().__init__()
         self.pooler = nn.Linear(hidden_size, hidden_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:

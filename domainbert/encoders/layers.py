@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.encoders.attention import attend
+from domainbert.encoders.attention import attend, dropout
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "gelu": functional.gelu,
@@ -16,6 +16,18 @@ ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "relu": functional.relu,
     "silu": functional.silu,
 }
+
+
+class Dropout(nn.Module):
+    """Zeroes elements at random while training, and scales the others up (Srivastava et al. 2014, section 4)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Any shape."""
+        return dropout(hidden, self.rate) if self.training else hidden
 
 
 class SelfAttention(nn.Module):
@@ -55,14 +67,19 @@ class PostNormLayer(nn.Module):
     """A transformer layer that normalises after each residual connection, as BERT does."""
 
     def __init__(
-        self, attention: nn.Module, feed_forward: nn.Module, hidden_size: int, layer_norm_eps: float, dropout: float
+        self,
+        attention: nn.Module,
+        feed_forward: nn.Module,
+        hidden_size: int,
+        layer_norm_eps: float,
+        dropout_rate: float,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.feed_forward = feed_forward
         self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout_rate)
 
     def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """(B, S, H) -> (B, S, H)."""

@@ -66,7 +66,7 @@ def finetune(
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
         num_workers: processes that build batches beside the training process.
-        loggers: where metrics go; wandb and mlflow are extras.
+        loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
     Raises:
@@ -93,7 +93,7 @@ def finetune(
         runtime = Runtime(out / f"seed-{seed}", precision, micro_batch_size, num_workers, loggers, trainer or {})
         training = _Training(start.model, fitted, tokenizer, window, batch_size, max_epochs, patience, optim, schedule)
         result = _train(training, train_items, validation_items, seed, runtime)
-        _save(runtime.out, start, tokenizer, fitted, result | {"start": init, "seed": seed})
+        _save(runtime.out, start, training, result | {"start": init, "seed": seed})
         rows.append(result | {"seed": seed})
     return _summarise(out, rows)
 
@@ -134,9 +134,11 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task) -> 
         model, folder, _ = load_model(path, task.head, len(task.labels))
         folder.tokenizer()
         return _Start(model, folder.config, folder.path)
-    config, tokenizer_folder = (encoder, path) if encoder is not None else (open_model(path).config, path)
-    built = family(config).build_encoder(config, load_tokenizer(tokenizer_folder).vocab_size)
-    return _Start(EncoderWithHead(built, build_head(task.head, built, len(task.labels))), config, tokenizer_folder)
+    if encoder is None:
+        folder = open_model(path)
+        encoder, path = folder.config, folder.path
+    built = family(encoder).build_encoder(encoder, load_tokenizer(path).vocab_size)
+    return _Start(EncoderWithHead(built, build_head(task.head, built, len(task.labels))), encoder, path)
 
 
 def _window(max_length: int | None, config: EncoderConfig) -> int:
@@ -176,9 +178,10 @@ def _train(
     return {"validation": at_best, "best_epoch": best.best_step // epoch, "history": history.rows}
 
 
-def _save(folder: Path, start: _Start, tokenizer: DomainTokenizer, task: Task, result: dict[str, Any]) -> None:
+def _save(folder: Path, start: _Start, training: _Training, result: dict[str, Any]) -> None:
     from domainbert.hub import save_model
 
+    task = training.task
     facts = {
         "labels": ", ".join(task.labels),
         "started from": f"{result['start']} weights, seed {result['seed']}",
@@ -187,7 +190,8 @@ def _save(folder: Path, start: _Start, tokenizer: DomainTokenizer, task: Task, r
     }
     usage = f"from domainbert import load_{'tagger' if task.head == 'tokens' else 'classifier'}"
     card = model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage)
-    save_model(folder, start.model, start.config, tokenizer, task.head, card, task.labels)
+    tokenizer, window = training.tokenizer, training.max_length
+    save_model(folder, training.model, start.config, tokenizer, task.head, card, task.labels, window)
 
 
 def _summarise(out: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +14,7 @@ from domainbert.errors import DomainbertError
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
+    from domainbert.data.texts import Item
     from domainbert.inference import Classifier, Tagger
 
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
@@ -34,9 +36,10 @@ def predict(
     Args:
         out: the folder to write `predictions.jsonl` to.
         model: a model folder, or a `finetune` folder, whose best seed is taken.
-        input: the file to read, plain or .gz.
-        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt, .jsonl, .conll.
-        text_key: key of the text in JSONL; the object's other keys are kept.
+        input: the file to read, plain, .gz or .zst.
+        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt is lines, .jsonl JSONL, and
+            .conll, .bio, .iob and .tsv are CoNLL.
+        text_key: key of the text in JSONL; the object's other keys are kept, but for those of the prediction.
         token_column: column of the words in CoNLL, by number or name.
         precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
 
@@ -48,28 +51,27 @@ def predict(
     from domainbert.progress import Progress
 
     predictor = load_predictor(model, precision)
-    rows = read_texts(input, format, text_key, token_column)
-    count = 0
+    items = read_texts(input, format, text_key, token_column)
+    count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
-        while chunk := list(islice(rows, _AT_ONCE)):
-            for row in _predict(predictor, chunk, text_key):
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        while chunk := list(islice(items, _AT_ONCE)):
+            for (row, _), result in zip(chunk, _predict(predictor, chunk, text_key), strict=True):
+                replaced.update(row.keys() & result.keys())
+                file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
             count += len(chunk)
             progress.advance(len(chunk))
     if not count:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
+    for key, rows in sorted(replaced.items()):
+        print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
     print(f"{count:,} texts -> {out / 'predictions.jsonl'}")
     return {"texts": count}
 
 
-def _predict(predictor: Tagger | Classifier, rows: list[dict[str, Any]], text_key: str) -> Iterator[dict[str, Any]]:
-    texts = [row[text_key] for row in rows]
-    predicted: Sequence[dict[str, Any]]
+def _predict(predictor: Tagger | Classifier, items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:
+    texts = [row[text_key] for row, _ in items]
     if predictor.task == "classification":
-        predicted = [dataclasses.asdict(prediction) for prediction in predictor.predict_texts(texts)]
-    else:
-        in_words = "words" in rows[0]
-        words = [row.pop("words") for row in rows] if in_words else []
-        found = predictor.predict_spans(words) if in_words else predictor.predict_entities(texts)
-        predicted = [{"entities": [dataclasses.asdict(entity) for entity in entities]} for entities in found]
-    return (row | result for row, result in zip(rows, predicted, strict=True))
+        return [dataclasses.asdict(prediction) for prediction in predictor.predict_texts(texts)]
+    words = [words for _, words in items if words is not None]
+    found = predictor.predict_spans(words) if words else predictor.predict_entities(texts)
+    return [{"entities": [dataclasses.asdict(entity) for entity in entities]} for entities in found]

@@ -48,7 +48,7 @@ def pretrain(
     Args:
         out: the model folder to write; logs stand in its `logs` folder.
         prepared: folders that `prepare` wrote, all with the same tokenizer; together they are the corpus.
-        budget: how long to train.
+        budget: how long to train; exactly one of the three is given.
         encoder: architecture of an encoder that starts from random weights. Either this or `init_from` is given.
         init_from: a model folder to go on from (DAPT, TAPT); a head it lacks is made.
         masking: what is hidden and predicted.
@@ -63,7 +63,7 @@ def pretrain(
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
         compile: run the model through `torch.compile`: half a minute to start, then faster.
         num_workers: processes that build batches beside the training process.
-        loggers: where metrics go; wandb and mlflow are extras.
+        loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
     Raises:
@@ -76,12 +76,12 @@ def pretrain(
 
     from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
     from domainbert.data.prepared import open_prepared
-    from domainbert.hub import save_model
+    from domainbert.hub import open_model, save_model
     from domainbert.objectives.masked_lm import MaskedLM
     from domainbert.tokenization.load import load_tokenizer
 
     lightning.seed_everything(seed, verbose=False)
-    corpus = open_prepared(prepared, load_tokenizer(init_from).fingerprint if init_from else None)
+    corpus = open_prepared(prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     model, config = _build_model(encoder, init_from, tokenizer, dropout)
     if max_length > config.max_length:

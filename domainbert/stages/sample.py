@@ -31,15 +31,15 @@ def sample(
     Everything is made up, from a grammar and word lists; README.md in the folder says how.
 
     Args:
-        out: Folder to write to: corpus.jsonl, ner/, classification/ and README.md.
-        seed: The same seed and sizes give the same files, byte for byte.
-        corpus_documents: Abstracts of raw text, about 130 words each.
-        train_sentences: Sentences of ner/train.conll.
-        validation_sentences: Sentences of ner/validation.conll.
-        test_sentences: Sentences of ner/test.conll.
-        train_texts: Texts of classification/train.jsonl.
-        validation_texts: Texts of classification/validation.jsonl.
-        test_texts: Texts of classification/test.jsonl.
+        out: folder to write to: corpus.jsonl, ner/, classification/ and README.md.
+        seed: the same seed and sizes give the same files, byte for byte.
+        corpus_documents: abstracts of raw text, about 130 words each.
+        train_sentences: sentences of ner/train.conll.
+        validation_sentences: sentences of ner/validation.conll.
+        test_sentences: sentences of ner/test.conll.
+        train_texts: texts of classification/train.jsonl.
+        validation_texts: texts of classification/validation.jsonl.
+        test_texts: texts of classification/test.jsonl.
 
     Raises:
         DomainbertError: a size is below 1.

@@ -29,15 +29,15 @@ def vocab(
     """Train a WordPiece vocabulary on the training side of a corpus.
 
     Args:
-        out: Folder to write: the files of a Hugging Face tokenizer and report.json.
-        corpus: The text; only its training side is learnt from.
-        vocab_size: Number of pieces, special tokens included; rounded up to a multiple of 64.
-        lowercase: Uncased: lowercase all text and strip accents.
-        min_frequency: How often a pair of pieces must occur to become a piece.
-        model_max_length: Longest input of the models to come, special tokens included.
-        sample_bytes: Train on a sample of at most so many bytes, chosen by a hash of the documents.
-        compare_with: Folder of another tokenizer, to compare the vocabularies and the pieces per word.
-        labelled: Labelled files whose words the report covers too: CoNLL (words in the first column), or JSONL and
+        out: folder to write: the files of a Hugging Face tokenizer and report.json.
+        corpus: the text; only its training side is learnt from.
+        vocab_size: number of pieces, special tokens included; rounded up to a multiple of 64.
+        lowercase: uncased: lowercase all text and strip accents.
+        min_frequency: how often a pair of pieces must occur to become a piece.
+        model_max_length: longest input of the models to come, special tokens included.
+        sample_bytes: train on a sample of at most so many bytes, chosen by a hash of the documents.
+        compare_with: folder of another tokenizer, to compare the vocabularies and the pieces per word.
+        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), or JSONL and
             CSV with "text" and "label".
     """
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -84,12 +84,12 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
+    from domainbert.corpus.files import format_suffix
     from domainbert.data.conll import read_words
     from domainbert.data.labelled import CONLL_SUFFIXES, read_classification
-    from domainbert.data.lines import inner_suffix
     from domainbert.tokenization.report import words_of
 
-    if inner_suffix(path) in CONLL_SUFFIXES:
+    if format_suffix(path) in CONLL_SUFFIXES:
         return words_of(word for sentence in read_words(path) for word in sentence)
     return words_of(text.text for text in read_classification(path))
 

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoa
 
 from domainbert.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
+from domainbert.training.memory import keep_freed_memory
 from domainbert.training.precision import resolve_precision
 
 # What Lightning says of loaders and batches that is not so for ready-made ones.
@@ -38,6 +39,7 @@ def build_trainer(
         DomainbertError: the global batch does not divide into micro-batches, or a logger is not installed.
     """
     _quieten()
+    keep_freed_memory()
     trainer = lightning.Trainer(
         **runtime.trainer,
         default_root_dir=runtime.out,

@@ -44,9 +44,9 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
     with pytest.raises(DomainbertError) as error:
         CorpusConfig([Source(f"{folder}/{name}") for name in names]).input_files()
     lines = str(error.value).splitlines()
-    assert lines[0] == "corpus.sources: 4 problems"
+    assert lines[0] == "sources: 4 problems"
     for line, number, reason in zip(lines[1:], range(4), ["no such", "no such", "no file", "no reader"], strict=True):
-        assert f"corpus.sources[{number}]: {folder}/{names[number]}: {reason}" in line
+        assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line
 
 
 def test_hub_datasets_are_streamed_by_datasets(folder: Path) -> None:

@@ -1,5 +1,6 @@
 import gzip
 
+import pyarrow as pa
 import pytest
 
 from domainbert.data.conll import read_conll, read_words
@@ -36,9 +37,14 @@ def test_only_spaces_or_tabs_separate(write):
     assert file.sentences[0].words == ["New York", "\u00a0"]
 
 
-def test_byte_order_mark_and_gzip(write):
-    path = write(gzip.compress(b"\xef\xbb\xbfA O\n"), "file.conll.gz")
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", lambda raw: pa.Codec("zstd").compress(raw, asbytes=True))]
+)
+def test_byte_order_mark_and_compression(write, suffix, pack):
+    path = write(pack(b"\xef\xbb\xbfA O\n"), f"file.conll{suffix}")
     assert read_conll(path).sentences[0].words == ["A"]
+    with pytest.raises(DomainbertError, match=rf"cannot be read \(.*expected a whole \{suffix} file"):
+        read_conll(write(b"A O\n", f"file.conll{suffix}"))
 
 
 def test_documents_begin_at_docstart(write):
@@ -81,7 +87,7 @@ def test_columns_by_number(write):
         ("A O\nb O\nc\td O\n", ":3: a tab; expected spaces"),
         ("A O\nb N\n", ":2: unknown tag 'N'"),
         ("A O\nb I-a\nc B-b\n", ":2: I-a follows O, which IOB2 forbids; expected B-a"),
-        ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line (0xe9) is not UTF-8"),
+        ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("", ": no words"),
         ("\n-DOCSTART- O\n\n", ": no words"),
     ],
@@ -94,7 +100,7 @@ def test_bad_files_name_the_line(write, content, message):
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DomainbertError, match="no such file"):
+    with pytest.raises(DomainbertError, match=r"none\.conll: cannot be read \(No such file or directory\)"):
         read_conll(tmp_path / "none.conll")
 
 

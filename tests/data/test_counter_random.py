@@ -35,7 +35,7 @@ def test_uniform_in_every_counter_and_in_every_bit():
         random_bits(9, 2, np.arange(size // 100)[:, None], np.arange(100)[None, :]).ravel(),
     ):
         values = uniform(bits)
-        assert 0 <= values.min() and values.max() < 1
+        assert values.min() >= 0 and values.max() < 1
         counts = np.bincount((values * 50).astype(int), minlength=50)
         chi_square = ((counts - size / 50) ** 2 / (size / 50)).sum()
         assert chi_square < 94  # 49 degrees of freedom: exceeded once in 10,000 seeds

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -38,7 +39,12 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
         found = read_classification(path, text_key="body", label_key="kind")
         assert [(text.text, text.label) for text in found] == texts
         assert [text.line for text in found] == [2, 4]
+        packed = path.with_name(f"a{suffix}.gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert read_classification(packed, text_key="body", label_key="kind") == found
     assert describe_texts(path, found).endswith("2 texts; 2 classes (down 1, up 1)")
+    long = "x" * 300_000
+    assert read_classification(write("long.csv", f"text,label\n{long},up\n"))[0].text == long
 
 
 @pytest.mark.parametrize(
@@ -49,11 +55,11 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
         ("a.jsonl", '{"text": "a", "label": 3}', ":1: 'label' is 3; expected a string"),
         ("a.jsonl", '{"text": " ", "label": "b"}', ":1: 'text' is empty"),
         ("a.jsonl", '{"text": "\\ud800", "label": "b"}', ":1: 'text' holds half a surrogate pair"),
-        ("a.jsonl", '{"text": "a", \n', ":1: broken JSON"),
-        ("a.jsonl", "[1]\n", ":1: a list; expected one JSON object"),
+        ("a.jsonl", '{"text": "a", \n', ":1: not JSON ("),
+        ("a.jsonl", "[1]\n", ":1: a JSON list; expected an object"),
         ("a.jsonl", "\n", ": no texts"),
         ("a.csv", "text,label\na,b\nc\n", ":3: 1 columns; expected 2 as in the header"),
-        ("a.csv", 'text,label\n"a"b,c\n', ":2: broken row"),
+        ("a.csv", 'text,label\n"a"b,c\n', ":2: broken CSV ("),
         ("a.csv", "text,lable\na,b\n", ":2: no key 'label'; found 'text', 'lable'"),
         ("a.csv", "", ": no texts"),
         ("a.xml", "", ": unknown suffix '.xml'"),

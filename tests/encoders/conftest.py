@@ -74,6 +74,15 @@ def bert(activation: str) -> Reference:
 REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert}
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tiny models gain nothing from threads, and lose much where others use the cores too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(params=family_names())
 def make_reference(request: pytest.FixtureRequest) -> Callable[[str], Reference]:
     """Makes the reference of each family, with a given activation."""

@@ -9,9 +9,9 @@ from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from domainbert.data.conll import read_conll
-from domainbert.data.formats import ClassificationFormat, NerFormat
 from domainbert.data.tags import to_iob2
 from domainbert.errors import DomainbertError
+from domainbert.objectives.task_config import Classification, Ner
 from domainbert.stages.evaluate import evaluate
 
 TYPES = ("drug", "gene")
@@ -91,7 +91,7 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
     good = {f"seed-{seed}": tagger(gold, 0.9, seed) for seed in (2, 10, 1)}
     poor = {f"seed-{seed}": tagger(gold, 0.3, seed) for seed in (4, 5)}
     folders = {"pretrained": models("pre", good), "scratch": models("new", poor)}
-    result = evaluate(out, folders, test, train=test.with_name("train.conll"), bootstrap_resamples=300)
+    result = evaluate(out, folders, Ner(), test, train=test.with_name("train.conll"), bootstrap_resamples=300)
 
     pretrained = result["systems"]["pretrained"]
     expected = [f1_score(gold, one.answers, mode="strict", scheme=IOB2) for one in good.values()]
@@ -118,7 +118,7 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
 def test_predictions_are_written_beside_gold(models, out, tagged):
     test, gold = tagged
     predictor = tagger(gold, 0.5, 1)
-    evaluate(out, {"one": models("one", {"": predictor})}, test, bootstrap_resamples=100)
+    evaluate(out, {"one": models("one", {"": predictor})}, Ner(), test, bootstrap_resamples=100)
     path = out / "predictions" / "one" / "model.conll"
     written = read_conll(path)
     assert [sentence.tags for sentence in written.sentences] == predictor.answers
@@ -130,7 +130,7 @@ def test_sentences_without_words_are_not_shown_to_the_model(models, out, tmp_pat
     rows = [{"tokens": [], "tags": []}, {"tokens": ["a\tb\n", "c"], "tags": ["B-drug", "I-drug"]}]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predictor = FakePredictor("ner", ["O", "B-drug", "I-drug"], [["B-drug", "I-drug"]])
-    result = evaluate(out, {"one": models("one", {"": predictor})}, tmp_path / "test.jsonl")
+    result = evaluate(out, {"one": models("one", {"": predictor})}, Ner(), tmp_path / "test.jsonl")
     assert predictor.asked == [["a\tb\n", "c"]]
     assert result["systems"]["one"]["f1"] == 1
     written = [json.loads(line) for line in (out / "predictions/one/model.jsonl").read_text().splitlines()]
@@ -155,7 +155,7 @@ def test_classifiers_are_scored(models, out, classified, capsys):
     test, gold = classified
     good, poor = classifier(gold, 0.9, 1), classifier(gold, 0.2, 2)
     folders = {"good": models("good", {"": good}), "poor": models("poor", {"seed-1": poor})}
-    result = evaluate(out, folders, test, bootstrap_resamples=300)
+    result = evaluate(out, folders, Classification(), test, bootstrap_resamples=300)
     assert result["gold"] == 80
     right = sum(one == other for one, other in zip(gold, good.answers, strict=True))
     system = result["systems"]["good"]
@@ -174,12 +174,14 @@ def test_classifiers_are_scored(models, out, classified, capsys):
 def test_bad_models_are_named_together(out, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DomainbertError) as error:
-        evaluate(out, {"a": tmp_path / "none", "b": tmp_path / "empty", "c/d": tmp_path}, tmp_path / "test.conll")
+        evaluate(
+            out, {"a": tmp_path / "none", "b": tmp_path / "empty", "c/d": tmp_path}, Ner(), tmp_path / "test.conll"
+        )
     message = str(error.value)
     assert "models.a" in message and "no such folder" in message
     assert "models.b" in message and "no config.json" in message and "'c/d'" in message
     with pytest.raises(DomainbertError, match="models: empty"):
-        evaluate(out, {}, tmp_path / "test.conll")
+        evaluate(out, {}, Ner(), tmp_path / "test.conll")
 
 
 def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classified, tagged):
@@ -187,19 +189,15 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     good = models("good", {"": classifier(classes, 0.9, 1)})
     other = models("other", {"": tagger(tags, 0.9, 1)})
     with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
-        evaluate(out, {"good": good, "other": other}, texts)
-    with pytest.raises(DomainbertError, match="train: the models classify"):
-        evaluate(out, {"good": good}, texts, train=words)
-    with pytest.raises(DomainbertError, match="ner_format: the models classify"):
-        evaluate(out, {"good": good}, texts, ner_format=NerFormat(repair=True))
-    with pytest.raises(DomainbertError, match="classification_format: the models find entities"):
-        evaluate(out, {"other": other}, words, classification_format=ClassificationFormat(text_key="t"))
+        evaluate(out, {"good": good, "other": other}, Classification(), texts)
+    with pytest.raises(DomainbertError, match="train: tells seen from unseen entities; of no use for classification"):
+        evaluate(out, {"good": good}, Classification(), texts, train=words)
 
 
 def test_labels_that_training_did_not_have(models, out, classified):
     test, gold = classified
     with pytest.raises(DomainbertError, match=r"label 'flat' .* was not in training; expected one of down, up"):
-        evaluate(out, {"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})}, test)
+        evaluate(out, {"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})}, Classification(), test)
 
 
 def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
@@ -207,9 +205,9 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
     predictor = tagger(gold, 1, 1)
     predictor.answers = [*predictor.answers[:-1], predictor.answers[-1][:-1]]
     with pytest.raises(DomainbertError, match=r"words but .* tags predicted"):
-        evaluate(out, {"one": models("one", {"": predictor})}, test)
+        evaluate(out, {"one": models("one", {"": predictor})}, Ner(), test)
 
 
 def test_too_few_resamples_for_an_interval(out, tmp_path):
     with pytest.raises(DomainbertError, match="bootstrap_resamples: 10; expected at least 100"):
-        evaluate(out, {"a": tmp_path}, tmp_path / "test.conll", bootstrap_resamples=10)
+        evaluate(out, {"a": tmp_path}, Ner(), tmp_path / "test.conll", bootstrap_resamples=10)

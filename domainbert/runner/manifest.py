@@ -13,9 +13,9 @@ from typing import Any
 
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_json
-from domainbert.settings import Settings, replace_strings
-from domainbert.stage_table import Stage
-from domainbert.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
+from domainbert.runner.stage_table import Stage
+from domainbert.settings.reader import Settings, replace_strings
+from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 MANIFEST = "manifest.json"
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from domainbert.choices import choices_of, is_choice
+from domainbert.settings.choices import choices_of, is_choice
 
+_LISTS = (list, tuple, Sequence)
 _WORDS: dict[Any, str] = {
     int: "an integer",
     float: "a number",
@@ -33,7 +34,7 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(member) for member in arguments)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, arguments))
-    if origin in (list, tuple, Sequence):
+    if origin in _LISTS:
         return f"a list, each item {describe(arguments[0])}"
     if origin in (dict, Mapping):
         return f"a mapping, each value {describe(arguments[1])}"
@@ -44,12 +45,25 @@ def describe(hint: Any) -> str:
     return _WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))
 
 
+def is_single(hint: Any) -> bool:
+    """Whether a type is that of single values: neither a list nor a mapping."""
+    if is_union(hint):
+        return all(map(is_single, get_args(hint)))
+    keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
+    return not keyed and get_origin(hint) not in (*_LISTS, dict, Mapping)
+
+
 def pick_member(union: Any, value: Any) -> Any:
-    """The one member of a union that fits the shape of `value`; the union itself when several or none do."""
-    members = get_args(union)
+    """The one member of a union that fits the shape of `value`; the union itself when several or none do.
+
+    A value alone fits a list of single values where it fits nothing else.
+    """
+    members = [member for member in get_args(union) if member is not NoneType]
     if value is None:
-        return NoneType if NoneType in members else union
-    fitting = [member for member in members if member is not NoneType and _shape_fits(member, value)]
+        return NoneType if NoneType in get_args(union) else union
+    fitting = [member for member in members if _shape_fits(member, value)]
+    if not fitting and not isinstance(value, (list, dict)):
+        fitting = [member for member in members if get_origin(member) in _LISTS and is_single(get_args(member)[0])]
     return fitting[0] if len(fitting) == 1 else union
 
 
@@ -59,5 +73,5 @@ def _shape_fits(hint: Any, value: Any) -> bool:
     if isinstance(value, dict):
         return keyed or origin in (dict, Mapping)
     if isinstance(value, list):
-        return origin in (list, tuple, Sequence)
-    return origin not in (list, tuple, Sequence, dict, Mapping) and (not keyed or isinstance(value, str))
+        return origin in _LISTS
+    return is_single(hint) or (keyed and isinstance(value, str))

@@ -5,15 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from domainbert.config_tree import nearest
 from domainbert.errors import DomainbertError, Problems
-from domainbert.manifest import referred_stages, write_json
+from domainbert.fingerprint import FileHashes
 from domainbert.progress import format_duration
-from domainbert.recipe import Recipe
-from domainbert.results import results_table
-from domainbert.stage_runner import FolderState, Job, folder_state, run_job
+from domainbert.runner.jobs import FolderState, Job, folder_state, run_job
+from domainbert.runner.manifest import referred_stages, write_json
+from domainbert.runner.results import results_table
+from domainbert.settings.tree import nearest
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe."""
+
+    out: Path
+    jobs: dict[str, Job]
+    """Stage names to jobs, in the order in which they run."""
+
+    hashes: FileHashes
+    """Hashes of input files; saved in `out` when the recipe runs."""
+
+    def dependents(self, names: Sequence[str]) -> list[str]:
+        """The named stages and all that depend on them, in order."""
+        found = set(names)
+        for name, job in self.jobs.items():
+            if found & set(referred_stages(job.settings)):
+                found.add(name)
+        return [name for name in self.jobs if name in found]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.config_tree import nearest
 from domainbert.errors import DomainbertError
+from domainbert.settings.tree import nearest
 
 STAGES = {
     "sample": "domainbert.stages.sample:sample",
@@ -35,7 +35,12 @@ class Stage:
     @property
     def summary(self) -> str:
         """The first line of the function's docstring."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+        return self.description.partition("\n")[0]
+
+    @property
+    def description(self) -> str:
+        """The docstring before its sections."""
+        return (inspect.getdoc(self.function) or "").partition("\n\nArgs:")[0]
 
 
 def load_stage(name: str) -> Stage:

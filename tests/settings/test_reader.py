@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from domainbert.config_tree import read_config
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.errors import DomainbertError, Problems
-from domainbert.settings import Settings, read_settings
-from domainbert.trainer_arguments import RESERVED, SPEED_ONLY, trainer_arguments
-from domainbert.yaml_files import dump_yaml
+from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.tree import read_config
+from domainbert.settings.yaml_files import dump_yaml
+from domainbert.stages.vocab import vocab
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +63,12 @@ trainer: {max_step: 5, devices: 1}
 def test_missing_and_null_and_shapes(fake_stages: ModuleType) -> None:
     assert read(fake_stages.use)[1] == ["command line: source: missing; expected a path"]
     assert read(fake_stages.use, "steps: 1\n")[1] == ["0.yaml: source: missing; expected a path"]
-    text = "source: source.txt\nsteps: null\nseeds: 3\noptim: [1]\ntrainer: 5\nshape: {class_path: 3}\nnote: 7\n"
+    text = "source: source.txt\nsteps: null\nseeds: {a: 3}\noptim: [1]\ntrainer: 5\nshape: {class_path: 3}\nnote: 7\n"
     assert read(fake_stages.use, text)[1] == [
         "0.yaml:6: shape.class_path: 3 is not allowed; expected one of Circle, Square",
         "0.yaml:4: optim: expected a mapping with the keys lr, name; found a list",
         "0.yaml:2: steps: expected an integer; found null",
-        "0.yaml:3: seeds: expected a list, each item an integer; found 3",
+        "0.yaml:3: seeds: expected a list, each item an integer; found a mapping",
         "0.yaml:7: note: expected text; found 7",
         "0.yaml:5: trainer: expected a mapping, each value any value or null; found 5",
     ]
@@ -150,8 +150,31 @@ def test_a_later_file_replaces_lists_and_merges_mappings(fake_stages: ModuleType
 def test_checks_of_dataclasses_are_collected_too(fake_stages: ModuleType) -> None:
     text = "source: source.txt\nshape: {class_path: Circle, radius: -1}\nsteps: x\n"
     assert read(fake_stages.use, text)[1] == [
-        "0.yaml:2: shape: radius: found -1.0; expected a positive number",
+        "0.yaml:2: shape.radius: found -1.0; expected a positive number",
         "0.yaml:3: steps: expected an integer; found 'x'",
+    ]
+
+
+def test_a_value_alone_is_a_list_of_one(fake_stages: ModuleType) -> None:
+    settings, problems = read(fake_stages.make, "words: 'a'\n", options=(("texts.files", "source.txt"),))
+    assert problems == [] and settings.arguments["words"] == ["a"] and settings.inputs == [Path("source.txt")]
+    assert settings.plain == read(fake_stages.make, "words: [a]\ntexts: {files: [source.txt]}\n")[0].plain
+    settings, problems = read(fake_stages.use, "source: source.txt\n", options=(("seeds", "7"), ("note", "x")))
+    assert problems == [] and settings.arguments["seeds"] == (7,)
+    assert read(fake_stages.use, "source: source.txt\nseeds: x\n")[1] == [
+        "0.yaml:2: seeds: expected an integer; found 'x'"
+    ]
+
+
+def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
+    text = "corpus:\n  sources:\n  - path: source.txt\n  - {weight: 2,\n     path: nope}\n  - path: none\n"
+    assert read(vocab, text)[1] == [
+        f"0.yaml:{line}: corpus.sources[{number}].path: {name}: no such file or folder, and no match as a glob; "
+        "expected a file, folder, glob or hub:NAME"
+        for line, number, name in [(5, 1, "nope"), (6, 2, "none")]
+    ]
+    assert read(vocab, "corpus: {sources: []}\n")[1] == [
+        "0.yaml:1: corpus.sources: empty; expected at least one source"
     ]
 
 
@@ -186,15 +209,6 @@ def test_real_encoders_are_found_by_their_short_name() -> None:
     assert problems == [] and settings.arguments["encoder"] == BertConfig(hidden_size=48)
     _, problems = read(stage, options=(("encoder", "BertConfg"),))
     assert problems == ["--encoder: encoder.class_path: 'BertConfg' is not allowed; did you mean 'BertConfig'?"]
-
-
-def test_trainer_arguments_are_those_of_lightning() -> None:
-    import inspect
-
-    from lightning import Trainer
-
-    assert list(trainer_arguments()) == list(inspect.signature(Trainer).parameters)
-    assert set(RESERVED) | SPEED_ONLY <= set(trainer_arguments()) and not SPEED_ONLY & set(RESERVED)
 
 
 def test_arguments_that_domainbert_sets_are_refused(fake_stages: ModuleType) -> None:

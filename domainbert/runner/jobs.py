@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.errors import DomainbertError
-from domainbert.manifest import MANIFEST, git_commit, read_manifest, seal_key, versions, what_changed, write_json
-from domainbert.settings import Settings, as_plain
-from domainbert.stage_table import Stage
-from domainbert.yaml_files import dump_yaml
+from domainbert.runner.manifest import MANIFEST, git_commit, read_manifest, seal_key, versions, what_changed, write_json
+from domainbert.runner.stage_table import Stage
+from domainbert.settings.reader import Settings, as_plain
+from domainbert.settings.yaml_files import dump_yaml
 
 RUNNING = "running.json"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,19 +18,20 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
 
-from domainbert.choices import choices_of, class_path, find_choice, is_choice
-from domainbert.config_tree import as_mapping, fold_arguments, nearest
 from domainbert.errors import DomainbertError, Problems
 from domainbert.paths import resolve_package_path
-from domainbert.trainer_arguments import trainer_problems
-from domainbert.type_names import describe, is_union, pick_member
-from domainbert.yaml_files import Node
+from domainbert.settings.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.settings.trainer_arguments import trainer_problems
+from domainbert.settings.tree import as_mapping, fold_arguments, nearest
+from domainbert.settings.type_names import describe, is_single, is_union, pick_member
+from domainbert.settings.yaml_files import Node
 
 # Nothing that a YAML names is imported by jsonargparse; what may be named is decided in choices.py.
 set_parsing_settings(
     import_path_denylist=["*"], instantiate_subclass_spec_in_any=False, docstring_parse_attribute_docstrings=True
 )
 
+_BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
 _WRONG: Any = object()  # stands for a value that was reported as a problem
 
 
@@ -195,9 +197,22 @@ class _Reader:
         try:
             instance = kind(**complete)
             self.add_input_files(node, instance)
-        except (DomainbertError, ValueError) as error:
+        except DomainbertError as error:
+            for problem in error.problems:
+                self.refusal(node, key, problem, list(defaults))
+            return _WRONG
+        except ValueError as error:
             return self.problem(node, key, str(error))
         return instance
+
+    def refusal(self, node: Node, key: str, problem: str, fields: Sequence[str]) -> None:
+        """Note what a configuration finds wrong in itself, at the field that the message begins with, if any."""
+        begins = _BEGINS_WITH_A_FIELD.fullmatch(problem)
+        parts = re.findall(r"\w+", begins[1]) if begins else [""]
+        if begins and parts[0] in fields:
+            self.problem(node.at(parts), f"{key}.{begins[1]}", begins[2])
+        else:
+            self.problem(node, key, problem)
 
     def add_input_files(self, node: Node, instance: Any) -> None:
         """Note the files that a configuration names, unless an earlier stage has yet to write them."""
@@ -205,10 +220,13 @@ class _Reader:
             self.settings.inputs.extend(instance.input_files())
 
     def items(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
-        """A list, each item on its own."""
-        if not isinstance(node.value, list):
+        """A list, each item on its own; a value alone is a list of one, where an item is a single value."""
+        if isinstance(node.value, list):
+            found = [self.value(item, item_hint, f"{key}[{index}]") for index, item in enumerate(node.value)]
+        elif is_single(item_hint) and isinstance(node.value, (str, int, float)):
+            found = [self.value(node, item_hint, key)]
+        else:
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
-        found = [self.value(item, item_hint, f"{key}[{index}]") for index, item in enumerate(node.value)]
         if any(value is _WRONG for value in found):
             return _WRONG
         return tuple(found) if get_origin(hint) is tuple else found

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.errors import DomainbertError
-from domainbert.yaml_files import dump_yaml, load_yaml, parse_option
+from domainbert.settings.yaml_files import dump_yaml, load_yaml, parse_option
 
 
 def write(folder: Path, text: str) -> Path:

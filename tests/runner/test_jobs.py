@@ -9,7 +9,7 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.fingerprint import hash_file
-from domainbert.yaml_files import load_yaml
+from domainbert.settings.yaml_files import load_yaml
 
 
 @pytest.fixture(autouse=True)

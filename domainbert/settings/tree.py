@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from domainbert.errors import DomainbertError
-from domainbert.yaml_files import Node, load_yaml, parse_option
+from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:

@@ -7,9 +7,9 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
-from domainbert.config_tree import nearest
 from domainbert.errors import DomainbertError
-from domainbert.yaml_files import Node
+from domainbert.settings.tree import nearest
+from domainbert.settings.yaml_files import Node
 
 _LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"
 _BATCH = "write batch_size and micro_batch_size"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from argparse import SUPPRESS
 from contextlib import redirect_stdout
 from dataclasses import is_dataclass, replace
 from pathlib import Path
@@ -10,23 +12,30 @@ from typing import Any, get_args, get_type_hints
 
 from jsonargparse import ArgumentParser
 
-from domainbert.choices import choices_of, class_path, find_choice, is_choice
-from domainbert.command_line import Typed
-from domainbert.config_tree import nearest, read_config
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
-from domainbert.manifest import make_seal
-from domainbert.settings import Settings, read_settings
-from domainbert.stage_runner import Job, folder_state, run_job
-from domainbert.stage_table import Stage
-from domainbert.yaml_files import Node, dump_yaml
+from domainbert.runner.jobs import Job, folder_state, run_job
+from domainbert.runner.manifest import make_seal
+from domainbert.runner.stage_table import Stage
+from domainbert.settings.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.settings.command_line import Typed
+from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.tree import nearest, read_config
+from domainbert.settings.yaml_files import Node, dump_yaml
+
+_WORDING = (
+    (r"<class\s+'(\w+)'>", r"\1"),
+    (r" '\[\"PATH1\".*", " [PATH,...]"),  # ways of jsonargparse to give a list, which are not those of command_line.py
+    (r"Path to a configuration file\.", "YAML file with the settings below."),
+    (r"\bNone\b", "null"),
+)
+"""What jsonargparse and Python docstrings say, as it is in YAML and on the command line."""
 
 
 def stage_help(stage: Stage) -> str:
     """What `domainbert <stage> --help` prints: every setting with type, default and docstring."""
-    parser = ArgumentParser(
-        prog=f"domainbert {stage.name}", usage=f"domainbert {stage.name} [-c FILE]... [--key value]..."
-    )
+    usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
+    parser = ArgumentParser(usage=usage, description=stage.description, argument_default=SUPPRESS)
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
     parser.add_argument("--force", action="store_true", help="replace what this stage has written there before")
@@ -74,7 +83,10 @@ def _class_under(stage: Stage, key: str) -> type | None:
 def _help_of(parser: ArgumentParser) -> str:
     with redirect_stdout(io.StringIO()) as text:
         parser.print_help()
-    return text.getvalue()
+    words = text.getvalue()
+    for pattern, replacement in _WORDING:
+        words = re.sub(pattern, replacement, words)
+    return words
 
 
 def config_template(stage: Stage, typed: Typed) -> str:

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from domainbert.data.masking import IGNORED
+from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, Share
+from domainbert.data.order import GlobalOrder
+from domainbert.encoders.base import to_hugging_face
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.bert.model import name_map
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.masked_lm import MaskedLM, masked_lm_loss
+
+INPUTS = ("input_ids", "position_ids", "segment_ids", "positions", "targets")
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
+
+
+def global_batch(reader):
+    return MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), 10)[0]
+
+
+def test_golden_loss_curve(pretrain):
+    """Ten steps in fp32 on one thread, without dropout.
+
+    Relative tolerance 1e-4: sums in another order (two threads, another CPU) move these losses by about 1e-6. Another
+    mask, order, initial weight, learning rate, clipping, weight decay or beta moves some of them by 2e-4 or more.
+    """
+    module, losses = pretrain()
+
+    assert losses == pytest.approx(
+        [2.954745, 3.000668, 2.982585, 2.952544, 2.720115, 2.727902, 2.70768, 2.714792, 2.912304, 2.79692], rel=1e-4
+    )
+    metrics = module.final_metrics
+    assert metrics["validation/loss"] == pytest.approx(2.617938, rel=1e-4)
+    assert metrics["validation/perplexity"] == pytest.approx(math.exp(metrics["validation/loss"]))
+    assert metrics["validation/bits_per_character"] == pytest.approx(metrics["validation/loss"] / math.log(2) * 0.5)
+    assert metrics["validation/unigram_entropy"] == 2.5
+
+
+def test_muon_learns_too(pretrain):
+    module, losses = pretrain(OptimConfig("muon", lr=2e-2))
+    assert module.final_metrics["validation/loss"] < losses[0] - 0.1
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.1])
+def test_accumulation_changes_nothing(pretrain, max_grad_norm):
+    # The gradient of a key's bias is 0 but for rounding; with the usual eps Adam would make steps of that noise.
+    optim = OptimConfig(lr=5e-3, eps=1e-4, max_grad_norm=max_grad_norm)
+    whole, losses = pretrain(optim, num_steps=3)
+    parts, micro_losses = pretrain(optim, num_steps=3, micro_batch_size=2)
+    assert len(losses) == 3 and len(micro_losses) == 12
+    # masked tokens are spread unevenly over the micro-batches, and yet the losses average to that of the whole
+    assert np.ptp(micro_losses[:4]) > 0.05
+    assert np.reshape(micro_losses, (3, 4)).mean(axis=1) == pytest.approx(losses, rel=1e-5)
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], tensor, atol=1e-6, rtol=0)
+
+
+def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(reader, make_model, monkeypatch):
+    """DDP averages over ranks and Lightning over micro-batches; the scale of the loss undoes both."""
+    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+
+    def gradients(world_size, accumulation):
+        module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 1.0, 1.0)
+        trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
+        module.trainer = trainer
+        monkeypatch.setattr(module, "log", lambda *_, **__: None)
+        for rank in range(world_size):
+            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), 10)
+            for micro_batch in range(accumulation):
+                loss = module.training_step(tensors(batches[micro_batch]), micro_batch)
+                (loss / accumulation / world_size).backward()
+        return [parameter.grad for parameter in module.parameters()]
+
+    wanted = gradients(1, 1)
+    for world_size, accumulation in ((2, 1), (2, 2), (4, 2)):
+        for one, other in zip(gradients(world_size, accumulation), wanted, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
+    model = make_model("masked_lm")
+    config: BertConfig = BertConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32, max_position_embeddings=32
+    )
+    their_config = transformers.BertConfig(vocab_size=model.encoder.input_embeddings.num_embeddings, **vars(config))
+    theirs = transformers.BertForMaskedLM(their_config).eval()
+    theirs.load_state_dict(to_hugging_face(model.state_dict(), name_map(config, "masked_lm")), strict=False)
+    batch = tensors(global_batch(reader))
+    # one text a row, as transformers has them
+    single = (batch["segment_ids"] == 1).long()
+    labels = torch.full(single.shape, IGNORED).flatten()
+    labels[batch["positions"]] = batch["targets"]
+    labels = labels.view_as(single).masked_fill(single == 0, IGNORED)
+    wanted = theirs(batch["input_ids"], attention_mask=single, labels=labels).loss
+    positions = (labels.flatten() != IGNORED).nonzero().flatten()
+    summed = masked_lm_loss(
+        model, batch["input_ids"], batch["position_ids"], single, positions, labels.flatten()[positions]
+    )
+    found = summed / len(positions)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+    found.backward()
+    wanted.backward()
+    torch.testing.assert_close(
+        model.encoder.input_embeddings.weight.grad, theirs.get_input_embeddings().weight.grad, atol=1e-7, rtol=1e-4
+    )
+
+
+def test_unused_slots_count_nothing(reader, make_model):
+    model, batch = make_model("masked_lm"), tensors(global_batch(reader))
+    used = batch["targets"] != IGNORED
+    assert (~used).any()
+    trimmed = batch | {"positions": batch["positions"][used], "targets": batch["targets"][used]}
+    one, other = (masked_lm_loss(model, *(b[name] for name in INPUTS)) for b in (batch, trimmed))
+    torch.testing.assert_close(one, other)
+
+
+def test_validation_is_the_mean_over_all_masked_tokens(reader, make_model, monkeypatch):
+    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0)
+    logged = {}
+    monkeypatch.setattr(module, "log_dict", logged.update)
+    batches = MaskedLMValidationBatches(reader, 7, Share())  # the last batch is smaller
+    for _ in range(2):  # a second validation starts from nothing
+        with torch.inference_mode():
+            for index in range(len(batches)):
+                module.validation_step(tensors(batches[index]), index)
+            module.on_validation_epoch_end()
+    whole = tensors(MaskedLMValidationBatches(reader, 10_000, Share())[0])
+    logits = module.model(*(whole[name] for name in INPUTS[:4])).detach()
+    log_probabilities = logits.log_softmax(dim=-1).numpy()
+    used = whole["targets"].numpy() != IGNORED
+    wanted = -log_probabilities[used, whole["targets"].numpy()[used]].mean()
+    assert logged["validation/loss"] == pytest.approx(wanted, rel=1e-5)
+    assert logged["validation/bits_per_character"] == pytest.approx(wanted / math.log(2) / 4, rel=1e-5)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.errors import DomainbertError
+from domainbert.inference import load_classifier, load_tagger
+from domainbert.objectives.config import OptimConfig
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+@pytest.mark.parametrize("start", ["pretrained", "scratch"])
+def test_the_saved_model_is_that_of_the_best_epoch(runs, task, start):
+    """Scored again from its folder, each seed has the F1 that was noted for its best epoch."""
+    result = json.loads(json.dumps(runs.results[f"{task}-{start}"]))
+    folder = runs / f"{task}-{start}"
+    out = runs.evaluate(f"{task}-{start}-again", task, {"m": folder}, test=runs.labelled(task, "validation"))
+    scored = json.loads((out / "metrics.json").read_text())["systems"]["m"]["f1_by_seed"]
+    noted = {f"seed-{row['seed']}": row["validation"]["f1"] for row in result["seeds"]}
+    assert scored == pytest.approx(noted, abs=1e-6) and set(noted) == {"seed-1", "seed-2"}
+    for row in result["seeds"]:
+        assert row["validation"]["f1"] == max(one["f1"] for one in row["history"])
+        assert row["validation"] == row["history"][row["best_epoch"] - 1]
+        assert len(row["history"]) == (5 if task == "ner" else 2)
+    assert json.loads((folder / "seeds.json").read_text()) == {
+        "best": max(noted, key=noted.get),
+        "validation_f1": noted,
+    }
+    assert result["validation_f1"] == pytest.approx(sum(noted.values()) / 2)
+    assert result["best"] == max(noted, key=noted.get)
+
+
+def test_labels_stand_in_the_model_folder(runs):
+    types = ("coreference", "effect_size", "intervention", "outcome", "population")
+    tags = ["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")]
+    for task, head, labels in (
+        ("ner", "Token", tags),
+        ("classification", "Sequence", ["negative", "null", "positive"]),
+    ):
+        config = json.loads((runs / f"{task}-scratch/seed-1/config.json").read_text())
+        assert config["architectures"] == [f"BertFor{head}Classification"]
+        assert [config["id2label"][str(number)] for number in range(len(labels))] == labels
+        assert config["label2id"] == {label: number for number, label in enumerate(labels)}
+
+
+def test_random_weights_are_none_of_the_model(runs):
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    from safetensors.torch import load_file
+
+    loaded = {run: load_file(runs / run / "model.safetensors")[name] for run in ("pretrain", "ner-scratch/seed-1")}
+    loaded["ner-pretrained"] = load_file(runs / "ner-pretrained/seed-1/model.safetensors")[name]
+    distance = {run: float((tensor - loaded["pretrain"]).norm()) for run, tensor in loaded.items()}
+    assert distance["ner-scratch/seed-1"] > 1.5 * distance["ner-pretrained"] > 0
+
+
+def test_the_window_of_training_is_that_of_prediction(runs):
+    """Going on from a tagger with its own labels keeps its head; inputs longer than the window are read in several."""
+    slow = {"max_epochs": 1, "seeds": (3,), "optim": OptimConfig(lr=1e-5, head_lr=1e-5)}
+    folder = runs.finetune("windows", "ner", model=runs / "ner-pretrained", max_length=24, **slow)
+    assert json.loads((folder / "seed-3/tokenizer_config.json").read_text())["model_max_length"] == 24
+    assert load_tagger(folder).max_length == 24
+    out = runs.evaluate("windows-again", "ner", {"m": folder}, test=runs.labelled("ner", "validation"))
+    noted = runs.results["windows"]["seeds"][0]["validation"]["f1"]
+    assert json.loads((out / "metrics.json").read_text())["systems"]["m"]["f1"] == pytest.approx(noted, abs=1e-6) != 0
+
+
+def test_from_a_tokenizer_and_an_architecture(runs):
+    changes = {"init": "random", "encoder": runs.encoder, "max_epochs": 1, "seeds": (7,)}
+    folder = runs.finetune("from-tokenizer", "classification", model=runs / "vocab", **changes)
+    assert set(load_classifier(folder).predict_texts(["No effect."])[0].scores) == {"negative", "null", "positive"}
+    # random weights, with the architecture and the tokenizer of a fine-tuned model
+    changes |= {"encoder": None, "model": folder}
+    again = runs.finetune("from-finetuned", "classification", **changes)
+    weights = [(one / "seed-7/model.safetensors").read_bytes() for one in (folder, again)]
+    assert weights[0] == weights[1]
+
+
+def test_training_stops_when_it_no_longer_improves(runs):
+    still = OptimConfig(lr=1e-12, head_lr=1e-12)
+    runs.finetune("patient", "classification", seeds=(1,), max_epochs=9, patience=2, optim=still)
+    (row,) = runs.results["patient"]["seeds"]
+    assert (len(row["history"]), row["best_epoch"]) == (3, 1)
+
+
+def test_bad_settings_are_named(runs, tmp_path):
+    for number, (changes, message) in enumerate(
+        [
+            ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected one or more different numbers"),
+            ({"seeds": ()}, r"seeds: found \[\]"),
+            ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
+            ({"encoder": runs.encoder}, "encoder: is of no use with init: pretrained"),
+            ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
+            ({"micro_batch_size": 3}, "batch_size: 8 does not divide into micro-batches of 3"),
+            ({"train": tmp_path / "none.conll"}, "none.conll: cannot be read"),
+        ]
+    ):
+        with pytest.raises(DomainbertError, match=message):
+            runs.finetune(str(tmp_path / str(number)), "ner", **changes)
+
+
+def test_a_label_of_validation_alone_is_named_and_nothing_stays_behind(runs, tmp_path, capsys):
+    validation = tmp_path / "validation.conll"
+    validation.write_text("A\tO\nloan\tB-intervention\n\nin\tO\nKenya\tB-place\n")
+    message = f"{validation}:4: label 'place' (1 times, first here) was not in training; expected one of coreference"
+    with pytest.raises(DomainbertError) as error:
+        runs.finetune(str(tmp_path / "stage"), "ner", validation=validation)
+    assert str(error.value).startswith(message)
+    words = ["--model", str(runs / "pretrain"), "--task", "Ner", "--train", str(runs.labelled("ner", "train"))]
+    words += ["--validation", str(validation), "--out", str(tmp_path / "out")]
+    assert main(["finetune", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

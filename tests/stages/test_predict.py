@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.data.conll import read_conll
+from domainbert.data.tags import spans_from_tags
+from domainbert.errors import DomainbertError
+from domainbert.stages.predict import predict
+
+
+def rows_of(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def run(runs, tmp_path):
+    """Predicts with a fine-tuned model and gives the rows."""
+    made = []
+
+    def predicted(input: Path, model: str = "ner-pretrained", **arguments) -> list[dict]:
+        made.append(
+            runs.run(str(tmp_path / f"predict-{len(made)}"), predict, model=runs / model, input=input, **arguments)
+        )
+        return rows_of(made[-1])
+
+    return predicted
+
+
+@pytest.fixture
+def texts(runs) -> list[str]:
+    """The words of the test sentences, some with what tokenizers like to stumble over."""
+    sentences = [" ".join(one.words) for one in read_conll(runs.labelled("ner", "test")).sentences]
+    return ["", "\u00a0 Caf\u00e9 loans\u200b raised  income.", *sentences[:60], "\u4e2d\u56fd [SEP] \U0001f600"]
+
+
+def test_words_give_the_entities_that_evaluate_scored(runs, run):
+    rows = run(runs.labelled("ner", "test"))
+    written = read_conll(runs / "ner/predictions/pretrained" / f"{runs.results['ner-pretrained']['best']}.conll")
+    assert len(rows) == 110 and sum(len(row["entities"]) for row in rows) > 50
+    for row, sentence in zip(rows, written.sentences, strict=True):
+        assert row.keys() == {"text", "entities"} and row["text"] == " ".join(sentence.words)
+        starts = [len(" ".join([*sentence.words[:number], ""])) for number in range(len(sentence.words))]
+        ends = [start + len(word) for start, word in zip(starts, sentence.words, strict=True)]
+        wanted = [(starts[first], ends[last - 1], kind) for first, last, kind in spans_from_tags(sentence.tags)]
+        assert [(one["start"], one["end"], one["type"]) for one in row["entities"]] == wanted
+        assert all(one["text"] == row["text"][one["start"] : one["end"]] for one in row["entities"])
+        assert all(0 < one["score"] <= 1 for one in row["entities"])
+
+
+def test_rows_keep_order_and_keys_whatever_the_chunk(runs, run, texts, tmp_path, monkeypatch):
+    given = [{"id": number, "body": text, "words": 3, "deep": {"a": [None]}} for number, text in enumerate(texts)]
+    path = tmp_path / "given.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write("\n".join(map(json.dumps, given)) + "\n\n")
+    at_once = run(path, text_key="body")
+    assert [{key: row[key] for key in given[0]} for row in at_once] == given
+    assert at_once[0]["entities"] == [] and sum(len(row["entities"]) for row in at_once) > 20
+    for size in (1, 7):
+        monkeypatch.setattr("domainbert.stages.predict._AT_ONCE", size)
+        for one, other in zip(run(path, text_key="body"), at_once, strict=True):
+            scores = [
+                [entity.pop("score") for entity in row["entities"]] for row in (one, json.loads(json.dumps(other)))
+            ]
+            assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+            without = [{k: v for k, v in entity.items() if k != "score"} for entity in other["entities"]]
+            assert one == other | {"entities": without}
+
+
+def test_lines_of_text_give_what_jsonl_gives(run, texts, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    (tmp_path / "a.dat").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    assert run(tmp_path / "a.txt") == run(tmp_path / "a.dat", format="jsonl")
+
+
+def test_classes_stand_in_place_of_those_of_the_input_and_it_is_said(runs, run, capsys):
+    path = runs.labelled("classification", "test")
+    rows = run(path, "classification-pretrained")
+    written = (
+        runs / "classification/predictions/pretrained" / f"{runs.results['classification-pretrained']['best']}.jsonl"
+    )
+    wanted = [json.loads(line) for line in written.read_text().splitlines()]
+    assert [(row["text"], row["label"]) for row in rows] == [(row["text"], row["predicted"]) for row in wanted]
+    for row, other in zip(rows, wanted, strict=True):
+        assert row["scores"] == pytest.approx(other["scores"], abs=1e-5)
+        assert sum(row["scores"].values()) == pytest.approx(1)
+        assert row["label"] == max(row["scores"], key=row["scores"].get)
+    assert "40 texts had a key 'label' of their own; the prediction stands in its place" in capsys.readouterr().out
+
+
+def test_a_file_of_empty_texts(run, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n{"text": " \\u200b"}\n')
+    assert [row["entities"] for row in run(tmp_path / "a.jsonl")] == [[], []]
+    assert len(run(tmp_path / "a.jsonl", "classification-pretrained")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "message"),
+    [
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, "a.jsonl:2: not JSON"),
+        ("a.jsonl", '{"text": "a"}\n["a"]\n', {}, "a.jsonl:2: a JSON list; expected an object"),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
+        ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
+        ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
+        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix; expected .txt .jsonl .conll"),
+        ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
+        ("a.conll", "a O\n", {"token_column": 5}, "a.conll: no column 5"),
+    ],
+)
+def test_a_bad_file_is_named(run, tmp_path, name, content, arguments, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DomainbertError, match=message):
+        run(tmp_path / name, **arguments)
+
+
+def test_bytes_that_are_no_text_are_named(run, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\ntw\xff\n")
+    with pytest.raises(DomainbertError, match=r"a.txt:2: byte 3 of the line, 0xff, is not UTF-8"):
+        run(tmp_path / "a.txt")
+
+
+def test_a_model_without_a_trained_head_is_named(run, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    with pytest.raises(DomainbertError, match="pretrain: the model has no head for entities or classes"):
+        run(tmp_path / "a.txt", "pretrain")
+    with pytest.raises(DomainbertError, match=r"vocab: no config.json; expected a model folder"):
+        run(tmp_path / "a.txt", "vocab")
+
+
+def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 5 + "{\n")
+    words = ["--model", str(runs / "ner-pretrained"), "--input", str(tmp_path / "a.jsonl")]
+    assert main(["predict", *words, "--out", str(tmp_path / "out")]) == 2
+    assert f"{tmp_path / 'a.jsonl'}:6: not JSON" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

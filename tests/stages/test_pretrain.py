@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from domainbert.cli import main
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.errors import DomainbertError
+from domainbert.objectives.config import OptimConfig
+from domainbert.stages.pretrain import pretrain
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.config import Budget
+
+STANDSTILL = OptimConfig(lr=1e-12)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def losses(result: dict) -> list[float]:
+    return [row["loss"] for row in result["history"]]
+
+
+def test_what_is_returned_and_saved(runs):
+    result = json.loads(json.dumps(runs.results["pretrain"]))
+    assert [row["step"] for row in result["history"]] == list(range(2, 21, 2))
+    assert result["validation"] == result["history"][-1]
+    assert set(result["validation"]) == {"step", "loss", "perplexity", "bits_per_character", "unigram_entropy"}
+    assert losses(result)[-1] < losses(result)[0] - 0.3
+    tokens = runs.results["prepare"]["splits"]["train"]["tokens"]
+    rows = -(-tokens // 62)
+    assert 20 * 16 * 60 < result["tokens_seen"] <= 20 * 16 * 62 and rows * 62 >= tokens
+    assert 0.9 < result["row_fullness"] <= 1 and result["tokens_per_second"] > 0
+    config = json.loads((runs / "pretrain/config.json").read_text())
+    assert (config["architectures"], config["hidden_size"]) == (["BertForMaskedLM"], 64)
+    assert f"{result['num_parameters']:,} parameters" in (runs / "pretrain/README.md").read_text()
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(runs):
+    assert weights(runs.pretrain("again")) == weights(runs / "pretrain")
+    assert weights(runs.pretrain("another-seed", max_steps=1, seed=1)) != weights(
+        runs.pretrain("one-step", max_steps=1)
+    )
+
+
+@pytest.mark.slow
+def test_workers_change_nothing(runs):
+    assert weights(runs.pretrain("two-workers", num_workers=2)) == weights(runs / "pretrain")
+
+
+def test_micro_batches_give_the_same_loss(runs):
+    same = {"max_steps": 4, "dropout": 0.0, "optim": OptimConfig(lr=1e-3), "validate_every": 1}
+    whole, parts = (
+        losses(runs.results[runs.pretrain(f"micro-{size}", micro_batch_size=size, **same).name]) for size in (None, 4)
+    )
+    assert len(whole) == 4 and whole == pytest.approx(parts, abs=1e-5)
+    assert whole[-1] < whole[0]
+    # the override is of this training, not of the architecture
+    assert json.loads((runs / "micro-4/config.json").read_text())["hidden_dropout_prob"] == 0.1
+
+
+def test_going_on_from_a_model_begins_where_it_ended(runs):
+    before = runs.results["pretrain"]["validation"]["loss"]
+    going_on = {"encoder": None, "init_from": runs / "pretrain"}
+    runs.pretrain("standstill", max_steps=1, optim=STANDSTILL, **going_on)
+    assert runs.results["standstill"]["validation"]["loss"] == pytest.approx(before, abs=1e-5)
+    runs.pretrain("going-on", max_steps=10, **going_on)
+    assert runs.results["going-on"]["validation"]["loss"] < before - 0.02
+
+
+def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
+    runs.pretrain("from-tagger", max_steps=1, optim=STANDSTILL, encoder=None, init_from=runs / "ner-pretrained")
+    assert "no masked-LM head; made cls.predictions" in capsys.readouterr().out
+    best = json.loads((runs / "ner-pretrained/seeds.json").read_text())["best"]
+    tagger = load_file(runs / "ner-pretrained" / best / "model.safetensors")
+    after = load_file(runs / "from-tagger/model.safetensors")
+    shared = tagger.keys() & after.keys()
+    assert len(shared) > 30 and all(name.startswith("bert.") for name in shared)
+    for name in shared:
+        torch.testing.assert_close(after[name], tagger[name], atol=1e-6, rtol=0)
+    assert any(name.startswith("cls.predictions") for name in after)
+
+
+def test_muon_trains_and_logs_are_written(runs):
+    folder = runs.pretrain("muon", optim=OptimConfig("muon", lr=5e-3), loggers=("csv", "tensorboard"))
+    assert weights(folder) != weights(runs / "pretrain")
+    assert losses(runs.results["muon"])[-1] < losses(runs.results["muon"])[0] - 0.3
+    header = (folder / "logs/metrics.csv").read_text().splitlines()[0]
+    assert {"validation/loss", "train/loss", "train/lr"} <= set(header.split(","))
+    assert list((folder / "logs/tensorboard").glob("events*"))
+
+
+def test_a_loss_no_better_than_frequencies_is_said(runs, capsys):
+    runs.pretrain("learnt-nothing", max_steps=1, optim=STANDSTILL)
+    assert "warning: the loss is not below that of guessing by token frequency" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
+        ({"encoder": None}, "encoder, init_from: expected exactly one of the two"),
+        ({"init_from": Path("x")}, "encoder, init_from: expected exactly one of the two"),
+        ({"batch_size": 16, "micro_batch_size": 5}, "batch_size: 16 does not divide into micro-batches of 5"),
+        ({"encoder": None, "init_from": Path("nowhere")}, "nowhere: no config.json; expected a model folder"),
+        ({"prepared": [Path("nowhere")]}, "nowhere: no prepared.json"),
+    ],
+)
+def test_bad_input_is_named(runs, tmp_path, changes, message):
+    with pytest.raises(DomainbertError, match=message):
+        runs.pretrain(str(tmp_path / "out"), **changes)
+
+
+@pytest.fixture
+def other_tokenizer(tmp_path: Path) -> DomainTokenizer:
+    return DomainTokenizer(bert_backend({token: i for i, token in enumerate([*SPECIAL_TOKENS.values(), "a"])}, {}))
+
+
+def test_a_model_with_another_tokenizer_than_the_corpus_is_named(runs, tmp_path, other_tokenizer):
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in (runs / "pretrain").iterdir():
+        if file.is_file():
+            (model / file.name).write_bytes(file.read_bytes())
+    other_tokenizer.save(model)
+    with pytest.raises(DomainbertError, match=r"prepare: prepared with another tokenizer .* expected the model's"):
+        runs.pretrain(str(tmp_path / "out"), encoder=None, init_from=model)
+
+
+def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
+    words = ["--prepared", f'["{runs / "prepare"}"]', "--budget.max_steps", "1", "--out", str(tmp_path / "out")]
+    words += ["--encoder", "BertConfig", "--encoder.max_position_embeddings", "32"]
+    assert main(["pretrain", *words]) == 2
+    assert "max_length: 128; the encoder has positions for 32 tokens" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_budget_is_one_number(runs, tmp_path):
+    with pytest.raises(DomainbertError, match="2 of max_steps, max_tokens and max_epochs are given"):
+        pretrain(tmp_path, [runs / "prepare"], Budget(max_steps=1, max_epochs=1), BertConfig())

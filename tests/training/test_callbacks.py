@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import lightning
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from domainbert.training import callbacks
+from domainbert.training.callbacks import History, KeepBest, ProgressLines, Throughput
+from domainbert.training.config import Runtime
+from domainbert.training.trainer import build_trainer
+
+
+class Scored(lightning.LightningModule):
+    """Its only weight counts optimiser steps; validation gives the next of some scores."""
+
+    def __init__(self, scores) -> None:
+        super().__init__()
+        self.steps = torch.nn.Parameter(torch.zeros(()))
+        self.scores = iter(scores)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1.0)
+
+    def training_step(self, batch, batch_idx):
+        return -self.steps * batch["weight"]
+
+    def validation_step(self, batch, batch_idx):
+        pass
+
+    def on_validation_epoch_end(self):
+        self.log("validation/f1", next(self.scores))
+
+
+def fit(tmp_path, module, callback_list, num_steps=12, every=2, accumulation=1):
+    """Trains one step after another; the micro-batches of a step weigh 1 together, and it has 100 tokens."""
+    runtime = Runtime(tmp_path, "32-true", 4 // accumulation, 0, [], {"accelerator": "cpu", "devices": 1})
+    trainer = build_trainer(runtime, num_steps, 4, every, callback_list)
+    batches = [{"weight": torch.ones(()), "num_tokens": 100}] * (num_steps * accumulation)
+    train, validation = (DataLoader(data, batch_size=None) for data in (batches, [{"weight": torch.ones(())}]))
+    trainer.fit(module, train, validation)
+    return trainer
+
+
+SCORES = [0.1, 0.5, 0.4, 0.5, 0.3, 0.2]
+
+
+def test_the_best_weights_are_kept_and_of_equal_ones_the_first(tmp_path):
+    module, best, history = Scored(SCORES), KeepBest("validation/f1", patience=None), History()
+    trainer = fit(tmp_path, module, [best, history])
+    assert trainer.global_step == 12 and module.steps.item() == 12
+    assert (best.best, best.best_step) == (pytest.approx(0.5), 4)
+    assert [row["step"] for row in history.rows] == [2, 4, 6, 8, 10, 12]
+    assert [row["f1"] for row in history.rows] == pytest.approx(SCORES)
+    best.restore(module)
+    assert module.steps.item() == 4
+
+
+@pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 8), (3, 10), (4, 12), (9, 12)])
+def test_patience_counts_validations_since_the_best(tmp_path, patience, last):
+    module, best = Scored(SCORES), KeepBest("validation/f1", patience)
+    assert fit(tmp_path, module, [best]).global_step == last
+    best.restore(module)
+    assert module.steps.item() == 4
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_throughput_counts_global_batches_after_the_first_five_steps_and_no_validation(
+    tmp_path, monkeypatch, accumulation
+):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: now[0])
+
+    class Slow(Scored):
+        """A micro-batch takes 1 s, a validation 1,000 s."""
+
+        def training_step(self, batch, batch_idx):
+            now[0] += 1.0
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch, batch_idx):
+            now[0] += 1_000.0
+
+    throughput = Throughput(flops_per_token=30.0, peak_flops=6_000.0)
+    trainer = fit(tmp_path, Slow(SCORES), [throughput], accumulation=accumulation)
+    assert trainer.global_step == 12
+    assert throughput.tokens == 7 * 100 and throughput.seconds == 7.0 * accumulation
+    assert throughput.tokens_per_second == 100 / accumulation
+    assert throughput.model_flop_utilisation == pytest.approx(0.5 / accumulation)
+    assert float(trainer.callback_metrics["throughput/tokens_per_second"]) == pytest.approx(100 / accumulation)
+
+
+def test_a_short_training_has_no_rate():
+    assert Throughput(1.0, 1.0).tokens_per_second == 0.0 and Throughput(1.0, 1.0).model_flop_utilisation == 0.0
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulation):
+    lines = SimpleNamespace(advanced=[], closed=0, label=None)
+
+    class Recorder:
+        def __init__(self, label, total, unit) -> None:
+            lines.label = (label, total, unit)
+
+        def advance(self, count, describe) -> None:
+            lines.advanced.append((count, describe()))
+
+        def close(self) -> None:
+            lines.closed += 1
+
+    monkeypatch.setattr(callbacks, "Progress", Recorder)
+    fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4)], num_steps=4, accumulation=accumulation)
+    assert lines.label == ("pretrain", 4, "steps") and lines.closed == 1
+    assert [count for count, _ in lines.advanced] == [1, 1, 1, 1]
+    assert lines.advanced[2][1] == "validation F1 0.2500"

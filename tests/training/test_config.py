@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from domainbert.errors import DomainbertError
+from domainbert.training.config import Budget
+
+
+@pytest.mark.parametrize(
+    ("budget", "wanted"),
+    [
+        (Budget(max_steps=7), 7),
+        (Budget(max_epochs=1), 32),  # 1,000 rows in batches of 32: 31.25
+        (Budget(max_epochs=2.5), 79),  # 78.125
+        (Budget(max_epochs=0.0001), 1),
+        (Budget(max_tokens=120_000), 32),  # the whole corpus once
+        (Budget(max_tokens=12_000), 4),  # a tenth: 3.125
+    ],
+)
+def test_budgets_in_steps(budget, wanted):
+    assert budget.num_steps(num_rows=1_000, num_tokens=120_000, batch_size=32) == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "0 of max_steps, max_tokens and max_epochs are given; expected exactly one"),
+        ({"max_steps": 1, "max_epochs": 1}, "2 of max_steps, max_tokens and max_epochs are given"),
+        ({"max_steps": 0}, "found 0; expected a positive number"),
+        ({"max_epochs": -1.0}, r"found -1\.0; expected a positive number"),
+    ],
+)
+def test_budgets_that_make_no_sense(fields, message):
+    with pytest.raises(DomainbertError, match=message):
+        Budget(**fields)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.bert.model import build_encoder
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.training import throughput
+from domainbert.training.config import Runtime
+from domainbert.training.throughput import flops_per_token, measured_peak_flops, throughput_of
+
+CONFIG = BertConfig(
+    hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=56, max_position_embeddings=40
+)
+
+
+def make_model() -> EncoderWithHead:
+    encoder = build_encoder(CONFIG, 101)
+    return EncoderWithHead(encoder, build_head("masked_lm", encoder))
+
+
+def test_flops_per_token_by_hand():
+    layer = 4 * 24 * 24 + 2 * 24 * 56  # query, key, value and output; the two of the feed-forward
+    head = 24 * 24 + 24 * 101  # transform; the product with the embeddings
+    forward = 2 * (3 * layer + 0.15 * head)
+    scores = 3 * 2 * (2 * 24 * 32)  # each token against the 32 of its row, and the sum of the values, in 3 layers
+    assert flops_per_token(make_model(), 32, 0.15) == pytest.approx(3 * (forward + scores))  # backward: twice forward
+
+
+def test_flops_agree_with_those_torch_counts():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = make_model()
+    ids = torch.randint(5, 101, (4, 32))
+    places, read = torch.arange(32).expand(4, 32), torch.arange(0, 128, 4)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        model(ids, places, torch.ones_like(ids), read).sum().backward()
+    assert counter.get_total_flops() / 128 == pytest.approx(flops_per_token(model, 32, 0.25), rel=0.01)
+
+
+def test_the_peak_is_the_best_of_a_few_products(monkeypatch):
+    monkeypatch.setitem(throughput._SIZE, "cpu", 64)
+    clock = iter([0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
+    monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
+    assert measured_peak_flops(torch.device("cpu"), torch.float32, repeats=3) == 2 * 64**3 / 0.25
+
+
+def test_the_callback_knows_the_model_and_the_device(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
+    runtime = Runtime(tmp_path, "bf16-mixed", None, 0, [], {})
+    model = make_model()
+    callback = throughput_of(model, 32, 0.15, runtime)
+    assert callback.flops_per_token == flops_per_token(model, 32, 0.15) and callback.peak_flops == 1e9
+    assert [dtype for _, dtype in seen] == [torch.bfloat16]
