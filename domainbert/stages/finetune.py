@@ -131,7 +131,7 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task) -> 
     if init == "pretrained":
         if encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
-        model, folder, _ = load_model(path, task.head, len(task.labels))
+        model, folder, _ = load_model(path, task.head, task.labels)
         folder.tokenizer()
         return _Start(model, folder.config, folder.path)
     if encoder is None:

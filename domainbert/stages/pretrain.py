@@ -67,8 +67,7 @@ def pretrain(
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
     Raises:
-        DomainbertError: the tokenizer does not match the model, rows are longer than the encoder's positions, or there
-            are fewer rows than a batch takes.
+        DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
     """
     if (encoder is None) == (init_from is None):
         raise DomainbertError("encoder, init_from: expected exactly one of the two")

@@ -68,7 +68,7 @@ def test_theirs_loads_here(reference, head, tmp_path):
 def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
     theirs = reference.theirs(None)
     theirs.save_pretrained(tmp_path)
-    model, folder, made = load_model(tmp_path, "tokens", num_labels=3, dropout=0.25)
+    model, folder, made = load_model(tmp_path, "tokens", labels="abc", dropout=0.25)
     assert folder.head is None
     assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
     assert {part.rate for part in model.modules() if isinstance(part, Dropout)} == {0.25}

@@ -70,7 +70,7 @@ def test_going_on_from_a_model_begins_where_it_ended(runs):
     going_on = {"encoder": None, "init_from": runs / "pretrain"}
     runs.pretrain("standstill", max_steps=1, optim=STANDSTILL, **going_on)
     assert runs.results["standstill"]["validation"]["loss"] == pytest.approx(before, abs=1e-5)
-    runs.pretrain("going-on", max_steps=10, **going_on)
+    runs.pretrain("going-on", max_steps=10, optim=OptimConfig(lr=1e-3), **going_on)
     assert runs.results["going-on"]["validation"]["loss"] < before - 0.02
 
 
@@ -88,7 +88,9 @@ def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
 
 
 def test_muon_trains_and_logs_are_written(runs):
-    folder = runs.pretrain("muon", optim=OptimConfig("muon", lr=5e-3), loggers=("csv", "tensorboard"))
+    often = {**runs.training["trainer"], "log_every_n_steps": 5}
+    optim = OptimConfig("muon", lr=5e-3)
+    folder = runs.pretrain("muon", optim=optim, loggers=("csv", "tensorboard"), trainer=often)
     assert weights(folder) != weights(runs / "pretrain")
     assert losses(runs.results["muon"])[-1] < losses(runs.results["muon"])[0] - 0.3
     header = (folder / "logs/metrics.csv").read_text().splitlines()[0]
