@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,12 @@ def masked_lm_loss(
     """Cross-entropy at the masked positions, summed over the batch (Devlin et al. 2019, section 3.1). A scalar."""
     logits = model(input_ids, position_ids, segment_ids, positions)
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+
+
+def _compiled(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    # On a CPU the compiler's own random numbers, for dropout, are slower than torch's.
+    own_random = torch.cuda.is_available()
+    return torch.compile(loss, dynamic=False, options={"fallback_random": not own_random})
 
 
 class MaskedLM(TrainedModule):
@@ -54,7 +61,7 @@ class MaskedLM(TrainedModule):
     ) -> None:
         super().__init__(model, optim, schedule, num_steps)
         self.tokens_per_character, self.unigram_entropy = tokens_per_character, unigram_entropy
-        self.summed_loss = torch.compile(masked_lm_loss, dynamic=False) if compile else masked_lm_loss
+        self.summed_loss = _compiled(masked_lm_loss) if compile else masked_lm_loss
         self.loss_sum, self.target_count = SumMetric(), SumMetric()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
