@@ -93,7 +93,7 @@ class Runs:
         usual |= {"optim": OptimConfig(lr=5e-3), "budget": Budget(max_steps=max_steps)}
         return self.run(name, pretrain, **{**self.training, **usual, **changes})
 
-    def finetune(self, name: str, task: str, **changes: Any) -> Path:
+    def finetune(self, name: str, task: str, /, **changes: Any) -> Path:
         """Fine-tune on a task, with `changes` to the arguments."""
         from domainbert.objectives.config import OptimConfig
         from domainbert.stages.finetune import finetune
@@ -103,7 +103,7 @@ class Runs:
         usual |= {"max_epochs": 5 if task == "ner" else 2, "optim": OptimConfig(lr=2e-3, head_lr=5e-3)}
         return self.run(name, finetune, **{**self.training, **usual, **changes})
 
-    def evaluate(self, name: str, task: str, models: dict[str, Path], **changes: Any) -> Path:
+    def evaluate(self, name: str, task: str, models: dict[str, Path], /, **changes: Any) -> Path:
         """Evaluate models on the test set of a task, with `changes` to the arguments."""
         from domainbert.stages.evaluate import evaluate
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -194,5 +195,9 @@ class TrainAndValidation(lightning.LightningDataModule):
         assert self.trainer is not None
         share = Share(self.trainer.global_rank, self.trainer.world_size, self.trainer.accumulate_grad_batches)
         return DataLoader(
-            batches(share), batch_size=None, num_workers=self.num_workers, persistent_workers=self.num_workers > 0
+            batches(share),
+            batch_size=None,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
