@@ -56,6 +56,7 @@ def sample(
     write_jsonl(out / "corpus.jsonl", corpus.rows(data, corpus_documents))
     facts = _facts(ner, classification, corpus)
     write_text(out / "README.md", _readme(seed, sentences, texts, facts))
+    print("These data are synthetic, abstracts of studies that never happened: scores say nothing of real text.")
     return facts
 
 

@@ -49,9 +49,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(runs):
     )
 
 
-@pytest.mark.slow
-def test_workers_change_nothing(runs):
-    assert weights(runs.pretrain("two-workers", num_workers=2)) == weights(runs / "pretrain")
+def test_workers_and_validations_change_nothing(runs):
+    assert weights(runs.pretrain("two-workers", num_workers=2, validate_every=7)) == weights(runs / "pretrain")
 
 
 def test_micro_batches_give_the_same_loss(runs):
