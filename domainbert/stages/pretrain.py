@@ -58,7 +58,7 @@ def pretrain(
         optim: the optimiser.
         schedule: the learning rate over the steps.
         validate_every: optimiser steps between validations; None validates ten times.
-        seed: of the weights, the order, the masks and the dropout.
+        seed: of the weights, the order, the masks and the dropout; to go on with the same corpus, take another one.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
         compile: run the model through `torch.compile`: half a minute to start, then faster.
