@@ -138,3 +138,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             made.evaluate(task, task, models, train=made.labelled(task, "train") if task == "ner" else None)
         yield made
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def one_thread():
+    """Tiny models gain nothing from threads, lose much on busy cores, and add in the same order everywhere."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -56,7 +56,8 @@ def finetune(
         init: `pretrained` starts from the model's weights, `random` from none: the honest baseline.
         encoder: architecture for `init: random`; None takes the model's own.
         max_length: tokens of a window, [CLS] and [SEP] included; longer inputs are read in overlapping windows. None
-            takes what the encoder has positions for.
+            takes what the encoder has positions for; those beyond the rows of its pretraining were never trained, so
+            give that length here if inputs are longer.
         batch_size: sentences or texts of an optimiser step, over all devices.
         max_epochs: passes over the training set.
         patience: epochs without improvement on validation after which training stops; None never stops early.

@@ -75,12 +75,8 @@ REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert}
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models gain nothing from threads, and lose much where others use the cores too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here."""
 
 
 @pytest.fixture(params=family_names())

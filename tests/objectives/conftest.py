@@ -45,12 +45,8 @@ CONFIG = BertConfig(
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models are faster so, and the order of additions is the same everywhere."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here."""
 
 
 @pytest.fixture(scope="session")
