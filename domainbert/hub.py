@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ _HEAD_OF_ARCHITECTURE = {
     "ForTokenClassification": "tokens",
     "ForSequenceClassification": "sequence",
 }
+_WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def open_model(path: Path) -> ModelFolder:
         # transformers leaves the names out of config.json when they are the two it gives by default
         unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence") else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if not all(isinstance(name, str) for name in labels.values()):
+            raise ValueError("a label in id2label is not text")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
@@ -82,11 +85,21 @@ def _head(fields: dict[str, Any]) -> str | None:
 
 
 def best_seed_folder(path: Path) -> Path:
-    """The model folder itself, or of a `finetune` folder the seed that was best on validation."""
+    """The model folder itself, or of a `finetune` folder the seed that was best on validation.
+
+    Raises:
+        DomainbertError: `seeds.json` does not name a folder beside it.
+    """
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
-    return path / json.loads(seeds.read_text(encoding="utf-8"))["best"]
+    try:
+        best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DomainbertError(f"{seeds}: not the seeds.json that finetune writes: {error!r}") from error
+    if best not in [child.name for child in path.iterdir() if child.is_dir()]:
+        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder beside this file")
+    return path / best
 
 
 def load_model(
@@ -120,6 +133,7 @@ def load_model(
     tensors = _read_tensors(folder.path, prefix)
     if folder.head != head or (head != "masked_lm" and labels != folder.labels):
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    _check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
     missing = [name for name in made if name in encoder_names]
     if missing:
@@ -145,6 +159,13 @@ def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
     return {prefix + name: tensor for name, tensor in tensors.items()}
 
 
+def _check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
+    """Quantised weights mean nothing without their scales; whole numbers are none."""
+    for name in names:
+        if name in tensors and tensors[name].dtype not in _WEIGHT_TYPES:
+            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
+
+
 def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
@@ -162,6 +183,7 @@ def save_model(
     card: str,
     labels: Sequence[str] = (),
     max_length: int | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model folder that `transformers` loads as it is.
 
@@ -174,9 +196,10 @@ def save_model(
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
+        weights: the state dict of the model, where the model itself holds only a part of each.
     """
     path.mkdir(parents=True, exist_ok=True)
-    tensors = to_hugging_face(model.state_dict(), family(config).name_map(config, head))
+    tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     (path / "model.safetensors").chmod(0o644)
     fields = config.to_json() | {

@@ -81,8 +81,13 @@ def saved_for_transformers(
     return folder
 
 
+def _without_special_tokens(text: str) -> bool:
+    """To transformers a text that spells `[UNK]` or `[MASK]` holds that token; to us it is text like any other."""
+    return not any(token in text for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"))
+
+
 @settings(deadline=None)
-@given(texts=st.lists(st.text(max_size=30) | st.just(_HARD), min_size=1, max_size=3))
+@given(texts=st.lists(st.text(max_size=30).filter(_without_special_tokens) | st.just(_HARD), min_size=1, max_size=3))
 def test_transformers_gives_the_same_ids_and_offsets(saved_for_transformers: Path, texts: list[str]) -> None:
     ours, theirs = load_tokenizer(saved_for_transformers), _auto_tokenizer(saved_for_transformers)
     assert theirs.model_max_length == 64
