@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
+from domainbert.errors import TrainingStopped
+
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """Before and after training proper a signal of a cluster raises `TrainingStopped` on the spot."""
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
 
 
 class StopSignals:

@@ -13,15 +13,16 @@ import inspect
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from domainbert.errors import DomainbertError, TrainingStopped
+from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.files import write_json
 from domainbert.ranks import launch_id, launched_here
 from domainbert.runner.manifest import MANIFEST, differences, git_commit, in_short, read_manifest, seal_key, versions
@@ -29,6 +30,7 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
+from domainbert.signals import stopping_at_once
 from domainbert.training.checkpoint_files import holds_progress, remove_progress
 from domainbert.training.processes import command_of_other_processes
 
@@ -122,7 +124,7 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
     folder_state(job)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     with command_of_other_processes(_command(job)), _claimed(job, go_on, resume):
-        metrics = job.stage.function(out=job.out, **job.settings.arguments)
+        metrics = _call(job)
         config = _config(job)
         manifest = {
             "stage": job.stage.name,
@@ -155,9 +157,15 @@ def follow_job(job: Job, force: bool = False) -> None:
     if job.trains:
         _wait(lambda: _read_running(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            job.stage.function(out=job.out, **job.settings.arguments)
+            _call(job)
     if not nothing_follows:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
+
+
+def _call(job: Job) -> dict[str, Any]:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    with stopping_at_once() if job.trains and in_main_thread else nullcontext():
+        return job.stage.function(out=job.out, **job.settings.arguments)
 
 
 def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
@@ -206,7 +214,7 @@ def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
             write_json(job.out / STATUS, {"state": "stopped", "reason": str(stop), **status})
             raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
         except DomainbertError as error:
-            if not holds_progress(job.out):
+            if not isinstance(error, TrainingFailed) and not holds_progress(job.out):
                 _give_up(job.out, created)
                 raise
             write_json(job.out / STATUS, {"state": "failed", "reason": str(error), **status})

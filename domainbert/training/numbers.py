@@ -10,7 +10,7 @@ from typing import Any
 
 import lightning
 
-from domainbert.errors import DomainbertError
+from domainbert.errors import TrainingFailed
 
 _IN_A_ROW = 3
 _MEMORY = 100  # steps over which the running mean and deviation of the loss forget
@@ -68,7 +68,7 @@ class NumberWatch(lightning.Callback):
         if report:
             items = [{"step": number, **self.items_of_step(number - 1)} for number in last]
             self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
-        raise DomainbertError(
+        raise TrainingFailed(
             f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_IN_A_ROW} times in a row; "
             f"{self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true may help"
         )
