@@ -17,7 +17,7 @@ class Source:
     """One file, folder, glob or Hugging Face hub dataset."""
 
     path: str
-    """A file (.txt, .jsonl, .csv or .parquet, plain, .gz or .zst), a folder of such files, a glob such as
+    """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
 
     text_key: str = "text"

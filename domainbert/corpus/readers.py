@@ -78,6 +78,28 @@ def _no_text(row: dict[str, Any], key: str) -> str:
     return ""
 
 
+def read_conll(path: Path, source: Source) -> Texts:
+    """CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
+
+    What pretraining on a task's own text (TAPT) reads; labels are for `finetune`, whose reader is strict about them.
+
+    Raises:
+        DomainbertError: as `read_lines`.
+    """
+    words: list[str] = []
+    start = 0
+    for number, line in read_lines(path):
+        word = line.split("\t" if "\t" in line else " ")[0].strip()
+        if word and word != "-DOCSTART-":
+            start = start if words else number
+            words.append(word)
+        elif words:
+            yield f":{start}", " ".join(words)
+            words = []
+    if words:
+        yield f":{start}", " ".join(words)
+
+
 def read_csv(path: Path, source: Source) -> Texts:
     """CSV with commas and a header; fields may hold line breaks inside double quotes.
 
@@ -164,5 +186,6 @@ READERS: dict[str, Callable[[Path, Source], Texts]] = {
     ".jsonl": read_jsonl,
     ".csv": read_csv,
     ".parquet": read_parquet,
+    ".conll": read_conll,
 }
 """The reader of each suffix; .gz and .zst behind it are unpacked for all of them."""

@@ -208,14 +208,21 @@ class TrainAndValidation(lightning.LightningDataModule):
 
     Args:
         train: the micro-batches of training for a rank and a range of optimiser steps.
-        validation: the batches of validation for a rank.
+        validation: the batches of validation for a rank; several sets are validated one after the other.
         num_steps: optimiser steps of the whole training; batches begin at the Trainer's `global_step`.
         num_workers: processes that build batches; they change the speed, never the batches.
     """
 
-    def __init__(self, train: TrainBatches, validation: ValidationBatches, num_steps: int, num_workers: int) -> None:
+    def __init__(
+        self,
+        train: TrainBatches,
+        validation: ValidationBatches | Sequence[ValidationBatches],
+        num_steps: int,
+        num_workers: int,
+    ) -> None:
         super().__init__()
-        self.train, self.validation = train, validation
+        self.train = train
+        self.validation = list(validation) if isinstance(validation, Sequence) else [validation]
         self.num_steps, self.num_workers = num_steps, num_workers
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -223,17 +230,17 @@ class TrainAndValidation(lightning.LightningDataModule):
         assert self.trainer is not None
         return self._loader(self.train(self._share(), range(self.trainer.global_step, self.num_steps)))
 
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation batches, in order.
+    def val_dataloader(self) -> list[DataLoader[Batch]]:
+        """Validation batches, in order, for each set.
 
         Raises:
             DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
         """
         share = self._share()
-        batches = self.validation(share)
-        if not len(batches):  # type: ignore[arg-type]
+        sets = [validation(share) for validation in self.validation]
+        if not all(len(batches) for batches in sets):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return self._loader(batches)
+        return [self._loader(batches) for batches in sets]
 
     def _share(self) -> Share:
         trainer = self.trainer

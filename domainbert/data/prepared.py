@@ -70,6 +70,11 @@ class PreparedSplit:
         """How many characters the documents have together."""
         return int(self.num_characters.sum(dtype=np.int64))
 
+    @property
+    def tokens_per_character(self) -> float:
+        """What turns a loss per token into one per character."""
+        return self.num_tokens / self.num_characters_total
+
     @cached_property
     def document_offsets(self) -> np.ndarray:
         """Where each document starts, in tokens, and where the last ends: int64 (documents + 1,)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ from domainbert.ranks import process_rank
 from domainbert.training.config import Budget, LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
+    from lightning import Callback
+
     from domainbert.data.modules import PackedRowsReader
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.masked_lm import MaskedLM
@@ -33,9 +37,11 @@ def pretrain(
     max_length: int = 128,
     batch_size: int = 64,
     dropout: float | None = None,
+    embedding_steps: int = 0,
     optim: OptimConfig = OptimConfig(),
     schedule: ScheduleConfig = ScheduleConfig(),
     validate_every: int | None = None,
+    held_out: dict[str, Path] | None = None,
     seed: int = 0,
     precision: Precision = "auto",
     micro_batch_size: int | None = None,
@@ -58,9 +64,13 @@ def pretrain(
         max_length: tokens of a row, [CLS] and [SEP] included.
         batch_size: rows of an optimiser step, over all devices.
         dropout: overrides the encoder's dropout during this stage; the model folder keeps the encoder's own.
+        embedding_steps: optimiser steps at the start in which only the embeddings and the head learn: for a model whose
+            vocabulary is new.
         optim: the optimiser.
         schedule: the learning rate over the steps.
         validate_every: optimiser steps between validations; None validates ten times.
+        held_out: prepared folders of other text, by name: the loss on their validation split is measured beside the
+            corpus' own, so that forgetting shows (`general: ...`).
         seed: of the weights, the order, the masks and the dropout; to go on with the same corpus, take another one.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
@@ -92,20 +102,25 @@ def pretrain(
     if max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
     train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
+    others = {name: open_prepared([path], corpus.tokenizer_fingerprint) for name, path in (held_out or {}).items()}
     num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
     objective = MaskedLM(
         model,
         optim,
         schedule,
         num_steps,
-        tokens_per_character=corpus.validation.num_tokens / corpus.validation.num_characters_total,
+        tokens_per_character=corpus.validation.tokens_per_character,
         unigram_entropy=unigram_entropy(corpus),
         seed=seed,
+        held_out={name: other.validation.tokens_per_character for name, other in others.items()},
+        embedding_steps=embedding_steps,
         compile=compile,
     )
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = validate_every or max(1, num_steps // _VALIDATIONS)
-    metrics = _fit(objective, train, validation, batch_size, every, seed, runtime)
+    held_out_rows = [rows_of_corpus(other, tokenizer, masking, max_length)[1] for other in others.values()]
+    data = (train, [validation, *held_out_rows])
+    metrics = _fit(objective, data, batch_size, every, seed, runtime, first=init_from is not None)
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
     if process_rank() == 0:
@@ -135,31 +150,34 @@ def _build_model(
 
 def _fit(
     objective: MaskedLM,
-    train: PackedRowsReader,
-    validation: PackedRowsReader,
+    rows: tuple[PackedRowsReader, Sequence[PackedRowsReader]],
     batch_size: int,
     validate_every: int,
     seed: int,
     runtime: Runtime,
+    first: bool,
 ) -> dict[str, Any]:
     from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
     from domainbert.data.order import GlobalOrder
-    from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.callbacks import History, ProgressLines, ValidateFirst
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer
 
+    train, validations = rows
     steps, plan = objective.num_steps, train.plan
     order = GlobalOrder(plan.num_rows, batch_size, seed)
     history, numbers = History(), NumberWatch(runtime.out, lambda step: train.describe(order.batch(step)[1]))
     throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
-    callbacks = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
+    callbacks: list[Callback] = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
+    callbacks += [ValidateFirst()] if first else []
     trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
+    size = runtime.micro_batch_size or batch_size
     data = TrainAndValidation(
         lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
-        lambda share: MaskedLMValidationBatches(validation, runtime.micro_batch_size or batch_size, share),
+        [partial(MaskedLMValidationBatches, validation, size) for validation in validations],
         steps,
         runtime.num_workers,
     )
@@ -170,7 +188,7 @@ def _fit(
         f"precision {trainer.precision}"
     )
     trainer.fit(objective, datamodule=data)
-    _say(history.rows[-1])
+    _say(history.rows, list(objective.texts)[1:])
     return {
         "num_steps": steps,
         "num_parameters": parameters,
@@ -184,7 +202,11 @@ def _fit(
     }
 
 
-def _say(last: dict[str, float]) -> None:
+def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
+    first, last = history[0], history[-1]
+    for name in held_out:
+        before, after = first[f"{name}_loss"], last[f"{name}_loss"]
+        print(f"{name}: loss {after:.4f}; {before:.4f} at step {first['step']:,} ({after - before:+.4f})")
     print(
         f"validation loss {last['loss']:.4f} ({last['bits_per_character']:.4f} bits per character); "
         f"guessing by frequency: {last['unigram_entropy']:.4f}"

@@ -117,6 +117,19 @@ class Throughput(lightning.Callback):
         self._since = time.perf_counter()
 
 
+class ValidateFirst(lightning.Callback):
+    """Validates before the first step: what a training that goes on from a model starts with."""
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Run Lightning's validation loop as it does between two steps; loggers count steps from the first."""
+        if trainer.global_step == 0:
+            loggers, trainer.loggers = trainer.loggers, []
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+            trainer.loggers = loggers
+
+
 class History(lightning.Callback):
     """Every validation's metrics, by optimiser step; the last step of a training is always validated."""
 

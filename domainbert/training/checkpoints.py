@@ -78,10 +78,10 @@ class Checkpoints(lightning.Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Between two steps: agree whether to save or to stop, and do it."""
-        if batch_idx % trainer.accumulate_grad_batches or trainer.global_step == 0:
+        if batch_idx % trainer.accumulate_grad_batches:
             return
         asked = highest(self._asks(trainer))
-        if asked and trainer.global_step > self._saved_step:
+        if asked and trainer.global_step > self._saved_step:  # which is 0 in the beginning
             self._save(trainer, must=asked >= _STOP)
         self._score = None
         if asked >= _STOP:

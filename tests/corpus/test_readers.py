@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from domainbert.corpus import files
 from domainbert.corpus.config import Source
-from domainbert.corpus.readers import READERS, read_csv, read_jsonl, read_parquet, read_text
+from domainbert.corpus.readers import READERS, read_conll, read_csv, read_jsonl, read_parquet, read_text
 from domainbert.errors import DomainbertError
 
 TEXTS = ["Inflation rose.", 'He said "no",\nand left.', "Zinsen fielen später.", "tab\there"]
@@ -23,6 +23,8 @@ TEXTS = ["Inflation rose.", 'He said "no",\nand left.', "Zinsen fielen später."
 def as_bytes(suffix: str, texts: list[str]) -> bytes:
     if suffix == ".txt":
         return "\n\n".join(text.replace("\n", " ") for text in texts).encode()
+    if suffix == ".conll":
+        return "\n\n".join("\n".join(f"{word} O" for word in text.split()) for text in texts).encode()
     if suffix == ".jsonl":
         return "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts)).encode()
     if suffix == ".csv":
@@ -41,7 +43,8 @@ def test_every_format_gives_back_its_texts_plain_and_compressed(tmp_path: Path, 
     path = tmp_path / f"corpus{suffix}{compression}"
     path.write_bytes(pack(as_bytes(suffix, TEXTS)))
     found = [text for _, text in READERS[suffix](path, Source(str(path), documents="blank_line"))]
-    assert found == ([text.replace("\n", " ") for text in TEXTS] if suffix == ".txt" else TEXTS)
+    kept = {".txt": lambda text: text.replace("\n", " "), ".conll": lambda text: " ".join(text.split())}
+    assert found == [kept.get(suffix, str)(text) for text in TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -152,3 +155,9 @@ def test_csv_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text\n" + "x" * 300_000 + "\n\n")
     assert [len(text) for _, text in read_csv(path, Source(str(path)))] == [300_000]
+
+
+def test_conll_gives_sentences_without_labels(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text("-DOCSTART- O\n\nCash B-x\ntransfers I-x\n\n\nhelp\tO\n.\tO\n", encoding="utf-8")
+    assert list(read_conll(path, Source(str(path)))) == [(":3", "Cash transfers"), (":7", "help .")]

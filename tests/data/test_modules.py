@@ -186,4 +186,4 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
         assert batch.keys() == wanted[index].keys() and batch["num_targets"] == wanted[index]["num_targets"]
         for name in ("input_ids", "position_ids", "segment_ids", "positions", "targets"):
             assert torch.equal(batch[name], torch.from_numpy(wanted[index][name]))
-    assert len(list(data.val_dataloader())) == len(MaskedLMValidationBatches(readers[1], 4, share))
+    assert len(list(data.val_dataloader()[0])) == len(MaskedLMValidationBatches(readers[1], 4, share))

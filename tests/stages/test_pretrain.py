@@ -146,3 +146,26 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
 def test_a_budget_is_one_number(runs, tmp_path):
     with pytest.raises(DomainbertError, match="2 of max_steps, max_tokens and max_epochs are given"):
         pretrain(tmp_path, [runs / "prepare"], Budget(max_steps=1, max_epochs=1), BertConfig())
+
+
+def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text_it_may_forget(runs, capsys):
+    changes = {"encoder": None, "init_from": runs / "pretrain", "seed": 1, "max_steps": 4, "validate_every": 2}
+    runs.pretrain("goes-on", **changes, held_out={"general": runs / "prepare"})
+    rows = runs.results["goes-on"]["history"]
+    assert [row["step"] for row in rows] == [0, 2, 4]
+    assert rows[0]["loss"] == pytest.approx(losses(runs.results["pretrain"])[-1], rel=1e-5), "as it was when it was saved"
+    for row in rows:
+        assert row["general_loss"] == row["loss"] and row["general_bits_per_character"] == row["bits_per_character"]
+    assert f"general: loss {rows[2]['loss']:.4f}; {rows[0]['loss']:.4f} at step 0" in capsys.readouterr().out
+
+
+def test_in_the_first_phase_only_embeddings_and_head_learn(runs):
+    changes = {"encoder": None, "init_from": runs / "pretrain", "seed": 1}
+    before = load_file(runs / "pretrain/model.safetensors")
+    after = load_file(runs.pretrain("embeddings", **changes, max_steps=3, embedding_steps=3) / "model.safetensors")
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"bert.embeddings.word_embeddings.weight", "cls.predictions.bias"} <= changed
+    assert not any(name.startswith("bert.encoder.") for name in changed)
+    later = load_file(runs.pretrain("both", **changes, max_steps=4, embedding_steps=3) / "model.safetensors")
+    layers = [name for name in before if name.startswith("bert.encoder.")]
+    assert layers and all(not torch.equal(before[name], later[name]) for name in layers)
