@@ -232,7 +232,9 @@ def test_weights_that_cannot_be_used(tmp_path):
     with pytest.raises(DomainbertError, match=rf"{file}: not a readable safetensors file"):
         load_model(tmp_path, "tokens")
     file.unlink()
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: no model\.safetensors; expected a model folder"):
+    with pytest.raises(
+        DomainbertError, match=rf"{tmp_path}: no model\.safetensors and no pytorch_model\.bin; expected a"
+    ):
         load_model(tmp_path, "tokens")
 
 

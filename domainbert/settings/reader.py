@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import resolve_package_path
+from domainbert.paths import resolve_path
 from domainbert.settings.choices import choices_of, class_path, find_choice, is_choice
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, nearest
@@ -258,7 +258,7 @@ class _Reader:
     def input_path(self, node: Node, value: Path, key: str) -> Any:
         """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
         try:
-            path = resolve_package_path(value)
+            path = resolve_path(value)
         except DomainbertError as error:
             return self.problem(node, key, str(error))
         if path != value:
