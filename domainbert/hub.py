@@ -196,7 +196,9 @@ def save_with_vocabulary(
         card: text of the model card.
     """
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    changed = {name: number for name, number in ids.items() if name in folder.fields or name == "pad_token_id"}
+    changed = {
+        name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
+    }
     vocab_size = len(tensors[vocabulary_names(folder.config)[0]])
     fields = {**folder.fields, **changed, "vocab_size": vocab_size}
     _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)

@@ -92,6 +92,9 @@ def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
         terms = flat[columns[first:last]].double() * weights[first:last, None]
         summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)
         result[start : start + len(offsets) - 1] = summed.to(table.dtype)
+    single = np.flatnonzero(np.diff(mixing.offsets) == 1)
+    single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied as they are: a sum makes 0.0 of -0.0
+    result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
     result[torch.from_numpy(mixing.drawn)] = _drawn(flat, len(mixing.drawn), generator)
     return result.reshape(mixing.num_rows, *table.shape[1:])
 

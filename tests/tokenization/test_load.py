@@ -14,6 +14,7 @@ from tokenizers.models import BPE
 
 from domainbert.errors import DomainbertError
 from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASKS]ing 中国 ☃ \x00\u200b " + "a" * 101
@@ -81,8 +82,13 @@ def saved_for_transformers(
     return folder
 
 
+def _without_special_tokens(text: str) -> bool:
+    """Written out in a text they are text here and special tokens in transformers, see below."""
+    return not any(token in text for token in SPECIAL_TOKENS.values())
+
+
 @settings(deadline=None)
-@given(texts=st.lists(st.text(max_size=30) | st.just(_HARD), min_size=1, max_size=3))
+@given(texts=st.lists(st.text(max_size=30).filter(_without_special_tokens) | st.just(_HARD), min_size=1, max_size=3))
 def test_transformers_gives_the_same_ids_and_offsets(saved_for_transformers: Path, texts: list[str]) -> None:
     ours, theirs = load_tokenizer(saved_for_transformers), _auto_tokenizer(saved_for_transformers)
     assert theirs.model_max_length == 64
