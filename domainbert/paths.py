@@ -27,6 +27,14 @@ def resolve_path(path: str | Path) -> Path:
     return _from_hub(text) if text.startswith(_HUB) else Path(path)
 
 
+def model_name(path: Path) -> str:
+    """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
+    snapshots, cached = path.parent, path.parent.parent.name
+    if snapshots.name == "snapshots" and cached.startswith("models--"):
+        return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
+    return path.name
+
+
 def _in_package(text: str) -> Path:
     """The folder inside an installed package, which is found without importing it."""
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")

@@ -7,7 +7,7 @@ import pytest
 
 import domainbert
 from domainbert.errors import DomainbertError
-from domainbert.paths import resolve_path
+from domainbert.paths import model_name, resolve_path
 
 
 def test_folders_and_packages() -> None:
@@ -48,6 +48,11 @@ def test_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     assert sorted(file.name for file in resolve_path("hub:name").iterdir()) == list(sorted(hub.files))
     assert [ask[:2] for ask in hub.asked] == [("name", None)] * 2
+
+
+def test_what_a_model_is_called() -> None:
+    assert model_name(Path("cache/models--owner--name/snapshots/0123abc")) == "hub:owner/name@0123abc"
+    assert model_name(Path("runs/snapshots/pretrain")) == "pretrain"
 
 
 def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:

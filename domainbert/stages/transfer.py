@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.corpus.config import CorpusConfig
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
+from domainbert.paths import model_name
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
@@ -76,8 +77,9 @@ def transfer(
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix(mixing, tensors[name], generator)
-    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(method, found, mixing, folder.path)
-    save_with_vocabulary(out, folder, tensors, new_tokenizer, _card(report, str(model)))
+    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(method, found, mixing)
+    report["source"] = model_name(folder.path)
+    save_with_vocabulary(out, folder, tensors, new_tokenizer, _card(report))
     (out / "transfer.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print("\n".join(transfer_lines(report)))
     return {name: value for name, value in report.items() if name != "fallen"} | {
@@ -168,21 +170,20 @@ def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Any:
     return counted
 
 
-def _facts(method: Method, found: list[Origin], mixing: Mixing, source: Path) -> dict[str, Any]:
+def _facts(method: Method, found: list[Origin], mixing: Mixing) -> dict[str, Any]:
     counts = {kind: sum(origin.kind == kind for origin in found) for kind in ("copied", "composed", "new")}
     return {
         "method": method,
-        "source": str(source),
         "vocab_size": mixing.num_rows,
         "entries": counts,
         "drawn": len(mixing.drawn),
     }
 
 
-def _card(report: Mapping[str, Any], source: str) -> str:
+def _card(report: Mapping[str, Any]) -> str:
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in report["shares"].items())
     facts = {
-        "model": source,
+        "model": report["source"],
         "method": report["method"],
         "vocabulary": f"{report['vocab_size']:,} entries: {shares}",
         "pieces per word saved on the corpus": f"{report['pieces_saved']:.4f}",

@@ -165,7 +165,8 @@ def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert "entries: 61.5 % copied, 30.8 % composed, 7.7 % new; 0.9000 pieces per word fewer" in printed
     assert "  policy (" in printed and "times): pol ##ic ##y -> policy" in printed
-    assert "| method | fvt |" in (out / "README.md").read_text()
+    assert report["source"] == "old"
+    assert "| model | old |\n| method | fvt |" in (out / "README.md").read_text()
 
 
 def test_a_byte_level_vocabulary_as_the_source(run: Callable[..., Path], tmp_path: Path) -> None:
@@ -197,3 +198,21 @@ def test_what_cannot_be_transferred(run: Callable[..., Path], tmp_path: Path) ->
     config.write_text(config.read_text().replace('"model_type": "bert"', '"model_type": "t5"'))
     with pytest.raises(DomainbertError, match=r"model_type: found 't5'; supported families are bert"):
         run("family")
+
+
+def test_from_a_pretrained_model_to_a_new_vocabulary_and_on(runs: Any) -> None:
+    """The recipe: `vocab` -> `transfer` -> `prepare` with the new vocabulary -> `pretrain` from there."""
+    from domainbert.stages.prepare import prepare
+    from domainbert.stages.vocab import vocab
+
+    runs.run("larger-vocab", vocab, corpus=runs.corpus, vocab_size=1280, model_max_length=96)
+    runs.run("transferred", transfer, model=runs / "pretrain", corpus=runs.corpus, tokenizer=runs / "larger-vocab")
+    prepared = runs.run("prepare-larger", prepare, corpus=runs.corpus, tokenizer=runs / "transferred", num_workers=0)
+    go_on = {"init_from": runs / "transferred", "encoder": None}
+    dapt = runs.pretrain("dapt", max_steps=2, prepared=[prepared], **go_on)
+    results = runs.results["transferred"]
+    assert results["entries"]["composed"] > 200 and results["entries"]["new"] == 0 and results["pieces_saved"] > 0
+    assert open_model(dapt).tokenizer().fingerprint == results["fingerprint"]
+    assert open_model(dapt).vocab_size == 1280
+    with pytest.raises(DomainbertError, match=r"prepared with another tokenizer"):
+        runs.pretrain("foreign", prepared=[runs / "prepare"], **go_on)
