@@ -95,7 +95,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
     objective = MaskedLM(model, optim, schedule, turns.num_units, 1.0, unigram_entropy(corpus), compile=True)
-    runtime = Runtime(CACHE / "domainbert", "auto", None, 0, ("csv", "tensorboard"), {"limit_val_batches": 0})
+    runtime = Runtime(CACHE / "domainbert", "auto", None, 0, ("jsonl", "tensorboard"), {"limit_val_batches": 0})
     callbacks = [
         History(),
         throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime),
@@ -107,8 +107,9 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     trainer.fit(
         objective,
         datamodule=TrainAndValidation(
-            lambda share: MaskedLMTrainBatches(rows, order, share, turns.num_units),
+            lambda share, steps: MaskedLMTrainBatches(rows, order, share, steps),
             lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share),
+            turns.num_units,
             runtime.num_workers,
         ),
     )

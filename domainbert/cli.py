@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from domainbert.errors import DomainbertError
+from domainbert.errors import DomainbertError, TrainingStopped
+from domainbert.ranks import launched_here, process_rank
+from domainbert.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.choices import allow_imports
 from domainbert.settings.command_line import Typed, take_apart
 from domainbert.settings.tree import nearest
 
@@ -32,24 +37,37 @@ Run the stages of a recipe in order. A stage that is done with the same settings
   --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
   --out FOLDER         where the run goes; each stage writes FOLDER/<name>
   --stages.NAME.KEY V  set one value of one stage
+  --allow-import PKG   let class_path name classes of these packages of yours (PKG,PKG); they are imported
 
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
-_STAGE_FLAGS = {"out": "one", "force": "none", "print_config": "none"}
-_RUN_FLAGS = {"dry_run": "none", "only": "one", "from": "one", "force": "optional"}
+_STAGE_FLAGS = {"out": "one", "resume": "one", "force": "none", "print_config": "none", "allow_import": "one"}
+_RUN_FLAGS = {"dry_run": "none", "only": "one", "from": "one", "force": "optional", "allow_import": "one"}
+
+_TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, or 2 for what the user can mend."""
+    """Run the command line and return the exit code: 0, 2 for what the user can mend, 75 to go on later."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if process_rank() > 0:
+        sys.stdout = io.StringIO()  # the first process speaks for all
     try:
         return _dispatch(words)
     except DomainbertError as error:
-        sys.stderr.write(f"domainbert: {error}\n")
+        sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         return 2
+    except TrainingStopped as stop:
+        sys.stderr.write(f"domainbert: {redact(str(stop))}\n")
+        return 0 if launched_here() else _TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: nobody is reading any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.stderr.write(f"domainbert: {str(error.filename)[:200]}: {error.strerror}\n")
+        return 2
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
         return 130
@@ -80,6 +98,7 @@ def _print_usage() -> int:
 def _stage(name: str, typed: Typed) -> int:
     from domainbert.runner import stage_command
 
+    allow_imports(typed.flags.get("allow_import"))
     if typed.words:
         raise DomainbertError(f"{typed.words[0]}: found a word alone; expected --key value, or -c FILE")
     stage = load_stage(name)
@@ -98,20 +117,32 @@ def _run(typed: Typed) -> int:
     if "help" in typed.flags:
         sys.stdout.write(_RUN_HELP)
         return 0
+    allow_imports(typed.flags.get("allow_import"))
     if len(typed.words) != 1 or typed.files:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
     from domainbert.recipe import read_recipe
-    from domainbert.runner.recipe_run import Selection, make_plan, run_plan
+    from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
 
     flags = typed.flags
     recipe = read_recipe(Path(typed.words[0]), typed.options)
     force = _names(flags["force"]) if "force" in flags else None
-    plan = make_plan(recipe, Selection(_names(flags.get("only")), flags.get("from"), force))
+    selection = Selection(_names(flags.get("only")), flags.get("from"), force)
+    if process_rank() > 0:
+        follow_recipe(recipe, selection)
+        return 0
+    plan = make_plan(recipe, selection)
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan)
     else:
-        run_plan(recipe, plan)
+        run_plan(recipe, plan, _same_again(typed))
     return 0
+
+
+def _same_again(typed: Typed) -> str:
+    """The command that goes on with a recipe; what was forced is not forced again."""
+    options = [f"--{name}={value}" for name, value in typed.options]
+    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in ("force", "dry_run")]
+    return shlex.join(["domainbert", "run", *typed.words, *options])
 
 
 def _names(text: str | None) -> tuple[str, ...]:

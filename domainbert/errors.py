@@ -50,3 +50,11 @@ class Problems:
             rest = [f"... and {hidden:,} more"] if hidden > 0 else []
             head = f"{self.subject}: {len(self.messages):,} problems"
             raise DomainbertError("\n  ".join([head, *self.messages[:_SHOWN], *rest]), self.messages)
+
+
+class TrainingFailed(DomainbertError):
+    """A training came to nothing; what it has written says why, and is kept."""
+
+
+class TrainingStopped(Exception):
+    """A signal ended a training before its time, after its state was saved: exit code 75 ("try again later")."""

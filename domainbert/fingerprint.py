@@ -64,9 +64,9 @@ class FileHashes:
         return str(known[2])
 
     def of(self, path: Path) -> str:
-        """Hash of a file, or of a folder without its `manifest.json` (which holds times)."""
+        """Hash of a file, or of a folder without its `manifest.json` and `status.json` (which tell of the run)."""
         if path.is_dir():
-            return hash_folder(path, ignore=frozenset({"manifest.json"}), file_hash=self.of_file)
+            return hash_folder(path, ignore=frozenset({"manifest.json", "status.json"}), file_hash=self.of_file)
         return self.of_file(path)
 
     def save(self) -> None:
@@ -82,6 +82,8 @@ def _read_cache(path: Path) -> dict[str, list[Any]]:
     """A cache that cannot be read (cut off by a crash) is an empty one: its loss costs time only."""
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(known, dict):
         return {}
     return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == 3}

@@ -14,7 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from domainbert.encoders.base import from_hugging_face, to_hugging_face
-from domainbert.encoders.checkpoint import base_prefix, check_names, encoder_names, load_tensors, vocabulary_names
+from domainbert.encoders.checkpoint import (
+    base_prefix,
+    check_names,
+    check_types,
+    encoder_names,
+    load_tensors,
+    vocabulary_names,
+)
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
 from domainbert.encoders.heads import EncoderWithHead, build_head
@@ -72,7 +79,9 @@ def open_model(path: Path) -> ModelFolder:
         # transformers leaves the names out of config.json when they are the two it gives by default
         unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence") else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if not all(isinstance(name, str) for name in labels.values()):
+            raise ValueError("a label in id2label is not text")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
@@ -85,11 +94,21 @@ def _head(fields: dict[str, Any]) -> str | None:
 
 
 def best_seed_folder(path: Path) -> Path:
-    """The model folder itself, or of a `finetune` folder the seed that was best on validation."""
+    """The model folder itself, or of a `finetune` folder the seed that was best on validation.
+
+    Raises:
+        DomainbertError: `seeds.json` does not name a folder beside it.
+    """
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
-    return path / json.loads(seeds.read_text(encoding="utf-8"))["best"]
+    try:
+        best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DomainbertError(f"{seeds}: not the seeds.json that finetune writes: {error!r}") from error
+    if best not in [child.name for child in path.iterdir() if child.is_dir()]:
+        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder beside this file")
+    return path / best
 
 
 def load_model(
@@ -121,9 +140,9 @@ def load_model(
     names = family(config).name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
-    own_head = folder.head == head and (head == "masked_lm" or labels == folder.labels)
-    if head != "masked_lm" and not own_head:
+    if head != "masked_lm" and (folder.head != head or labels != folder.labels):
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(base_prefix(config))}
+    check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
     missing = [name for name in made if name in encoder_names(names)]
     if missing:
@@ -157,6 +176,7 @@ def save_model(
     card: str,
     labels: Sequence[str] = (),
     max_length: int | None = None,
+    weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model folder that `transformers` loads as it is.
 
@@ -169,8 +189,9 @@ def save_model(
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
+        weights: the state dict of the model, where the model itself holds only a part of each.
     """
-    tensors = to_hugging_face(model.state_dict(), family(config).name_map(config, head))
+    tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,

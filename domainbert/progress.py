@@ -33,6 +33,7 @@ class Progress:
         unit: what is counted, in the plural.
         stream: where to write; standard error by default.
         clock: seconds, for tests.
+        start: units that were done before; they do not count for the rate.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class Progress:
         unit: str = "documents",
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        start: int = 0,
     ) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.stream = stream if stream is not None else sys.stderr
         self.clock = clock
-        self.done = 0
+        self.done = self._done_before = start
         self._note: Callable[[], str] | None = None
         self._terminal = self.stream.isatty()
         self._interval = _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
@@ -75,12 +77,12 @@ class Progress:
 
     def _line(self, now: float) -> str:
         elapsed = max(now - self._start, 1e-9)
-        rate = self.done / elapsed
+        rate = (self.done - self._done_before) / elapsed
         share = f"{self.done:,}"
         if self.total:
             share += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
         parts = [f"{share} {self.unit}", f"{_short(rate)} {self.unit}/s", format_duration(elapsed)]
-        if self.total and 0 < self.done < self.total:
+        if self.total and rate and self.done < self.total:
             parts.append(f"{format_duration((self.total - self.done) / rate)} left")
         return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])
 

@@ -136,7 +136,7 @@ def _job(
     """One stage of the recipe, or None with its problems noted."""
     found = len(problems.messages)
     kind = node.value.get("stage", Node(name, node.where))
-    if kind.value not in STAGES:
+    if not isinstance(kind.value, str) or kind.value not in STAGES:
         problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {nearest(str(kind.value), list(STAGES))}")
         return None
     known = names[: names.index(name)]

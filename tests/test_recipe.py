@@ -44,7 +44,7 @@ def to_run(*options: tuple[str, str], selection: Selection = ALL) -> dict[str, s
 
 def run(*options: tuple[str, str], selection: Selection = ALL) -> dict:
     recipe = read(*options)
-    return run_plan(recipe, make_plan(recipe, selection))
+    return run_plan(recipe, make_plan(recipe, selection), "domainbert run recipe.yaml")
 
 
 def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,11 +62,14 @@ def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.Capt
 def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: ModuleType) -> None:
     run()
     assert to_run(("stages.make.size", "3")) == {
-        "make": "size changed",
+        "make": "size was 2, is now 3",
         "use": "@make changed",
         "score": "@use changed",
     }
-    assert to_run(("stages.use.shape.radius", "9")) == {"use": "shape.radius changed", "score": "@use changed"}
+    assert to_run(("stages.use.shape.radius", "9")) == {
+        "use": "shape.radius was 1.0, is now 9.0",
+        "score": "@use changed",
+    }
     assert to_run(("stages.again.num_workers", "9"), ("stages.use.trainer", "{devices: 2}")) == {
         "use": "trainer changed",
         "score": "@use changed",
@@ -179,6 +182,7 @@ def test_an_unfinished_stage_runs_again(fake_stages: ModuleType) -> None:
     assert sorted(path.name for path in Path("runs/test/make").iterdir()) == [
         "config.yaml",
         "manifest.json",
+        "status.json",
         "words.txt",
     ]
 

@@ -75,6 +75,8 @@ def _fixed_part(pattern: str) -> Path:
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """A file opened for reading bytes, decompressed if it ends in .gz or .zst."""
     suffix = path.suffix.lower()
+    if is_compressed(path) and path.stat().st_size == 0:
+        raise EOFError("it is empty")  # even nothing is some bytes when compressed, but the decompressors do not mind
     if suffix == ".gz":
         with gzip.open(path, "rb") as handle:
             yield cast(BinaryIO, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import shutil
 import tempfile
 import zlib
@@ -100,7 +101,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
 
     Raises:
         DomainbertError: not a Parquet file, no column `text_key`, the column is not text, or holds a value that is not
-            UTF-8 or is longer than `MAX_DOCUMENT_BYTES`.
+            UTF-8 or is longer than `MAX_DOCUMENT_BYTES`; a page is not as its checksum says, or rows are missing.
     """
     import pyarrow
 
@@ -114,6 +115,8 @@ def read_parquet(path: Path, source: Source) -> Texts:
                     if text is not None and len(text) > MAX_DOCUMENT_BYTES:
                         raise too_long(f"{path}, row {row}", "document")
                     yield f":{row}", text or ""
+            if row != (expected := file.metadata.num_rows):
+                raise DomainbertError(f"{path}: {row:,} rows; expected {expected:,} as its footer says")
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error, f" after row {row}" if row else "") from error
 
@@ -129,7 +132,9 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
             seekable = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stack.enter_context(open_bytes(path)), seekable, 1024**2)
         # a buffer and no prefetching: else a whole row group, of any size, is held in memory
-        yield stack.enter_context(ParquetFile(seekable, buffer_size=1024**2, pre_buffer=False))
+        yield stack.enter_context(
+            ParquetFile(seekable, buffer_size=1024**2, pre_buffer=False, page_checksum_verification=True)
+        )
 
 
 def _strings(column: Any, path: Path, name: str) -> list[str | None]:
@@ -145,11 +150,13 @@ def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
         found = _listed(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
+    if header.count(name) > 1:
+        raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected one that holds the text")
     return header.index(name)
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(islice(names, 10)) or "none"
+    return ", ".join(map(reprlib.repr, islice(names, 10))) or "none"
 
 
 READERS: dict[str, Callable[[Path, Source], Texts]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import reprlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,8 @@ def json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, A
 
     Args:
         path: plain, .gz or .zst.
-        problems: where lines are noted that are not JSON, or no object.
+        problems: where lines are noted that are not JSON, or no object, or an object with a key twice (of which
+            `json` would drop one).
 
     Raises:
         DomainbertError: as `read_lines`.
@@ -26,14 +29,27 @@ def json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, A
         if not content.strip():
             continue
         try:
-            row = json.loads(content)
-        except (json.JSONDecodeError, RecursionError) as error:
-            problems.add(f"{path}:{line}: not JSON ({error}); expected an object a line")
+            row = json.loads(content, object_pairs_hook=_object)
+        except json.JSONDecodeError as error:
+            found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
+            problems.add(f"{path}:{line}: not JSON ({found}); expected an object a line")
+            continue
+        except (ValueError, RecursionError) as error:  # a key twice, a number too long for Python, nested too deep
+            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected an object a line")
             continue
         if isinstance(row, dict):
             yield line, row
         else:
             problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object a line")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its keys and values, each key once."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {reprlib.repr(counts.most_common(1)[0][0])} more than once")
+    return row
 
 
 def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, list[str]]]:
@@ -61,4 +77,5 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
                 yield begin, columns
             begin = rows.line_num + 1
     except csv.Error as error:
-        problems.add(f"{path}:{begin}: broken CSV ({error}); expected columns separated by {delimiter!r}")
+        reason = str(error).replace("\t", "\\t")
+        problems.add(f"{path}:{begin}: broken CSV ({reason}); expected columns separated by {delimiter!r}")

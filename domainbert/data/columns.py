@@ -14,7 +14,11 @@ from domainbert.errors import DomainbertError, Problems
 Separator = Literal["tabs", "spaces"]
 Line = tuple[int, str]
 
-_DOCSTART = re.compile(r"-DOCSTART-(?=[ \t]|$)")
+# What ends a line for some programs, but not in a CoNLL file.
+_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_ENDS = r"expected lines that end in \n or \r\n"
+_SHOWN_NAMES = 200  # characters of a header in a message
+_DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
 
 
@@ -43,23 +47,44 @@ class Table:
     width: int
     names: list[str] | None
     blocks: list[Block]
-    marks_documents: bool
+    marks: list[Row]
+    """The `-DOCSTART-` lines, which are in no block and may have any number of columns."""
 
     def column_index(self, column: int | str) -> int:
         """The number from 0 of a column given by name, or by a number that may count from the end.
 
         Raises:
-            DomainbertError: there is no such column.
+            DomainbertError: there is no such column, or the header names it twice.
         """
         if isinstance(column, str):
-            if column not in (self.names or []):
-                raise DomainbertError(
-                    f"{self.path}: no column {column!r}; the header names {', '.join(self.names or [])}"
-                )
-            return (self.names or []).index(column)
+            names = self.names or []
+            if names.count(column) != 1:
+                found = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
+                shown = ", ".join(map(repr, names))[:_SHOWN_NAMES]
+                raise DomainbertError(f"{self.path}: {found}; the header names {shown}")
+            return names.index(column)
         if not -self.width <= column < self.width:
             raise DomainbertError(f"{self.path}: no column {column}; the file has {self.width}, numbered from 0")
         return column % self.width
+
+    def check_breaks(self, word: int) -> None:
+        """Refuse a line break of Unicode (U+2028, form feed, ...) that stands beside the word.
+
+        In a word it is data; elsewhere it is the end of a line for the program that wrote the file, and words behind it
+        would be lost.
+
+        Args:
+            word: the column of the words; a column may repeat the break of its word, as a lemma does.
+
+        Raises:
+            DomainbertError: with the lines.
+        """
+        problems = Problems(str(self.path))
+        for row in (row for block in self.blocks for row in block.rows):
+            for number, column in enumerate(row.columns):
+                if (found := _BREAK.search(column)) and not _BREAK.search(row.columns[word]):
+                    problems.add(f"{self.path}:{row.line}: U+{ord(found[0]):04X} in column {number}; {_LINE_ENDS}")
+        problems.raise_if_any()
 
 
 def read_table(path: Path, with_header: bool) -> Table:
@@ -70,7 +95,8 @@ def read_table(path: Path, with_header: bool) -> Table:
         with_header: the first line names the columns.
 
     Raises:
-        DomainbertError: the file cannot be read, holds no words, or has a row of another width or with an empty column.
+        DomainbertError: the file cannot be read, holds no words, or has a row of another width, with an empty column,
+            or with a carriage return or a byte order mark where none belongs.
     """
     lines = list(read_lines(path))
     content = [(number, line) for number, line in lines if line.strip(" \t") and not _DOCSTART.match(line)]
@@ -85,9 +111,11 @@ def read_table(path: Path, with_header: bool) -> Table:
     separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
     width = len(names) if names else len(_split(content[0][1], separator))
     expected = f"{width} as the header names" if names else f"{width} as in line {content[0][0]}"
+    marks = [(number, line) for number, line in lines if _DOCSTART.match(line)]
     _check_rows(path, content, separator, width, expected)
-    blocks, marks_documents = _group(lines, separator)
-    return Table(path, separator, width, names, blocks, marks_documents)
+    _check_marks(path, marks)
+    mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
+    return Table(path, separator, width, names, _group(lines, separator, bool(marks)), mark_rows)
 
 
 def _split(line: str, separator: Separator) -> list[str]:
@@ -99,7 +127,11 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
     problems = Problems(str(path))
     for number, line in content:
         columns = _split(line, separator)
-        if len(columns) != width:
+        if "\r" in line:  # a file with bare \r as line ends would be a single row
+            problems.add(f"{path}:{number}: a carriage return inside the line; {_LINE_ENDS}")
+        elif line.startswith("\ufeff"):
+            problems.add(f"{path}:{number}: a byte order mark; expected none but the one that may begin the file")
+        elif len(columns) != width:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {separator}"
             problems.add(f"{path}:{number}: {found}; expected {expected}")
         elif "" in columns:
@@ -109,9 +141,16 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
     problems.raise_if_any()
 
 
-def _group(lines: Sequence[Line], separator: Separator) -> tuple[list[Block], bool]:
+def _check_marks(path: Path, marks: Sequence[Line]) -> None:
+    problems = Problems(str(path))
+    for number, line in marks:
+        if found := _BREAK.search(line):  # words may stand behind it
+            problems.add(f"{path}:{number}: U+{ord(found[0]):04X} behind -DOCSTART-; {_LINE_ENDS}")
+    problems.raise_if_any()
+
+
+def _group(lines: Sequence[Line], separator: Separator, marks_documents: bool) -> list[Block]:
     """Sentences end at blank lines and at -DOCSTART-; without any -DOCSTART- every sentence is its own document."""
-    marks_documents = any(_DOCSTART.match(line) for _, line in lines)
     blocks: list[Block] = []
     document = 0
     inside = False
@@ -127,4 +166,4 @@ def _group(lines: Sequence[Line], separator: Separator) -> tuple[list[Block], bo
                 blocks.append(Block(document if marks_documents else len(blocks), []))
             blocks[-1].rows.append(Row(number, _split(line, separator)))
             inside = True
-    return blocks, marks_documents
+    return blocks

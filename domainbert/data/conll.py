@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from domainbert.data.columns import read_table
+from domainbert.data.columns import Table, read_table
 from domainbert.data.formats import SchemeChoice
 from domainbert.data.tags import (
     Scheme,
@@ -21,6 +22,7 @@ from domainbert.data.tags import (
 from domainbert.errors import DomainbertError, Problems
 
 _LISTED_REPAIRS = 20
+_ENTITY = re.compile("[BIESLU]-.")
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,15 @@ def read_conll(
 
     Raises:
         DomainbertError: the file cannot be read; a line has another number of columns than the first; an unknown tag; a
-            tag that the scheme forbids while `repair` is off; no sentence at all.
+            tag that the scheme forbids while `repair` is off; an entity at `-DOCSTART-`; a line break of Unicode
+            outside of a word; no sentence at all.
     """
     table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
     token, tag = table.column_index(token_column), table.column_index(tag_column)
     if token == tag:
         raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
+    table.check_breaks(token)
+    _check_marks(table, tag)
     sentences = [
         TaggedRows(
             [row.columns[token] for row in block.rows],
@@ -135,17 +140,28 @@ def read_conll(
         for block in table.blocks
     ]
     layout = f"{table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-    return tagged_file(path, sentences, scheme, repair, layout, table.marks_documents)
+    return tagged_file(path, sentences, scheme, repair, layout, bool(table.marks))
+
+
+def _check_marks(table: Table, tag: int) -> None:
+    """The `-DOCSTART-` lines are no words, so an entity there would be lost."""
+    problems = Problems(str(table.path))
+    for mark in table.marks:
+        if len(mark.columns) == table.width and _ENTITY.match(mark.columns[tag]):
+            problems.add(f"{table.path}:{mark.line}: -DOCSTART- has the tag {mark.columns[tag][:40]!r}; expected O")
+    problems.raise_if_any()
 
 
 def read_words(path: Path, token_column: int | str = 0) -> list[list[str]]:
     """The sentences of a CoNLL file as words, whether it has tags or not.
 
     Raises:
-        DomainbertError: the file cannot be read, or a line has another number of columns than the first.
+        DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
+            of Unicode stands outside of a word.
     """
     table = read_table(path, with_header=isinstance(token_column, str))
     column = table.column_index(token_column)
+    table.check_breaks(column)
     return [[row.columns[column] for row in block.rows] for block in table.blocks]
 
 
@@ -163,7 +179,7 @@ def tagged_file(
     try:
         found: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
     except DomainbertError as error:
-        raise DomainbertError(f"{path}: {error}") from error
+        raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
     problems, repairs = Problems(str(path)), []
     for row in rows:
         for violation in find_violations(row.tags, found):
@@ -176,6 +192,16 @@ def tagged_file(
     problems.raise_if_any()
     sentences = [Sentence(row.words, to_iob2(row.tags), row.line, row.document) for row in rows]
     return NerFile(path, sentences, found, layout, marks_documents, repairs)
+
+
+def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
+    """Where tags of BIOES and BILOU are mixed: the first line of those that are fewer."""
+    lines: dict[str, list[int]] = {"ES": [], "LU": []}
+    for row in rows:
+        for tag, line in zip(row.tags, row.lines, strict=True):
+            for prefixes in lines:
+                lines[prefixes] += [line] if tag[0] in prefixes else []
+    return min(lines.values(), key=len)[0]
 
 
 def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +15,11 @@ from domainbert.corpus.files import format_suffix
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.data.conll import NerFile, Sentence, TaggedRows, read_conll, tagged_file
 from domainbert.data.formats import NerFormat
+from domainbert.data.tags import is_visible
 from domainbert.errors import DomainbertError, Problems
 
 CONLL_SUFFIXES = (".conll", ".txt", ".bio", ".iob", ".tsv")
+_SHOWN_NAMES = 10
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -52,16 +56,20 @@ def read_classification(path: Path, text_key: str = "text", label_key: str = "la
 
     Raises:
         DomainbertError: unknown suffix, unreadable file, no text; a broken line; a missing key, null, or a value that
-            is not a string; an empty text or label.
+            is not a string; an empty text or label; a label that looks like another one, because of white space around
+            it or invisible characters in it.
     """
     suffix = format_suffix(path)
     if suffix not in (".jsonl", *_DELIMITERS):
         raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (.gz and .zst too)")
     problems = Problems(str(path))
-    rows = json_rows(path, problems) if suffix == ".jsonl" else _csv_rows(path, _DELIMITERS[suffix], problems)
+    if suffix == ".jsonl":
+        rows = json_rows(path, problems)
+    else:
+        rows = _csv_rows(path, _DELIMITERS[suffix], (text_key, label_key), problems)
     texts = []
     for line, row in rows:
-        found = [_problem_with(row, key) for key in (text_key, label_key)]
+        found = [_problem_with(row, text_key), _problem_with(row, label_key) or _problem_with_label(row, label_key)]
         for problem in filter(None, found):
             problems.add(f"{path}:{line}: {problem}")
         if not any(found):
@@ -115,36 +123,62 @@ def _labels_of(item: Sentence | LabelledText) -> list[tuple[str, int]]:
     return [(kind, item.line) for _, _, kind in item.spans]
 
 
-def _csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows below the header, by column name."""
+def _csv_rows(
+    path: Path, delimiter: str, keys: Sequence[str], problems: Problems
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows below the header, by column name; each of `keys` is one column."""
     rows = csv_rows(path, delimiter, problems)
-    _, header = next(rows, (1, []))
+    line, header = next(rows, (1, []))
+    wrong = [key for key in keys if header and header.count(key) != 1]
+    for key in wrong:
+        found = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
+        problems.add(f"{path}:{line}: {found}; the header names {_listed(header)}")
+    if wrong:
+        problems.raise_if_any()
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
 
 
 def _problem_with(row: dict[str, object], key: str) -> str:
     """Why `row[key]` is not a filled string, or an empty string."""
     if key not in row:
-        return f"no key {key!r}; found {', '.join(map(repr, row)) or 'none'}"
+        return f"no key {key!r}; found {_listed(row)}"
     value = row[key]
     if not isinstance(value, str):
-        return f"{key!r} is {json.dumps(value)[:40]}; expected a string"
+        return f"{key!r} is {_shown(value)}; expected a string"
     if not value.strip():
         return f"{key!r} is empty; expected a filled string"
     return "" if _is_unicode(value) else f"{key!r} holds half a surrogate pair; expected valid Unicode"
 
 
+def _problem_with_label(row: dict[str, object], key: str) -> str:
+    """Why the string `row[key]` is no name of a class, or an empty string."""
+    label = str(row[key])
+    if is_visible(label):
+        return ""
+    return f"{key!r} is {_shown(label)}; expected visible characters and no white space around them"
+
+
 def _problem_with_list(row: dict[str, object], key: str) -> str:
     """Why `row[key]` is not a list of filled strings, or an empty string."""
     if key not in row:
-        return f"no key {key!r}; found {', '.join(map(repr, row)) or 'none'}"
+        return f"no key {key!r}; found {_listed(row)}"
     value = row[key]
     if not isinstance(value, list):
-        return f"{key!r} is {json.dumps(value)[:40]}; expected a list of strings"
+        return f"{key!r} is {_shown(value)}; expected a list of strings"
     for item in value:
         if not isinstance(item, str) or not item or not _is_unicode(item):
-            return f"{key!r} holds {json.dumps(item)[:40]}; expected filled strings only"
+            return f"{key!r} holds {_shown(item)}; expected filled strings only"
     return ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first names of columns or keys, for a message."""
+    return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
+
+
+def _shown(value: object) -> str:
+    """A JSON value for a message; only the kind of one that may be nested, and deeper than `json` can write."""
+    return f"a JSON {type(value).__name__}" if isinstance(value, (dict, list)) else json.dumps(value)[:40]
 
 
 def _is_unicode(text: str) -> bool:

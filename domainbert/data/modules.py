@@ -17,10 +17,13 @@ from domainbert.data.masking import Masker
 from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import RowPlan, fill_rows
 from domainbert.data.prepared import PreparedSplit
+from domainbert.errors import DomainbertError
+from domainbert.signals import ignore_stop_signals
 from domainbert.tokenization.load import DomainTokenizer
 
 Batch = dict[str, Any]
-BatchesOfRank = Callable[["Share"], Dataset[Batch]]
+TrainBatches = Callable[["Share", range], Dataset[Batch]]
+ValidationBatches = Callable[["Share"], Dataset[Batch]]
 _VALIDATION_SEED = 0
 
 
@@ -51,6 +54,13 @@ class PackedRowsReader:
         self.split, self.plan, self.masker = split, plan, masker
         self.specials = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
 
+    def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
+        """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
+        plan = self.plan
+        pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
+        documents = np.searchsorted(self.split.document_offsets, plan.starts[pieces], side="right") - 1
+        return {"rows": rows.tolist(), "documents": np.unique(documents).tolist()}
+
     def batch(self, rows: NDArray[np.int64], epochs: NDArray[np.int64], seed: int) -> Batch:
         """Masked rows as `input_ids`, `position_ids`, `segment_ids` (R, S), `positions` and `targets` (R * K,)."""
         plan = self.plan
@@ -71,23 +81,32 @@ class PackedRowsReader:
 
 
 class MaskedLMTrainBatches(Dataset[Batch]):
-    """Micro-batch i of training, for any i: nothing is remembered between batches."""
+    """Micro-batch i of training, for any i: nothing is remembered between batches.
 
-    def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, num_steps: int) -> None:
-        self.reader, self.order, self.share = reader, order, share
-        self.num_steps = num_steps
+    Args:
+        reader: of the rows.
+        order: which rows belong to which optimiser step.
+        share: this rank's part.
+        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
+    """
+
+    def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, steps: range) -> None:
+        self.reader, self.order, self.share, self.steps = reader, order, share, steps
 
     def __len__(self) -> int:
-        """Micro-batches of the whole training."""
-        return self.num_steps * self.share.accumulation
+        """Micro-batches of all the steps."""
+        return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`, with `num_targets` (masked tokens) and `num_tokens` of the *global* batch."""
-        step, micro_batch = divmod(index, self.share.accumulation)
+        """Micro-batch `index`: `step` and `micro_batch` say which; `num_targets` (masked tokens) and `num_tokens` are
+        those of the *global* batch."""
+        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
         batch = self.reader.batch(self.share.of(rows, micro_batch), self.share.of(epochs, micro_batch), self.order.seed)
         plan = self.reader.plan
         return batch | {
+            "step": step,
+            "micro_batch": micro_batch,
             "num_targets": int(self.reader.masker.num_masked(plan.maskable_tokens[rows]).sum()),
             "num_tokens": int(plan.text_tokens[rows].sum()),
         }
@@ -112,7 +131,15 @@ class MaskedLMValidationBatches(Dataset[Batch]):
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batch i of fine-tuning: whole examples, packed."""
+    """Micro-batch i of fine-tuning: whole examples, packed.
+
+    Args:
+        examples: the training set.
+        tokenizer: for the special tokens.
+        order: which examples belong to which optimiser step.
+        share: this rank's part.
+        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
+    """
 
     def __init__(
         self,
@@ -120,23 +147,29 @@ class LabelledTrainBatches(Dataset[Batch]):
         tokenizer: DomainTokenizer,
         order: GlobalOrder,
         share: Share,
-        num_steps: int,
+        steps: range,
     ) -> None:
         self.examples, self.tokenizer = examples, tokenizer
-        self.order, self.share, self.num_steps = order, share, num_steps
+        self.order, self.share, self.steps = order, share, steps
 
     def __len__(self) -> int:
-        """Micro-batches of the whole training."""
-        return self.num_steps * self.share.accumulation
+        """Micro-batches of all the steps."""
+        return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`, with `num_examples` and `num_targets` of the *global* batch."""
-        step, micro_batch = divmod(index, self.share.accumulation)
+        """Micro-batch `index`: `step` and `micro_batch` say which; `num_examples` and `num_targets` are those of the
+        *global* batch."""
+        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         everything = self.order.batch(step)[1]
         items = self.share.of(everything, micro_batch).tolist()
         targets = sum(len(window.targets) for i in everything.tolist() for window in self.examples[i].windows)
         batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer))
-        return batch | {"num_examples": len(everything), "num_targets": targets}
+        return batch | {
+            "step": step,
+            "micro_batch": micro_batch,
+            "num_examples": len(everything),
+            "num_targets": targets,
+        }
 
 
 class LabelledBatches(Dataset[Batch]):
@@ -174,30 +207,45 @@ class TrainAndValidation(lightning.LightningDataModule):
     """Hands ready-made batches to Lightning, to each rank its share.
 
     Args:
-        train: the micro-batches of training for a rank.
+        train: the micro-batches of training for a rank and a range of optimiser steps.
         validation: the batches of validation for a rank.
+        num_steps: optimiser steps of the whole training; batches begin at the Trainer's `global_step`.
         num_workers: processes that build batches; they change the speed, never the batches.
     """
 
-    def __init__(self, train: BatchesOfRank, validation: BatchesOfRank, num_workers: int) -> None:
+    def __init__(self, train: TrainBatches, validation: ValidationBatches, num_steps: int, num_workers: int) -> None:
         super().__init__()
-        self.train, self.validation, self.num_workers = train, validation, num_workers
+        self.train, self.validation = train, validation
+        self.num_steps, self.num_workers = num_steps, num_workers
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Training batches, in order."""
-        return self._loader(self.train)
+        """Training batches, in order, from the next step on."""
+        assert self.trainer is not None
+        return self._loader(self.train(self._share(), range(self.trainer.global_step, self.num_steps)))
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation batches, in order."""
-        return self._loader(self.validation)
+        """Validation batches, in order.
 
-    def _loader(self, batches: BatchesOfRank) -> DataLoader[Batch]:
-        assert self.trainer is not None
-        share = Share(self.trainer.global_rank, self.trainer.world_size, self.trainer.accumulate_grad_batches)
+        Raises:
+            DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
+        """
+        share = self._share()
+        batches = self.validation(share)
+        if not len(batches):  # type: ignore[arg-type]
+            raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
+        return self._loader(batches)
+
+    def _share(self) -> Share:
+        trainer = self.trainer
+        assert trainer is not None
+        return Share(trainer.global_rank, trainer.world_size, trainer.accumulate_grad_batches)
+
+    def _loader(self, batches: Dataset[Batch]) -> DataLoader[Batch]:
         return DataLoader(
-            batches(share),
+            batches,
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+            worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )

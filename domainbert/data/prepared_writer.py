@@ -16,7 +16,7 @@ from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_type
 from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER
 from domainbert.errors import DomainbertError
-from domainbert.fingerprint import hash_file
+from domainbert.fingerprint import hash_file, hash_json
 from domainbert.tokenization.load import DomainTokenizer
 
 _BATCH_TOKENS = 1024**2
@@ -60,13 +60,19 @@ class PreparedWriter:
         """
         self._refuse_empty_split(report)
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
+        splits = {split: writer.close() for split, writer in self._splits.items()}
+        _write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)})
+        others = [self.out / "dataset_dict.json"]
+        for folder in (TOKENIZER_FOLDER, *SPLITS):
+            others += sorted(path for path in (self.out / folder).iterdir() if path.suffix != ".arrow")
         facts = {
             "format_version": FORMAT_VERSION,
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
             "vocab_size": self.tokenizer.vocab_size,
-            "splits": {split: writer.close() for split, writer in self._splits.items()},
+            "splits": splits,
+            "other_files": [_file_facts(path, self.out) for path in others],
         }
-        _write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)})
+        facts["sha256"] = hash_json(facts)
         _write_json(self.out / PREPARED_FILE, facts)
         return facts
 
@@ -170,7 +176,13 @@ class _Shard:
         """Finish the file; returns its name, size and hash."""
         self.stream.close()
         self.sink.close()
-        return {"name": self.path.name, "bytes": self.path.stat().st_size, "sha256": hash_file(self.path)}
+        return _file_facts(self.path, self.path.parent)
+
+
+def _file_facts(path: Path, folder: Path) -> dict[str, Any]:
+    """What `open_prepared` checks of a file, with its name below `folder`."""
+    name = path.relative_to(folder).as_posix()
+    return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

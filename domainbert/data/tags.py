@@ -8,6 +8,7 @@ beforehand by `find_violations`.
 from __future__ import annotations
 
 import functools
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,13 +37,27 @@ def split_tag(tag: str) -> tuple[str, str]:
     """`B-outcome` gives `("B", "outcome")`, `O` gives `("O", "")`.
 
     Raises:
-        DomainbertError: the tag is of no known scheme.
+        DomainbertError: the tag is of no known scheme; or its type begins or ends with white space or holds an
+            invisible character, and so looks like another one.
     """
     if tag == "O":
         return "O", ""
-    if len(tag) > 2 and tag[1] == "-" and tag[0] in _KNOWN:
-        return tag[0], tag[2:]
-    raise DomainbertError(f"unknown tag {tag!r}; expected O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
+    if len(tag) < 3 or tag[1] != "-" or tag[0] not in _KNOWN:
+        expected = "O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"
+        raise DomainbertError(f"unknown tag {reprlib.repr(tag)}; expected {expected}")
+    if not is_visible(tag[2:]):
+        expected = "a type of visible characters without white space around it"
+        raise DomainbertError(f"tag {reprlib.repr(tag)}; expected {expected}")
+    return tag[0], tag[2:]
+
+
+def is_visible(label: str) -> bool:
+    r"""Whether no white space surrounds a label and none of its characters is invisible, so that equal looks are equal.
+
+    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
+    [True, False, False, False]
+    """
+    return bool(label) and label == label.strip() and label.isprintable()
 
 
 def spans_from_tags(tags: Sequence[str]) -> list[Span]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,4 +52,17 @@ def _json_rows(path: Path, text_key: str) -> Iterator[Item]:
     for line, row in json_rows(path, problems):
         if not isinstance(row.get(text_key), str):
             problems.add(f"{path}:{line}: no string under {text_key!r}; expected an object with one (text_key)")
+        if problem := _why_not_writable(row):
+            problems.add(f"{path}:{line}: {problem}")
         yield row, None
+
+
+def _why_not_writable(row: dict[str, Any]) -> str:
+    """Why the row cannot stand in the predictions, where all its keys are kept; or an empty string."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair; expected valid Unicode"
+    except RecursionError:
+        return "nested too deep to be written again; expected a flatter object"
+    return ""

@@ -18,6 +18,7 @@ class Encoder(nn.Module, ABC):
     """Turns packed token ids into hidden states.
 
     Attributes:
+        layers: the stack of layers.
         hidden_size: width H of the hidden states.
         num_hidden_layers: number of layers.
         hidden_act: activation, for a masked-LM head.
@@ -26,6 +27,7 @@ class Encoder(nn.Module, ABC):
         dropout_prob: dropout of heads put on top.
     """
 
+    layers: nn.ModuleList
     hidden_size: int
     num_hidden_layers: int
     hidden_act: str

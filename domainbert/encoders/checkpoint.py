@@ -15,6 +15,7 @@ from domainbert.encoders.families import family
 from domainbert.encoders.weights import read_weights
 from domainbert.errors import DomainbertError
 
+_WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions of transformers saved
 
 
@@ -90,6 +91,35 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
             f"{path}: {decoder} differs from the word embeddings; expected a head that is tied to them"
         )
     return tuple(left)
+
+
+def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
+    """Refuse quantised weights, which mean nothing without their scales, and whole numbers, which are none."""
+    for name in names:
+        if name in tensors and tensors[name].dtype not in _WEIGHT_TYPES:
+            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
+
+
+def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderConfig, vocab_size: int) -> None:
+    """Check that the tensors with a row for each entry are all there are, and fit `config.json`.
+
+    Args:
+        path: the folder, for messages.
+        tensors: as `load_tensors` gives them.
+        config: the architecture.
+        vocab_size: rows that `config.json` says.
+
+    Raises:
+        DomainbertError: they are missing, quantised, of another length, or the output weights are not the embeddings.
+    """
+    check_names(path, tensors, config, "masked_lm")
+    names = vocabulary_names(config)
+    check_types(path, tensors, names)
+    if names[0] not in tensors:
+        raise DomainbertError(f"{path}: weights are missing: {names[0]}")
+    for name in names:
+        if name in tensors and len(tensors[name]) != vocab_size:
+            raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
 
 
 def _all_names(config: EncoderConfig, heads: Sequence[str]) -> set[str]:

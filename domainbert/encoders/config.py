@@ -21,7 +21,7 @@ class EncoderConfig(ABC):
     @property
     @abstractmethod
     def model_type(self) -> str:
-        """The `model_type` of `config.json`; also the name of the family's folder in `domainbert.encoders`."""
+        """The `model_type` of `config.json`; also the name of the family's folder (see `families`)."""
 
     @property
     @abstractmethod
@@ -39,8 +39,18 @@ class EncoderConfig(ABC):
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> EncoderConfig:
         """The configuration in a `config.json`; its other fields (labels, versions) are left alone."""
-        own = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in fields.items() if name in own})
+        own = [field for field in dataclasses.fields(cls) if field.name in fields]
+        for field in own:
+            value = fields[field.name]
+            message = f"{field.name}: found {str(value)[:80]!r}; expected a value like {field.default!r}"
+            require(_fits(value, field.default), message)
+        return cls(**{field.name: fields[field.name] for field in own})
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether a value has the type of the default; a whole number is a number too, `true` is none."""
+    kinds = (int, float) if isinstance(default, float) else (type(default),)
+    return default is dataclasses.MISSING or type(value) in kinds
 
 
 def require(condition: bool, message: str) -> None:

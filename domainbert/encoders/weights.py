@@ -16,7 +16,8 @@ from domainbert.errors import DomainbertError
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
 _CONVERT = (
-    "if you trust it, convert it to safetensors: transformers.AutoModel.from_pretrained(folder).save_pretrained(folder)"
+    "if you trust it, convert it to safetensors: "
+    "transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(folder)"
 )
 
 
@@ -50,9 +51,10 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises UnpicklingError, RuntimeError, EOFError and others for a bad file
-        reason = str(error).partition("\n")[0]
-        raise DomainbertError(f"{file}: not a file of tensors alone that can be read ({reason}); {_CONVERT}") from error
+    except (
+        Exception
+    ) as error:  # UnpicklingError, RuntimeError, EOFError, ...; what torch says there is to drop the guard
+        raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise DomainbertError(f"{file}: expected names and tensors, as `save_pretrained` writes them; {_CONVERT}")
     return content
@@ -62,12 +64,13 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     try:
         places: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        unusual = [name for name in files if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DomainbertError(f"{index}: not an index of weight files: {error!r}") from error
     tensors: dict[str, Tensor] = {}
+    if unusual:
+        raise DomainbertError(f"{index}: names {unusual[0][:80]!r}; expected files in the same folder")
     for name in files:
-        if Path(name).name != name:
-            raise DomainbertError(f"{index}: names {name!r}; expected files in the same folder")
         if not (index.parent / name).is_file():
             raise DomainbertError(f"{index}: names {name}, which is not there; expected all {len(files)} weight files")
         tensors.update(_read_file(index.parent / name))

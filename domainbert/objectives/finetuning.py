@@ -23,6 +23,7 @@ class FineTuning(TrainedModule):
         schedule: learning-rate settings.
         num_steps: optimiser steps of the whole training.
         validation: the labelled items whose numbers the validation batches carry.
+        seed: of the dropout.
     """
 
     def __init__(
@@ -33,14 +34,15 @@ class FineTuning(TrainedModule):
         schedule: ScheduleConfig,
         num_steps: int,
         validation: Sequence[Any],
+        seed: int = 0,
     ) -> None:
-        super().__init__(model, optim, schedule, num_steps)
+        super().__init__(model, optim, schedule, num_steps, seed)
         self.task, self.validation = task, validation
         self.metric = task.metric()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
-        return self.log_loss(self.task.loss(self._logits(batch), batch))
+        return self.note_loss(self.task.loss(self._logits(batch), batch))
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""

@@ -46,6 +46,7 @@ class MaskedLM(TrainedModule):
         num_steps: optimiser steps of the whole training.
         tokens_per_character: of the validation text, for bits per character.
         unigram_entropy: nats per token of the validation text under the training text's token frequencies.
+        seed: of the dropout.
         compile: run the forward and backward pass through `torch.compile`.
     """
 
@@ -57,16 +58,17 @@ class MaskedLM(TrainedModule):
         num_steps: int,
         tokens_per_character: float,
         unigram_entropy: float,
+        seed: int = 0,
         compile: bool = False,
     ) -> None:
-        super().__init__(model, optim, schedule, num_steps)
+        super().__init__(model, optim, schedule, num_steps, seed)
         self.tokens_per_character, self.unigram_entropy = tokens_per_character, unigram_entropy
         self.summed_loss = _compiled(masked_lm_loss) if compile else masked_lm_loss
         self.loss_sum, self.target_count = SumMetric(), SumMetric()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
-        return self.log_loss(self._summed(batch) / batch["num_targets"])
+        return self.note_loss(self._summed(batch) / batch["num_targets"])
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation loss."""

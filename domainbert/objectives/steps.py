@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lightning
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
+from domainbert.data.counter_random import random_bits
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.optimisers import build_optimizer
 from domainbert.objectives.schedules import build_schedule
+
+_DROPOUT = 1 << 20  # stream of random numbers, far from those of order and masking
 
 
 class TrainedModule(lightning.LightningModule):
@@ -22,12 +31,30 @@ class TrainedModule(lightning.LightningModule):
         optim: optimiser settings.
         schedule: learning-rate settings.
         num_steps: optimiser steps of the whole training.
+        seed: of the dropout.
+
+    Attributes:
+        step_loss: the loss of the last optimiser step over the whole global batch, on the device.
+        step_skipped: whether that step was left out because its loss or gradient was not finite.
     """
 
-    def __init__(self, model: EncoderWithHead, optim: OptimConfig, schedule: ScheduleConfig, num_steps: int) -> None:
+    def __init__(
+        self, model: EncoderWithHead, optim: OptimConfig, schedule: ScheduleConfig, num_steps: int, seed: int
+    ) -> None:
         super().__init__()
         self.model = model
-        self.optim, self.schedule, self.num_steps = optim, schedule, num_steps
+        self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
+        self.step_loss = torch.zeros(())
+        self.step_skipped = False
+        self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
+
+    def configure_model(self) -> None:
+        """Spread each layer's weights over the processes where the strategy is `fsdp`."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
+            mesh = self.device_mesh["data_parallel"]
+            for layer in self.model.encoder.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule, the latter stepped after every optimiser step."""
@@ -36,24 +63,42 @@ class TrainedModule(lightning.LightningModule):
         schedule = build_schedule(optimizer, self.schedule, self.num_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Make dropout a function of seed, step, micro-batch and process: resuming needs no generator's state."""
+        counters = self.seed, _DROPOUT, batch["step"], batch["micro_batch"], self.trainer.global_rank
+        torch.manual_seed(int(random_bits(*counters)))
+
     def configure_gradient_clipping(
         self,
         optimizer: Optimizer,
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers."""
+        """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers.
+
+        Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
+        optimiser passes over parameters without one. The schedule and the data go on.
+        """
         norm = clip_grad_norm_(self.model.parameters(), self.optim.max_grad_norm or float("inf"))
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        loss = torch.stack(self._losses).sum()
+        self._losses.clear()
+        self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
+        # 16-mixed finds its loss scale by gradients that overflow: those steps its scaler skips by itself.
+        judged = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
+        self.step_skipped = not bool(torch.isfinite(judged))
+        if self.step_skipped:
+            optimizer.zero_grad(set_to_none=True)
+        self.log("train/loss", self.step_loss)
         self.log("train/grad_norm", norm)
         self.log("train/lr", optimizer.param_groups[0]["lr"])
 
-    def log_loss(self, loss: Tensor) -> Tensor:
-        """Log a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
+    def note_loss(self, loss: Tensor) -> Tensor:
+        """Note a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
 
         Args:
             loss: a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
                 micro-batches it is the exact mean, however unevenly the counted tokens are spread.
         """
-        scaled = loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
-        self.log("train/loss", scaled.detach(), sync_dist=True)
-        return scaled
+        self._losses.append(loss.detach())
+        return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from domainbert.data.examples import Example
+from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import TaskConfig
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -67,6 +68,18 @@ class TaskFiles(ABC):
 
 
 def task_files(config: TaskConfig) -> TaskFiles:
-    """The reader of a task's files."""
-    files: TaskFiles = importlib.import_module(f"domainbert.objectives.{config.name}").Files(config)
+    """The reader of a task's files: `Files` in the module called like the task, in the package of its configuration.
+
+    Raises:
+        DomainbertError: a task of the user's own has no such module.
+    """
+    module = ".".join(filter(None, (type(config).__module__.rpartition(".")[0], config.name)))
+    try:
+        files: TaskFiles = importlib.import_module(module).Files(config)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise DomainbertError(
+            f"{type(config).__name__}: no module {module}; expected one with a class Files"
+        ) from error
     return files

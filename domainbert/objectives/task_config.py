@@ -15,7 +15,7 @@ class TaskConfig(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The task's name, and that of the module in `domainbert.objectives` that holds it."""
+        """The task's name, and that of the module beside this configuration's that holds it (`objectives/ner.py`)."""
 
 
 @dataclass(frozen=True)

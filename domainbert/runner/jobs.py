@@ -1,26 +1,44 @@
-"""Runs one stage: its output folder, which is taken, filled and sealed, or left as it was found."""
+"""Runs one stage: its output folder, which is taken, filled and sealed, or left so that the stage can go on.
+
+running.json     while the stage runs, and after it was interrupted: what it was started with; locked by its process
+config.yaml      the resolved settings
+status.json      what happened last, and how to go on
+manifest.json    once the stage is done
+"""
 
 from __future__ import annotations
 
 import fcntl
+import inspect
 import json
 import os
 import shutil
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from domainbert.errors import DomainbertError
-from domainbert.runner.manifest import MANIFEST, git_commit, read_manifest, seal_key, versions, what_changed, write_json
+from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
+from domainbert.files import write_json
+from domainbert.ranks import launch_id, launched_here
+from domainbert.runner.manifest import MANIFEST, differences, git_commit, in_short, read_manifest, seal_key, versions
 from domainbert.runner.stage_table import Stage
+from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
+from domainbert.signals import stopping_at_once
+from domainbert.training.checkpoint_files import holds_progress, remove_progress
+from domainbert.training.processes import command_of_other_processes
 
 RUNNING = "running.json"
+CONFIG = "config.yaml"
+STATUS = "status.json"
+_POLL_SECONDS = 0.2
+_CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,11 @@ class Job:
         """Equal keys give equal results."""
         return seal_key(self.seal)
 
+    @property
+    def trains(self) -> bool:
+        """Whether the stage is run by all processes of a launch; the others are run by the first alone."""
+        return "trainer" in inspect.signature(self.stage.function).parameters
+
 
 @dataclass(frozen=True)
 class FolderState:
@@ -47,6 +70,10 @@ class FolderState:
     """Why there is something to do; `done` otherwise."""
     empty: bool = False
     manifest: dict[str, Any] | None = None
+    resumable: bool = False
+    """An interrupted run of the same job left something to go on from."""
+    changed: str = ""
+    """An interrupted run left something to go on from, but these settings or inputs have changed since."""
 
 
 def folder_state(job: Job) -> FolderState:
@@ -61,7 +88,7 @@ def folder_state(job: Job) -> FolderState:
     if not out.is_dir():
         raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
     if (out / RUNNING).exists():
-        return FolderState(False, "not finished")
+        return _unfinished_state(job)
     manifest = read_manifest(out)
     if manifest is None:
         raise DomainbertError(
@@ -69,21 +96,36 @@ def folder_state(job: Job) -> FolderState:
         )
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
-    return FolderState(False, what_changed(manifest["seal"], job.seal) or "changed", manifest=manifest)
+    return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
-def run_job(job: Job) -> dict[str, Any]:
+def _unfinished_state(job: Job) -> FolderState:
+    if not holds_progress(job.out):
+        return FolderState(False, "not finished")
+    seal = _read_running(job.out).get("seal", {"inputs": {}})
+    if seal_key(seal) == job.key:
+        return FolderState(False, "interrupted", resumable=True)
+    return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
+
+
+def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
     """Run a stage into its folder, whatever stage output stands there, and return the manifest.
 
+    Args:
+        job: the stage.
+        go_on: the command that goes on with it after an interruption, for `status.json`.
+        resume: keep what an interrupted run of the same job has left in the folder, and go on from it.
+
     Raises:
-        DomainbertError: from the stage; nothing of it stays behind. Or another process is writing the folder.
+        DomainbertError: from the stage; nothing of it stays behind, unless it can be gone on from. Or another process
+            is writing the folder.
+        TrainingStopped: a signal ended it; what it has done so far is kept.
     """
     folder_state(job)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
-    with _claimed(job):
-        metrics = job.stage.function(out=job.out, **job.settings.arguments)
-        config = {"out": str(job.out), **job.settings.plain}
-        (job.out / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    with command_of_other_processes(_command(job)), _claimed(job, go_on, resume):
+        metrics = _call(job)
+        config = _config(job)
         manifest = {
             "stage": job.stage.name,
             "key": job.key,
@@ -93,6 +135,7 @@ def run_job(job: Job) -> dict[str, Any]:
             "seed": config.get("seed", config.get("seeds")),
             "git_commit": git_commit(),
             "started": started,
+            "resumed": resume,
             "wall_seconds": round(time.monotonic() - clock, 3),
             "metrics": as_plain(metrics),
             "seal": job.seal,
@@ -101,31 +144,102 @@ def run_job(job: Job) -> dict[str, Any]:
     return manifest
 
 
+def follow_job(job: Job, force: bool = False) -> None:
+    """Do what one of several processes does that is not the first: train with it, or wait for what it makes alone.
+
+    Args:
+        job: the stage.
+        force: the first process replaces what is done.
+    """
+    if folder_state(job).done and not force:
+        return
+    nothing_follows = launched_here()
+    if job.trains:
+        _wait(lambda: _read_running(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
+        with command_of_other_processes(_command(job)):
+            _call(job)
+    if not nothing_follows:
+        _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
+
+
+def _call(job: Job) -> dict[str, Any]:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    with stopping_at_once() if job.trains and in_main_thread else nullcontext():
+        return job.stage.function(out=job.out, **job.settings.arguments)
+
+
+def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise DomainbertError(f"{job.out}: the first process has not begun to write this folder; see its messages")
+        time.sleep(_POLL_SECONDS)
+
+
+def _command(job: Job) -> list[str]:
+    return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_words()]
+
+
+def _config(job: Job) -> dict[str, Any]:
+    return {"out": str(job.out), **job.settings.plain}
+
+
+def _read_running(out: Path) -> dict[str, Any]:
+    """What `running.json` says; a process that was killed while it wrote the file has said nothing."""
+    try:
+        found = json.loads((out / RUNNING).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 @contextmanager
-def _claimed(job: Job) -> Iterator[None]:
-    """The folder empty but for `running.json`, which is locked as long as this process lives."""
+def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
+    """The folder with `running.json`, which is locked as long as this process lives, and empty unless it resumes."""
     created = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker:
-        try:
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DomainbertError(
-                f"{job.out}: another process is writing this folder; wait for it, or end it"
-            ) from error
-        _clear(job.out)
+        _lock(marker, job)
+        if not resume:
+            _clear(job.out)
+        (job.out / CONFIG).write_text(dump_yaml(_config(job)), encoding="utf-8")
+        status = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on}
+        write_json(job.out / STATUS, {"state": "running", **status})
         marker.truncate(0)
-        marker.write(json.dumps({"stage": job.stage.name, "key": job.key, "process": os.getpid()}))
+        marker.write(json.dumps({"stage": job.stage.name, "launch": launch_id(), "seal": job.seal}))
         marker.flush()
         try:
             yield
-        except DomainbertError:
-            _clear(job.out)
-            (job.out / RUNNING).unlink()
-            if created:
-                job.out.rmdir()
+        except TrainingStopped as stop:
+            write_json(job.out / STATUS, {"state": "stopped", "reason": str(stop), **status})
+            raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
+        except DomainbertError as error:
+            if not isinstance(error, TrainingFailed) and not holds_progress(job.out):
+                _give_up(job.out, created)
+                raise
+            write_json(job.out / STATUS, {"state": "failed", "reason": str(error), **status})
             raise
+        except Exception as error:
+            write_json(job.out / STATUS, {"state": "failed", "reason": repr(error), **status})
+            raise
+        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
         (job.out / RUNNING).unlink()
+        remove_progress(job.out)
+
+
+def _lock(marker: TextIO, job: Job) -> None:
+    """Until this process ends. With flock, a loader's worker would hold the lock on after its parent was killed."""
+    try:
+        fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise DomainbertError(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
+
+
+def _give_up(out: Path, created: bool) -> None:
+    _clear(out)
+    (out / RUNNING).unlink()
+    if created:
+        out.rmdir()
 
 
 def _clear(folder: Path) -> None:

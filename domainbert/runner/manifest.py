@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 MANIFEST = "manifest.json"
+_SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
 
 
@@ -62,33 +62,37 @@ def stage_of(reference: str) -> str:
     return reference.removeprefix("@").partition("/")[0]
 
 
-def what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """The differences between two seals in words, at most three of them."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The differences between two seals in words."""
     changed = []
     if old.get("domainbert") != new["domainbert"]:
         changed.append(f"domainbert {old.get('domainbert')} is now {new['domainbert']}")
     if old.get("stage") != new["stage"]:
         changed.append(f"stage {old.get('stage')} is now {new['stage']}")
     before, after = _flat(old.get("config", {})), _flat(new["config"])
-    changed += [f"{key} changed" for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    keys = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    changed += [_difference(key, before.get(key), after.get(key)) for key in keys]
     stages = old.get("stages", {})
     changed += [f"@{name} changed" for name, key in new["stages"].items() if stages.get(name, key) != key]
     named = json.dumps(new["config"], ensure_ascii=False)  # inputs that stand there were compared already
     before, after = old.get("inputs", {}), new["inputs"]
     listed = [path for path in after if _named_content(path, after[path]) not in named]
     changed += [f"{path} changed" for path in listed if path in before and before[path] != after[path]]
-    return ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+    return changed
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file so that it is either there as a whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=2, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def _difference(key: str, before: Any, after: Any) -> str:
+    """With the values where these are numbers or names; an input stands there by its hash."""
+    values = [None if value is None else str(value) for value in (before, after)]
+    plain = all(not isinstance(value, (dict, list)) for value in (before, after))
+    if not plain or any(value is not None and len(value) > _SHOWN for value in values):
+        return f"{key} changed"
+    return f"{key} was {values[0] or 'not set'}, is now {values[1] or 'not set'}"
+
+
+def in_short(changes: Sequence[str]) -> str:
+    """The first three, and how many more there are."""
+    return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -102,7 +106,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
     if not isinstance(manifest, dict) or not {"stage", "key", "seal"} <= set(manifest):
         raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")

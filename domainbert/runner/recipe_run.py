@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError, Problems
+from domainbert.errors import DomainbertError, Problems, TrainingStopped
+from domainbert.files import write_json
 from domainbert.fingerprint import FileHashes
 from domainbert.progress import format_duration
-from domainbert.runner.jobs import FolderState, Job, folder_state, run_job
-from domainbert.runner.manifest import referred_stages, write_json
+from domainbert.runner.jobs import FolderState, Job, folder_state, follow_job, run_job
+from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results import results_table
 from domainbert.settings.tree import nearest
 
@@ -60,6 +61,7 @@ class Step:
     state: FolderState
     run: bool
     reason: str
+    forced: bool
 
     def line(self) -> str:
         """For `--dry-run`."""
@@ -87,18 +89,37 @@ def make_plan(recipe: Recipe, selection: Selection) -> list[Step]:
                 problems.add(
                     f"{step.name}: needs @{other}, which is not up to date ({states[other].reason}); run it too"
                 )
+        if step.run and step.state.changed and not step.forced:
+            problems.add(
+                f"{step.name}: was interrupted with other settings ({step.state.changed}); "
+                f"expected the same ones to go on, or --force {step.name} to start again"
+            )
     problems.raise_if_any()
     return plan
 
 
-def run_plan(recipe: Recipe, plan: Sequence[Step]) -> dict[str, Any]:
-    """Run the stages that have to, print the table of results, and write and return `results.json`."""
+def follow_recipe(recipe: Recipe, selection: Selection) -> None:
+    """What one of several processes does that is not the first: take part in training, and wait for the rest."""
+    if selection.force is not None:
+        raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
+    for name in _chosen(recipe, selection):
+        follow_job(recipe.jobs[name])
+
+
+def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]:
+    """Run the stages that have to, print the table of results, and write and return `results.json`.
+
+    Args:
+        recipe: the recipe.
+        plan: from `make_plan`.
+        go_on: the command that goes on after an interruption.
+    """
     recipe.hashes.save()
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
             print(f"{step.name}: running ({step.reason})", flush=True)
-            manifests[step.name] = _run(step)
+            manifests[step.name] = _run(step, go_on)
         else:
             print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
@@ -112,12 +133,12 @@ def run_plan(recipe: Recipe, plan: Sequence[Step]) -> dict[str, Any]:
     return results
 
 
-def _run(step: Step) -> dict[str, Any]:
+def _run(step: Step, go_on: str) -> dict[str, Any]:
     start = time.monotonic()
     try:
-        manifest = run_job(step.job)
-    except DomainbertError as error:
-        raise DomainbertError(f"stage {step.name}: {error}") from error
+        manifest = run_job(step.job, go_on, resume=step.state.resumable and not step.forced)
+    except (DomainbertError, TrainingStopped) as error:
+        raise type(error)(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
     return manifest
 
@@ -157,7 +178,6 @@ def _states(recipe: Recipe, problems: Problems) -> dict[str, FolderState]:
 
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> Step:
     if not chosen:
-        return Step(name, job, state, run=False, reason=f"not selected; {state.reason}")
-    if state.done and forced:
-        return Step(name, job, state, run=True, reason="forced")
-    return Step(name, job, state, run=not state.done, reason=state.reason)
+        return Step(name, job, state, run=False, reason=f"not selected; {state.reason}", forced=False)
+    reason = "forced" if forced and not state.empty else state.reason
+    return Step(name, job, state, run=forced or not state.done, reason=reason, forced=forced)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from argparse import SUPPRESS
 from contextlib import redirect_stdout
 from dataclasses import is_dataclass, replace
@@ -14,10 +15,11 @@ from jsonargparse import ArgumentParser
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
-from domainbert.runner.jobs import Job, folder_state, run_job
+from domainbert.ranks import process_rank
+from domainbert.runner.jobs import CONFIG, FolderState, Job, folder_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
 from domainbert.settings.command_line import Typed
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import nearest, read_config
@@ -38,8 +40,13 @@ def stage_help(stage: Stage) -> str:
     parser = ArgumentParser(usage=usage, description=stage.description, argument_default=SUPPRESS)
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
+    parser.add_argument(
+        "--resume", metavar="auto", help="go on from the newest checkpoint in the folder, if there is one"
+    )
     parser.add_argument("--force", action="store_true", help="replace what this stage has written there before")
     parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
+    allow = "let class_path name classes of these packages of yours (PKG,PKG); they are imported"
+    parser.add_argument("--allow-import", metavar="PKG", help=allow)
     for hint in get_type_hints(stage.function).values():
         for base in filter(is_choice, [hint, *get_args(hint)]):
             choices_of(base)  # imports them, so that jsonargparse can list them
@@ -100,6 +107,8 @@ def config_template(stage: Stage, typed: Typed) -> str:
 def run_stage(stage: Stage, typed: Typed) -> str:
     """Check everything, run the stage, and return a closing line.
 
+    One of several processes that is not the first takes part in the stage, and leaves the folder to the first.
+
     Raises:
         DomainbertError: all problems of the settings together, before torch is imported; or the folder is in use.
     """
@@ -107,18 +116,36 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     out, settings = _settings(stage, typed, problems, template=False)
     if out is None:
         problems.add("--out: missing; expected the folder to write")
+    resume = "resume" in typed.flags
+    if typed.flags.get("resume", "auto") != "auto":
+        problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")
     problems.raise_if_any()
     job = Job(stage, settings, Path(str(out)), make_seal(stage, settings, FileHashes(), {}))
-    state = folder_state(job)
     force = "force" in typed.flags
+    if process_rank() > 0:
+        follow_job(job, force)
+        return f"{stage.name}: done with the other processes"
+    state = folder_state(job)
     if state.done and not force:
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
-    if not state.empty and not force:
-        raise DomainbertError(
-            f"{job.out}: holds other work ({state.reason}); expected a new folder, or --force to replace it"
-        )
-    manifest = run_job(job)
+    if not force:
+        _check_free(job.out, state, resume)
+    words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
+    manifest = run_job(job, shlex.join(words), resume=resume and state.resumable and not force)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
+
+
+def _check_free(out: Path, state: FolderState, resume: bool) -> None:
+    """`DomainbertError` if the folder holds something that may not simply be replaced."""
+    if state.changed and resume:
+        raise DomainbertError(
+            f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
+            "or --force to start again"
+        )
+    if state.empty or (resume and state.reason in ("interrupted", "not finished")):
+        return
+    advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"
+    raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")
 
 
 def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:

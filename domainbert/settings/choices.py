@@ -1,16 +1,65 @@
 """What may stand under a `class_path`: the subclasses of an abstract configuration class, and nothing else.
 
 They are found in the package of the base: in its own module and in every `config.py` or `*_config.py` below it. Such
-modules are free of torch. A name in a YAML is compared with the classes found, never imported.
+modules are free of torch. A name in a YAML is compared with the classes found, never imported, unless it lies in a
+package that the command line allows: `--allow-import mypkg`. Neither a YAML nor the environment can allow one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import inspect
+import re
 from functools import lru_cache
 from pathlib import Path
+from typing import get_type_hints
+
+from domainbert.errors import DomainbertError
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_allowed: tuple[str, ...] = ()
+
+
+def allow_imports(names: str | None) -> None:
+    """Import the modules that `--allow-import` names, and let a `class_path` name classes in them and below them.
+
+    What was allowed before is so no longer. A model folder's encoder family is known if one of the modules defines it.
+
+    Args:
+        names: dotted names with commas between them; None allows nothing.
+
+    Raises:
+        DomainbertError: a name that is none, or a module that cannot be imported.
+    """
+    global _allowed
+    _allowed = ()
+    asked = () if names is None else tuple(names.split(","))
+    for name in asked:
+        if not _DOTTED.fullmatch(name):
+            raise DomainbertError(f"--allow-import: found {name!r}; expected packages, such as mypkg,other.part")
+    for name in asked:
+        _import(name, "--allow-import: ")
+    _allowed = asked
+
+
+def allow_import_words() -> list[str]:
+    """The words of the command line that allow the same again, for processes that read the same settings."""
+    return ["--allow-import", ",".join(_allowed)] if _allowed else []
+
+
+def is_allowed(name: str) -> bool:
+    """Whether a class path lies in a module that the command line allows."""
+    return bool(_DOTTED.fullmatch(name)) and any(name.startswith(f"{module}.") for module in _allowed)
+
+
+def import_advice(name: str) -> str:
+    """How a class in a package of the user's own would be allowed; empty for a name without a package."""
+    package = name.partition(".")[0]
+    if not _DOTTED.fullmatch(name) or package in (name, __name__.partition(".")[0]):
+        return ""
+    return f" (a package of your own is allowed by --allow-import {package} on the command line)"
 
 
 def is_choice(hint: object) -> bool:
@@ -25,17 +74,47 @@ def class_path(kind: type) -> str:
 
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
-    """The subclasses of `base` by class name, in alphabetical order."""
+    """The subclasses of `base` in its own package by class name, in alphabetical order."""
     for module in _config_modules(base.__module__):
         importlib.import_module(module)
-    found = [kind for kind in _descendants(base) if not inspect.isabstract(kind)]
-    return {kind.__name__: kind for kind in sorted(found, key=lambda kind: kind.__name__)}
+    own = base.__module__.partition(".")[0]
+    found = [kind for kind in _descendants(base) if kind.__module__.partition(".")[0] == own]
+    concrete = [kind for kind in found if not inspect.isabstract(kind)]
+    return {kind.__name__: kind for kind in sorted(concrete, key=lambda kind: kind.__name__)}
 
 
 def find_choice(base: type, name: str) -> type | None:
-    """The subclass of `base` called `name` (short, or the whole class path); None when there is none."""
+    """The subclass of `base` called `name` (short, or the whole class path); None when there is none.
+
+    Raises:
+        DomainbertError: the name is allowed, but what it names cannot be imported or is no configuration of this kind.
+    """
     kind = choices_of(base).get(name.rpartition(".")[2])
-    return kind if kind is not None and name in (kind.__name__, class_path(kind)) else None
+    if kind is not None and name in (kind.__name__, class_path(kind)):
+        return kind
+    return _imported(base, name) if is_allowed(name) else None
+
+
+def _imported(base: type, name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    found = getattr(_import(module), attribute, None)
+    if not (isinstance(found, type) and issubclass(found, base)) or inspect.isabstract(found):
+        raise DomainbertError(f"{name} is not a class that inherits {class_path(base)} and has all that it asks for")
+    if not dataclasses.is_dataclass(found) or "__dataclass_fields__" not in vars(found):
+        raise DomainbertError(f"{name} is not a dataclass; expected @dataclass(frozen=True) above it")
+    try:
+        get_type_hints(found)
+    except NameError as error:
+        raise DomainbertError(f"{name}: a type in it is unknown ({error}); import it at the top of {module}") from error
+    return found
+
+
+def _import(module: str, before: str = "") -> object:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:  # a module of the user's own may raise anything while it is imported
+        where = "" if type(error) is not ModuleNotFoundError else "; expected one that is installed, or on PYTHONPATH"
+        raise DomainbertError(f"{before}{module} cannot be imported: {type(error).__name__}: {error}{where}") from error
 
 
 def _config_modules(module: str) -> list[str]:

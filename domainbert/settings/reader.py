@@ -1,7 +1,7 @@
 """A stage's arguments from YAML nodes: every problem found at once, each with its file, line and key.
 
 The signature of the stage function is the schema: typed parameters and frozen dataclasses. Single values are parsed by
-jsonargparse; what is done here is to walk the tree so that one problem does not hide the next.
+jsonargparse (single_values.py); what is done here is to walk the tree so that one problem does not hide the next.
 """
 
 from __future__ import annotations
@@ -11,28 +11,21 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
-
 from domainbert.errors import DomainbertError, Problems
 from domainbert.paths import resolve_path
-from domainbert.settings.choices import choices_of, class_path, find_choice, is_choice
+from domainbert.redact import redact
+from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice
+from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, nearest
 from domainbert.settings.type_names import describe, is_single, is_union, pick_member
 from domainbert.settings.yaml_files import Node
 
-# Nothing that a YAML names is imported by jsonargparse; what may be named is decided in choices.py.
-set_parsing_settings(
-    import_path_denylist=["*"], instantiate_subclass_spec_in_any=False, docstring_parse_attribute_docstrings=True
-)
-
 _BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
-_WRONG: Any = object()  # stands for a value that was reported as a problem
 
 
 @dataclass
@@ -43,7 +36,8 @@ class Settings:
     """What the stage function is called with, without `out`."""
 
     plain: dict[str, Any] = field(default_factory=dict)
-    """The same with all defaults, as plain values; read back, it gives the same arguments."""
+    """The same with all defaults, as plain values to be written; read back, it gives the same arguments, but for
+    secrets, which are `***`."""
 
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
@@ -70,7 +64,7 @@ def read_settings(
     reader.settings.arguments = reader.fields(node, "", get_type_hints(function), parameters) or {}
     complete = {**parameters, **reader.settings.arguments}
     spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
-    reader.settings.plain = replace_strings(as_plain(spelled), reader.spelled)
+    reader.settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
     return reader.settings
 
 
@@ -114,7 +108,7 @@ class _Reader:
         option, key = node.where.removeprefix("--"), (self.prefix + key).rstrip(".")
         place = node.where if option == key or not key else f"{node.where}: {key}"
         self.problems.add(f"{place}: {message}")
-        return _WRONG
+        return WRONG
 
     def fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -129,7 +123,7 @@ class _Reader:
                 found[name] = self.value(node.value[name], hints[name], key + name, default)
             elif default is dataclasses.MISSING and not self.template:
                 found[name] = self.problem(node, key + name, f"missing; expected {describe(hints[name])}")
-        wrong = any(value is _WRONG for value in found.values())
+        wrong = any(value is WRONG for value in found.values())
         return None if wrong or set(node.value) - set(defaults) else found
 
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
@@ -153,13 +147,13 @@ class _Reader:
             node = as_mapping(node)
         except DomainbertError as error:
             self.problems.add(str(error))
-            return _WRONG
+            return WRONG
         if not isinstance(node.value, dict):
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
         if is_choice(hint):
             chosen = self.choose(node, hint, key, type(default) if isinstance(default, hint) else None)
             if chosen is None:
-                return _WRONG
+                return WRONG
             default = dataclasses.MISSING if "class_path" in node.value else default
             hint, node = chosen
         return self.build(node, hint, key, default)
@@ -169,18 +163,28 @@ class _Reader:
         node = fold_arguments(node)
         named = node.value.get("class_path")
         inner = node.value.get("init_args", Node({}, node.where))
-        kind = usual if named is None else find_choice(base, str(named.value))
+        kind = usual if named is None else self.named_class(named, base, key)
         if kind is None and named is None:
             self.problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
-            return None
         if kind is None:
-            advice = nearest(str(named.value).rpartition(".")[2], list(choices_of(base)))
-            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {advice}")
             return None
         if not isinstance(inner.value, dict):
             self.problem(inner, f"{key}.init_args", f"expected {describe(kind)}; found {inner.shown()}")
             return None
         return kind, dataclasses.replace(inner, where=node.where)
+
+    def named_class(self, named: Node, base: type, key: str) -> type | None:
+        """The class called what `named` holds; None with a problem noted where that is not allowed."""
+        name = str(named.value)
+        try:
+            kind = find_choice(base, name)
+        except DomainbertError as error:
+            self.problem(named, f"{key}.class_path", str(error))
+            return None
+        if kind is None:
+            advice = nearest(name.rpartition(".")[2], list(choices_of(base))) + import_advice(name)
+            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {advice}")
+        return kind
 
     def build(self, node: Node, kind: type, key: str, default: Any) -> Any:
         """An instance; keys that are not given are taken from `default` where that is an instance of the same class."""
@@ -190,7 +194,7 @@ class _Reader:
             defaults = {name: getattr(default, name) for name in defaults}
         found = self.fields(node, f"{key}.", hints, defaults)
         if found is None:
-            return _WRONG
+            return WRONG
         complete = {**defaults, **found}
         if dataclasses.MISSING in complete.values():  # a template, which is only printed
             return {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
@@ -200,7 +204,7 @@ class _Reader:
         except DomainbertError as error:
             for problem in error.problems:
                 self.refusal(node, key, problem, list(defaults))
-            return _WRONG
+            return WRONG
         except ValueError as error:
             return self.problem(node, key, str(error))
         return instance
@@ -227,8 +231,8 @@ class _Reader:
             found = [self.value(node, item_hint, key)]
         else:
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
-        if any(value is _WRONG for value in found):
-            return _WRONG
+        if any(value is WRONG for value in found):
+            return WRONG
         return tuple(found) if get_origin(hint) is tuple else found
 
     def mapping(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
@@ -239,21 +243,16 @@ class _Reader:
             for child, name, message in trainer_problems(node, key):
                 self.problem(child, name, message)
         found = {name: self.value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
-        return _WRONG if any(value is _WRONG for value in found.values()) else found
+        return WRONG if any(value is WRONG for value in found.values()) else found
 
     def leaf(self, node: Node, hint: Any, key: str) -> Any:
         """A single value, parsed by jsonargparse."""
-        for candidate in _readings(node):
-            if candidate is None and hint is not Any:  # jsonargparse takes null for "not given"
-                continue
-            try:
-                value = _parser(hint).parse_object({"value": candidate}).value
-            except ArgumentError:
-                continue
-            if node.reference is not None:
-                self.settings.references[str(value)] = node.reference
-            return self.input_path(node, value, key) if isinstance(value, Path) else value
-        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        value = parse_single(node, hint)
+        if value is WRONG:
+            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        if node.reference is not None:
+            self.settings.references[str(value)] = node.reference
+        return self.input_path(node, value, key) if isinstance(value, Path) else value
 
     def input_path(self, node: Node, value: Path, key: str) -> Any:
         """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
@@ -268,20 +267,6 @@ class _Reader:
                 return self.problem(node, key, f"{value} does not exist; expected a file or folder")
             self.settings.inputs.append(path)
         return path
-
-
-@lru_cache
-def _parser(hint: Any) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--value", type=hint)
-    return parser
-
-
-def _readings(node: Node) -> list[Any]:
-    """A value as it is; `1e5` also as an integer, and what was typed as an option also as text."""
-    plain = node.plain()
-    integral = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []
-    return [plain, *integral, *([] if node.text is None else [node.text])]
 
 
 def _field_default(item: dataclasses.Field[Any]) -> Any:

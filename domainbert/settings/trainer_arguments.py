@@ -1,9 +1,14 @@
-"""The names under `trainer:` are checked against `lightning.Trainer` without importing it, which would take 5 s."""
+"""What stands under `trainer:` is checked against `lightning.Trainer` without importing it, which would take 5 s.
+
+Values are plain: Lightning looks strategies, accelerators and profilers up in tables of its own by a single word, so
+that nothing is imported because a YAML names it.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,11 +38,16 @@ RESERVED = {
     "enable_progress_bar": _OWN,
     "num_sanity_val_steps": _OWN,
     "use_distributed_sampler": _OWN,
+    "plugins": _OWN,
+    "model_registry": "models stay in out",
 }
 """Arguments that domainbert sets itself, and what to write instead."""
 
-SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "log_every_n_steps", "profiler"})
+SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
 """Arguments that do not change what is learnt, so that another value does not run a stage again."""
+
+_WORDS = frozenset({"accelerator", "strategy", "profiler"})
+_WORD = re.compile(r"[A-Za-z]\w*")
 
 
 @lru_cache
@@ -54,7 +64,7 @@ def trainer_arguments() -> tuple[str, ...]:
 
 
 def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
-    """What is wrong with the names under `trainer:`, as (node, key, message)."""
+    """What is wrong under `trainer:`, as (node, key, message)."""
     problems = []
     for name, child in node.value.items():
         if name in RESERVED:
@@ -62,4 +72,18 @@ def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
         elif name not in trainer_arguments():
             message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
             problems.append((child, f"{key}.{name}", message))
+        elif (expected := _expected(name, child)) is not None:
+            problems.append((child, f"{key}.{name}", f"found {child.shown()}; expected {expected}"))
     return problems
+
+
+def _expected(name: str, node: Node) -> str | None:
+    """What the value should have been; None where it may be passed on as it is."""
+    value = node.plain()
+    if name in _WORDS:
+        return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
+    if name == "devices" and isinstance(value, list):
+        return None if all(type(item) in (int, str) for item in value) else "a list of device numbers"
+    if name == "max_time" and isinstance(value, dict):
+        return None if all(type(item) is int for item in value.values()) else "whole numbers of days, hours, minutes"
+    return "a single value" if isinstance(value, (dict, list)) else None

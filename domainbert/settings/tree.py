@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from domainbert.errors import DomainbertError
+from domainbert.settings.choices import is_allowed
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 
@@ -90,9 +91,10 @@ def option_tree(key: str, text: str) -> Node:
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
-    old, new = base.value.get("class_path"), update.value.get("class_path")
-    return None not in (old, new) and _short(old) != _short(new)
-
-
-def _short(node: Node) -> str:
-    return str(node.value).rpartition(".")[2]
+    """A name alone is that of a class of ours; a class in a package of the user's is always named in full."""
+    if "class_path" not in base.value or "class_path" not in update.value:
+        return False
+    old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)
+    if is_allowed(old) or is_allowed(new):
+        return old != new
+    return old.rpartition(".")[2] != new.rpartition(".")[2]

@@ -91,8 +91,9 @@ def _open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
         return EntityScoring(test, train, task.format)
     if train is not None:
         raise DomainbertError("train: tells seen from unseen entities; of no use for classification")
-    assert isinstance(task, Classification)
-    return ClassScoring(test, task.format)
+    if isinstance(task, Classification):
+        return ClassScoring(test, task.format)
+    raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
 
 
 def _model_folders(models: Mapping[str, Path]) -> Folders:

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.encoders.config import EncoderConfig
 from domainbert.errors import DomainbertError
+from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.task_config import TaskConfig
+from domainbert.ranks import process_rank
+from domainbert.training.checkpoint_files import FINISHED
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from domainbert.objectives.task import Task
     from domainbert.tokenization.load import DomainTokenizer
 
-SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers"}
+SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
 
 
@@ -42,13 +45,15 @@ def finetune(
     precision: Precision = "auto",
     micro_batch_size: int | None = None,
     num_workers: int = 0,
-    loggers: tuple[LoggerName, ...] = ("csv", "tensorboard"),
+    loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
+    checkpoint_every: int | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
 
     Args:
         out: the folder to write: a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best.
+            Seeds that are finished there are kept, and one that has checkpoints goes on from the newest.
         model: a model folder; or, with `init: random` and an `encoder`, a tokenizer folder.
         task: `Ner` or `Classification`, and the format of its files.
         train: the labelled training set; its labels are those the model will know.
@@ -68,6 +73,8 @@ def finetune(
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
+            signal ends the training, too.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
     Raises:
@@ -85,16 +92,24 @@ def finetune(
     train_items, validation_items = files.read(train), files.read(validation)
     fitted = files.task(train_items)
     files.check(validation_items, fitted, validation)
+    finished = {seed: _finished(out / f"seed-{seed}") for seed in seeds}
     rows = []
     for seed in seeds:
-        lightning.seed_everything(seed, verbose=False)
-        start = _start(model, init, encoder, fitted)
-        tokenizer = load_tokenizer(start.tokenizer_folder)
-        window = _window(max_length, start.config)
-        runtime = Runtime(out / f"seed-{seed}", precision, micro_batch_size, num_workers, loggers, trainer or {})
-        training = _Training(start.model, fitted, tokenizer, window, batch_size, max_epochs, patience, optim, schedule)
-        result = _train(training, train_items, validation_items, seed, runtime)
-        _save(runtime.out, start, training, result | {"start": init, "seed": seed})
+        result = finished[seed]
+        if result is None:
+            lightning.seed_everything(seed, verbose=False)
+            start = _start(model, init, encoder, fitted)
+            tokenizer = load_tokenizer(start.tokenizer_folder)
+            window = _window(max_length, start.config)
+            folder = out / f"seed-{seed}"
+            runtime = Runtime(
+                folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every
+            )
+            training = _Training(
+                start.model, fitted, tokenizer, window, batch_size, max_epochs, patience, optim, schedule, seed
+            )
+            result = _train(training, train_items, validation_items, runtime)
+            _save(folder, start, training, init, result)
         rows.append(result | {"seed": seed})
     return _summarise(out, rows)
 
@@ -110,7 +125,7 @@ class _Start:
 
 @dataclass(frozen=True)
 class _Training:
-    """What decides the outcome of a training, but for the data and the seed."""
+    """What decides the outcome of a training, but for the data."""
 
     model: EncoderWithHead
     task: Task
@@ -121,6 +136,17 @@ class _Training:
     patience: int | None
     optim: OptimConfig
     schedule: ScheduleConfig
+    seed: int
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """What the training of a seed gave, if it was completed before a later one was interrupted."""
+    file = folder / FINISHED
+    if not file.is_file():
+        return None
+    print(f"{folder.name}: finished before")
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result
 
 
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task) -> _Start:
@@ -148,51 +174,70 @@ def _window(max_length: int | None, config: EncoderConfig) -> int:
     return max_length or config.max_length
 
 
-def _train(
-    training: _Training, train: Sequence[Any], validation: Sequence[Any], seed: int, runtime: Runtime
-) -> dict[str, Any]:
+def _train(training: _Training, train: Sequence[Any], validation: Sequence[Any], runtime: Runtime) -> dict[str, Any]:
     from domainbert.data.modules import LabelledBatches, LabelledTrainBatches, TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.objectives.finetuning import FineTuning
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
+    from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.numbers import NumberWatch
     from domainbert.training.trainer import build_trainer
 
-    task, tokenizer = training.task, training.tokenizer
+    task, tokenizer, seed = training.task, training.tokenizer, training.seed
     examples = task.encode(train, tokenizer, training.max_length)
     held_out = task.encode(validation, tokenizer, training.max_length)
     epoch = -(-len(examples) // training.batch_size)
     steps = epoch * training.max_epochs
-    objective = FineTuning(training.model, task, training.optim, training.schedule, steps, validation)
-    history, best = History(), KeepBest("validation/f1", training.patience)
-    callbacks = [history, best, ProgressLines(f"finetune seed {seed}", steps)]
-    trainer = build_trainer(runtime, steps, training.batch_size, epoch, callbacks)
+    objective = FineTuning(training.model, task, training.optim, training.schedule, steps, validation, seed)
     order = GlobalOrder(len(examples), training.batch_size, seed)
+    history, best = History(), KeepBest("validation/f1", training.patience)
+    numbers = NumberWatch(runtime.out, lambda step: {"lines": [train[i].line for i in order.batch(step)[1].tolist()]})
+    progress, checkpoints = (
+        ProgressLines(f"finetune seed {seed}", steps),
+        Checkpoints(runtime.out, runtime.checkpoint_every),
+    )
+    callbacks = [history, best, numbers, progress, checkpoints]
+    trainer = build_trainer(runtime, steps, training.batch_size, epoch, callbacks)
     data = TrainAndValidation(
-        lambda share: LabelledTrainBatches(examples, tokenizer, order, share, steps),
+        lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
         lambda share: LabelledBatches(held_out, tokenizer, _VALIDATION_TOKENS, share),
+        steps,
         runtime.num_workers,
     )
     trainer.fit(objective, datamodule=data)
     best.restore(objective)
     at_best = next(row for row in history.rows if row["step"] == best.best_step)
     print(f"seed {seed}: best of {len(history.rows)} epochs on validation: F1 {best.best:.4f} at step {best.best_step}")
-    return {"validation": at_best, "best_epoch": best.best_step // epoch, "history": history.rows}
+    return {
+        "validation": at_best,
+        "best_epoch": best.best_step // epoch,
+        "skipped_steps": numbers.skipped_steps,
+        "loss_spikes": numbers.loss_spikes,
+        "history": history.rows,
+    }
 
 
-def _save(folder: Path, start: _Start, training: _Training, result: dict[str, Any]) -> None:
+def _save(folder: Path, start: _Start, training: _Training, init: str, result: dict[str, Any]) -> None:
+    """Write the model folder of a seed, and that its training is complete. The first of several processes does."""
     from domainbert.hub import save_model
+    from domainbert.training.state import whole_weights
 
+    weights = whole_weights(training.model)
+    if process_rank() != 0:
+        return
     task = training.task
     facts = {
         "labels": ", ".join(task.labels),
-        "started from": f"{result['start']} weights, seed {result['seed']}",
+        "started from": f"{init} weights, seed {training.seed}",
         "best epoch": result["best_epoch"],
         "validation F1": f"{result['validation']['f1']:.4f}",
     }
     usage = f"from domainbert import load_{'tagger' if task.head == 'tokens' else 'classifier'}"
     card = model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage)
     tokenizer, window = training.tokenizer, training.max_length
-    save_model(folder, training.model, start.config, tokenizer, task.head, card, task.labels, window)
+    model = training.model
+    save_model(folder, model, start.config, tokenizer, task.head, card, task.labels, window, weights)
+    write_json(folder / FINISHED, result)
 
 
 def _summarise(out: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -202,5 +247,6 @@ def _summarise(out: Path, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "best": f"seed-{best['seed']}",
         "validation_f1": {f"seed-{row['seed']}": s for row, s in zip(rows, scores, strict=True)},
     }
-    (out / "seeds.json").write_text(json.dumps(names, indent=2) + "\n", encoding="utf-8")
+    if process_rank() == 0:
+        write_json(out / "seeds.json", names)
     return {"validation_f1": sum(scores) / len(scores), "best": names["best"], "seeds": list(rows)}

@@ -10,6 +10,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.ranks import process_rank
 from domainbert.training.config import Budget, LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.objectives.masked_lm import MaskedLM
     from domainbert.tokenization.load import DomainTokenizer
 
-SPEED_ONLY = {"micro_batch_size", "compile", "num_workers", "loggers"}
+SPEED_ONLY = {"micro_batch_size", "compile", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
 
 
@@ -40,13 +41,15 @@ def pretrain(
     micro_batch_size: int | None = None,
     compile: bool = False,
     num_workers: int = 0,
-    loggers: tuple[LoggerName, ...] = ("csv", "tensorboard"),
+    loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
+    checkpoint_every: int | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Pretrain an encoder with masked LM on a prepared corpus.
 
     Args:
-        out: the model folder to write; logs stand in its `logs` folder.
+        out: the model folder to write; logs stand in its `logs` folder. Training goes on from the newest checkpoint in
+            its `checkpoints` folder if there is one.
         prepared: folders that `prepare` wrote, all with the same tokenizer; together they are the corpus.
         budget: how long to train; exactly one of the three is given.
         encoder: architecture of an encoder that starts from random weights. Either this or `init_from` is given.
@@ -64,6 +67,8 @@ def pretrain(
         compile: run the model through `torch.compile`: half a minute to start, then faster.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
+            each validation and when a signal ends the training, too.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
     Raises:
@@ -78,6 +83,7 @@ def pretrain(
     from domainbert.hub import open_model, save_model
     from domainbert.objectives.masked_lm import MaskedLM
     from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.state import whole_weights
 
     lightning.seed_everything(seed, verbose=False)
     corpus = open_prepared(prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
@@ -94,14 +100,17 @@ def pretrain(
         num_steps,
         tokens_per_character=corpus.validation.num_tokens / corpus.validation.num_characters_total,
         unigram_entropy=unigram_entropy(corpus),
+        seed=seed,
         compile=compile,
     )
-    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {})
+    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = validate_every or max(1, num_steps // _VALIDATIONS)
     metrics = _fit(objective, train, validation, batch_size, every, seed, runtime)
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
-    card = _card(config, metrics, corpus.vocab_size)
-    save_model(out, model, config, tokenizer, "masked_lm", card)
+    weights = whole_weights(model)
+    if process_rank() == 0:
+        card = _card(config, metrics, corpus.vocab_size)
+        save_model(out, model, config, tokenizer, "masked_lm", card, weights=weights)
     return metrics
 
 
@@ -136,18 +145,22 @@ def _fit(
     from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer
 
     steps, plan = objective.num_steps, train.plan
-    history = History()
-    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
-    callbacks = [history, throughput, ProgressLines("pretrain", steps)]
-    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
     order = GlobalOrder(plan.num_rows, batch_size, seed)
+    history, numbers = History(), NumberWatch(runtime.out, lambda step: train.describe(order.batch(step)[1]))
+    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
+    checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
+    callbacks = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
+    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
     data = TrainAndValidation(
-        lambda share: MaskedLMTrainBatches(train, order, share, steps),
+        lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
         lambda share: MaskedLMValidationBatches(validation, runtime.micro_batch_size or batch_size, share),
+        steps,
         runtime.num_workers,
     )
     parameters = sum(parameter.numel() for parameter in objective.model.parameters())
@@ -157,8 +170,6 @@ def _fit(
         f"precision {trainer.precision}"
     )
     trainer.fit(objective, datamodule=data)
-    if not history.rows or history.rows[-1]["step"] != steps:
-        trainer.validate(objective, datamodule=data, verbose=False)
     _say(history.rows[-1])
     return {
         "num_steps": steps,
@@ -166,6 +177,8 @@ def _fit(
         "row_fullness": plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,
+        "skipped_steps": numbers.skipped_steps,
+        "loss_spikes": numbers.loss_spikes,
         "validation": history.rows[-1],
         "history": history.rows,
     }

@@ -59,7 +59,7 @@ def transfer(
         raise DomainbertError("tokenizer, extend: expected exactly one of the two")
     import torch
 
-    from domainbert.encoders.checkpoint import load_tensors, vocabulary_names
+    from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.hub import open_model, save_with_vocabulary
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
@@ -67,13 +67,14 @@ def transfer(
     from domainbert.transfer.mixing import mix
 
     folder = open_model(model)
+    tensors = load_tensors(folder.path, folder.config)
+    check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
     words = _count_words(corpus)
     old = _old_vocabulary(folder.path, folder.vocab_size)
     new_tokenizer = _new_tokenizer(folder.path, tokenizer, extend, words)
     new = vocabulary_of(new_tokenizer)
     generator = torch.Generator().manual_seed(seed)
     found, mixing = _mixing(method, new, old, new_tokenizer, corpus, generator)
-    tensors = load_tensors(folder.path, folder.config)
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix(mixing, tensors[name], generator)

@@ -140,7 +140,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
     config = _read_json(folder / "tokenizer_config.json")
-    special_tokens = _special_tokens(config, _read_json(folder / "special_tokens_map.json"))
+    special_tokens = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
     elif (folder / "vocab.txt").is_file():
@@ -148,8 +148,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         backend = bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, special_tokens)
     else:
         raise DomainbertError(f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt of a BERT")
-    length = config.get("model_max_length")
-    return backend, special_tokens, int(length) if length and length < _NO_LIMIT else None
+    return backend, special_tokens, _max_length(folder, config.get("model_max_length"))
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
@@ -157,19 +156,36 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 
-def _special_tokens(*sources: Mapping[str, Any]) -> dict[str, str]:
+def _max_length(folder: Path, value: Any) -> int | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not value >= 1:
+        raise DomainbertError(
+            f"{folder}: model_max_length in tokenizer_config.json: {value!r}; expected a positive number"
+        )
+    return int(value) if value < _NO_LIMIT else None
+
+
+def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
     """The token of each role in the first source that names it; there it is a string or a mapping with `content`."""
-    found = {}
+    found: dict[str, str] = {}
     for role, usual in SPECIAL_TOKENS.items():
         value = next((source[role] for source in sources if source.get(role)), usual)
-        found[role] = value if isinstance(value, str) else value["content"]
+        token = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(token, str):
+            raise DomainbertError(
+                f"{folder}: {role}: {str(value)[:80]}; expected the token, or an object with its content"
+            )
+        found[role] = token
     return found
 
 
 def _read_tokenizer_json(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
-    except Exception as error:  # the Rust side raises plain Exception, whatever is wrong
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the Rust side raises plain Exception whatever is wrong, or panics, which is none
         raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error
 
 
@@ -179,7 +195,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DomainbertError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise DomainbertError(f"{path}: a JSON {type(content).__name__}; expected an object")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from domainbert.progress import Progress
+from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
 
@@ -29,8 +30,9 @@ class ProgressLines(lightning.Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Start the clock on the first rank."""
+        self._steps = trainer.global_step
         if trainer.is_global_zero:
-            self._progress = Progress(self.label, self.num_steps, "steps")
+            self._progress = Progress(self.label, self.num_steps, "steps", start=self._steps)
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -73,6 +75,14 @@ class Throughput(lightning.Callback):
         self._steps = 0
         self._since = 0.0
 
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"tokens": self.tokens, "seconds": self.seconds}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        self.tokens, self.seconds = state_dict["tokens"], state_dict["seconds"]
+
     @property
     def tokens_per_second(self) -> float:
         """The mean rate; the first steps, which compile, do not count."""
@@ -108,10 +118,25 @@ class Throughput(lightning.Callback):
 
 
 class History(lightning.Callback):
-    """Every validation's metrics, by optimiser step."""
+    """Every validation's metrics, by optimiser step; the last step of a training is always validated."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"rows": self.rows}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        self.rows = state_dict["rows"]
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Stop at the last step, before Lightning does: it validates when it is told to stop."""
+        if trainer.global_step == trainer.max_steps:
+            trainer.should_stop = True
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Note the metrics of this validation."""
@@ -132,15 +157,25 @@ class KeepBest(lightning.Callback):
         self.monitor, self.patience = monitor, patience
         self.best = float("-inf")
         self.best_step = 0
-        self._state: dict[str, Tensor] = {}
+        self._weights: dict[str, Tensor] = {}
         self._since_best = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        best = {"best": self.best, "best_step": self.best_step, "since_best": self._since_best}
+        return best | {"weights": self._weights}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        self.best, self.best_step = state_dict["best"], state_dict["best_step"]
+        self._since_best, self._weights = state_dict["since_best"], state_dict["weights"]
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Compare with the best so far."""
         value = float(trainer.callback_metrics[self.monitor])
         if value > self.best:
             self.best, self.best_step, self._since_best = value, trainer.global_step, 0
-            self._state = {k: v.detach().to("cpu", copy=True) for k, v in pl_module.state_dict().items()}
+            self._weights = whole_weights(pl_module)
             return
         self._since_best += 1
         if self.patience is not None and self._since_best >= self.patience:
@@ -148,4 +183,4 @@ class KeepBest(lightning.Callback):
 
     def restore(self, module: torch.nn.Module) -> None:
         """Put the best weights into `module`."""
-        module.load_state_dict(self._state)
+        load_whole_weights(module, self._weights)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from domainbert.errors import DomainbertError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
-LoggerName = Literal["csv", "tensorboard", "wandb", "mlflow"]
+LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,4 @@ class Runtime:
     num_workers: int
     loggers: Sequence[LoggerName]
     trainer: Mapping[str, Any]
+    checkpoint_every: int | None = None

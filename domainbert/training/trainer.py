@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import lightning
-from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
 from domainbert.training.memory import keep_freed_memory
+from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.precision import resolve_precision
 
-# What Lightning says of loaders and batches that is not so for ready-made ones.
-_DOES_NOT_APPLY = ("does not have many workers", "Trying to infer the `batch_size`", "LeafSpec")
+# What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
+_DOES_NOT_APPLY = ("does not have many workers", "Trying to infer the `batch_size`", "LeafSpec", "sync_dist=True")
 
 
 def build_trainer(
@@ -40,8 +46,9 @@ def build_trainer(
     """
     _quieten()
     keep_freed_memory()
-    trainer = lightning.Trainer(
-        **runtime.trainer,
+    trainer = _trainer(
+        **{**runtime.trainer, **_strategy(runtime.trainer.get("strategy")), **_processes_of_launcher()},
+        plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else None,
         default_root_dir=runtime.out,
         max_steps=num_steps,
         max_epochs=-1,
@@ -61,6 +68,43 @@ def build_trainer(
     return trainer
 
 
+def _trainer(**arguments: Any) -> lightning.Trainer:
+    try:
+        return lightning.Trainer(**arguments)
+    except (ValueError, TypeError, MisconfigurationException) as error:
+        raise DomainbertError(f"trainer: {error}") from error
+
+
+class FullySharded(ModelParallelStrategy):
+    """FSDP2: each layer's weights, gradients and optimiser states are spread over all devices of all nodes.
+
+    Unlike Lightning's own `fsdp` it runs on CPUs too, and its whole state is that of any other strategy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(save_distributed_checkpoint=False)
+
+    def setup_environment(self) -> None:
+        """See Lightning."""
+        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
+        super().setup_environment()
+
+
+def _strategy(name: str | None) -> dict[str, Any]:
+    return {"strategy": FullySharded()} if name == "fsdp" else {}
+
+
+def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """How many devices and nodes torchrun or SLURM have laid out, which overrides what the YAML says of one machine."""
+    if "LOCAL_WORLD_SIZE" in environment:
+        devices = int(environment["LOCAL_WORLD_SIZE"])
+        return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}
+    if SLURMEnvironment.detect() and "SLURM_NTASKS_PER_NODE" in environment:
+        nodes = int(environment.get("SLURM_JOB_NUM_NODES", 1))
+        return {"devices": int(environment["SLURM_NTASKS_PER_NODE"]), "num_nodes": nodes}
+    return {}
+
+
 def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int) -> int:
     per_device, rest = divmod(batch_size, world_size)
     size = micro_batch_size or per_device
@@ -72,14 +116,15 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
 
 
 def _quieten() -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch", "lightning.fabric.utilities.distributed"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for text in _DOES_NOT_APPLY:
         warnings.filterwarnings("ignore", message=f".*{text}.*")
 
 
 def _build_logger(name: LoggerName, folder: Path) -> Logger:
     builders: dict[LoggerName, Callable[[], Logger]] = {
-        "csv": lambda: CSVLogger(folder, name="", version=""),
+        "jsonl": lambda: MetricsFile(folder / "metrics.jsonl"),
         "tensorboard": lambda: TensorBoardLogger(folder, name="", version="tensorboard"),
         "wandb": lambda: WandbLogger(save_dir=folder, project="domainbert"),
         "mlflow": lambda: MLFlowLogger(experiment_name="domainbert", save_dir=str(folder / "mlruns")),

@@ -78,12 +78,21 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
     [
         ("a.txt", b"one\ntw\xe9\n", r"a\.txt:2: byte 3 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object a line"),
-        ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: txt\)"),
+        ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: 'txt'\)"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1: a JSON list; expected an object"),
         ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 'text' holds a int; expected a string"),
-        ("a.csv", b"id,txt\n1,x\n", r"a\.csv: no column 'text' \(columns found: id, txt\)"),
+        ("a.csv", b"id,txt\n1,x\n", r"a\.csv: no column 'text' \(columns found: 'id', 'txt'\)"),
         ("a.csv", b"id,text\n1,x\n2,x,y\n", r"a\.csv:3: 3 columns; expected 2 as in the header"),
         ("a.csv", b'id,text\n1,"x\n', r"a\.csv:2: broken CSV \(unexpected end of data\)"),
+        (
+            "a.jsonl",
+            b'{"text": "x", "text": "y"}\n',
+            r"a\.jsonl:1: JSON that cannot be read \(the key 'text' more than",
+        ),
+        ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}", r"a\.jsonl:1: JSON that cannot be read \(Exceeds"),
+        ("a.csv", b"text,text\n1,x\n", r"a\.csv: 2 columns 'text'; expected one that holds the text"),
+        ("a.jsonl.gz", b"", r"a\.jsonl\.gz: cannot be read \(it is empty\); expected a whole \.gz file"),
+        ("a.txt.zst", b"", r"a\.txt\.zst: cannot be read \(it is empty\); expected a whole \.zst file"),
         ("a.csv", b"", r"a\.csv: no column 'text' \(columns found: none\)"),
         ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
         ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 9)[:-9], r"a\.jsonl\.gz: cannot be read .*whole \.gz file"),
@@ -105,6 +114,20 @@ def test_broken_lines_are_told_together(tmp_path: Path) -> None:
     with pytest.raises(DomainbertError, match=r"a\.jsonl, read no further: 20 problems\n.*:2: no key") as error:
         list(read_jsonl(path, Source(str(path))))
     assert str(error.value).count("\n") == 20 and "a.jsonl:21: no key" in str(error.value).splitlines()[-1]
+
+
+def test_a_flipped_bit_in_parquet_never_loses_rows(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": [f"text {number}" for number in range(40)]}), buffer, write_page_checksum=True)
+    whole, path, refused = buffer.getvalue(), tmp_path / "a.parquet", 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        try:
+            assert len(list(read_parquet(path, Source("a")))) == 40
+        except DomainbertError as error:
+            assert str(error).startswith(f"{path}: ")
+            refused += 1
+    assert refused > len(whole) / 4
 
 
 def test_parquet_column_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -63,8 +63,10 @@ def test_documents_begin_at_docstart(write):
 def test_columns_by_name(write, header):
     file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
-    with pytest.raises(DomainbertError, match="no column 'tag'; the header names word, pos, ner"):
+    with pytest.raises(DomainbertError, match="no column 'tag'; the header names 'word', 'pos', 'ner'"):
         read_conll(write(header + "A D O\n"), token_column="word", tag_column="tag")
+    with pytest.raises(DomainbertError, match="2 columns 'ner'; the header names 'word', 'ner', 'ner'"):
+        read_conll(write(header.replace("pos", "ner") + "A D O\n"), token_column="word", tag_column="ner")
 
 
 def test_columns_by_number(write):
@@ -88,7 +90,27 @@ def test_columns_by_number(write):
         ("A O\nb N\n", ":2: unknown tag 'N'"),
         ("A O\nb I-a\nc B-b\n", ":2: I-a follows O, which IOB2 forbids; expected B-a"),
         ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
+        ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
+        ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
+        ("A\u00a0O\n", ": column 0 would hold both words and tags; expected two columns"),
+        ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
+        ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
+        ("A O\n\ufeffb O\n", ":2: a byte order mark; expected none but the one that may begin the file"),
+        ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected none but"),
+        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D behind -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 behind -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
+        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters without white space"),
+        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
+        ("A O\nb B-\x00x\n", ":2: tag 'B-\\x00x'; expected a type of visible characters"),
+        ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
+        (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
+        ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected one scheme"),
+        ("A O\n".encode("utf-16"), ":1: byte 1 of the line, 0xff, is not UTF-8"),
+        ("A O\n".encode("utf-16-le"), ":2: 1 column separated by spaces; expected 2"),
+        (b"A O\n\xed\xa0\x80 O\n", ":2: byte 1 of the line, 0xed, is not UTF-8"),
         ("", ": no words"),
+        ("\ufeff", ": no words"),
         ("\n-DOCSTART- O\n\n", ": no words"),
     ],
 )
@@ -97,6 +119,47 @@ def test_bad_files_name_the_line(write, content, message):
     with pytest.raises(DomainbertError) as error:
         read_conll(path)
     assert f"{path}{message}" in str(error.value)
+
+
+@pytest.mark.parametrize("character", "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
+def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, character):
+    path = write(f"a{character}b L{character} B-x\nc d O\n")  # a lemma repeats its word
+    assert read_conll(path).sentences[0].words == [f"a{character}b", "c"]
+    path = write(
+        character.join(["A O", "b B-x", "c O"]) + "\n"
+    )  # three lines for another program, one of 4 columns here
+    for read in (read_conll, read_words):
+        with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected lines that end"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: b"\xef\xbb\xbf" + raw,
+        lambda raw: raw.replace(b"\n", b"\r\n"),
+        lambda raw: raw.replace(b"\n", b" \n"),
+        lambda raw: raw.replace(b"\n\n", b"\n \t\n\n"),
+        lambda raw: raw.replace(b"-DOCSTART-", b"  -DOCSTART-"),
+        lambda raw: raw.replace(b" ", b"   "),
+        lambda raw: raw.replace(b" ", b"\t"),
+        lambda raw: raw.rstrip(b"\n"),
+    ],
+)
+def test_changes_that_must_not_matter(write, change):
+    raw = b"-DOCSTART- O\n\nA O\ncat B-a\n\n-DOCSTART- O\n\n\x00 B-a\n\xc2\xa0x I-a\n"
+    found, expected = read_conll(write(change(raw))), read_conll(write(raw, "whole.conll"))
+    assert expected.num_spans == 2 and expected.sentences[1].words == ["\x00", "\u00a0x"]
+    for one, other in zip(found.sentences, expected.sentences, strict=True):
+        assert (one.words, one.tags, one.document) == (other.words, other.tags, other.document)
+
+
+def test_an_extremely_long_line(write, monkeypatch):
+    path = write("A O\n" + "x" * 2_000_000 + " B-a\n")
+    assert len(read_conll(path).sentences[0].words[1]) == 2_000_000
+    monkeypatch.setattr("domainbert.corpus.files.MAX_DOCUMENT_BYTES", 1024**2)
+    with pytest.raises(DomainbertError, match=r"file\.conll:2: a line of more than 1 MiB; expected"):
+        read_conll(path)
 
 
 def test_missing_file(tmp_path):

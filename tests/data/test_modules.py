@@ -61,7 +61,7 @@ def test_shares_add_up_to_the_global_batch(readers, world_size, accumulation):
     order = GlobalOrder(readers[0].plan.num_rows, 16, seed=5)
 
     def make(share):
-        return MaskedLMTrainBatches(readers[0], order, share, num_steps=12)
+        return MaskedLMTrainBatches(readers[0], order, share, range(12))
 
     assert len(make(Share(0, world_size, accumulation))) == 12 * accumulation
     for step in (0, 3, 11):
@@ -132,7 +132,7 @@ def test_shares_of_labelled_batches_add_up(examples, toy_tokenizer, world_size, 
     order = GlobalOrder(len(examples), 16, seed=5)
 
     def make(share):
-        return LabelledTrainBatches(examples, toy_tokenizer, order, share, num_steps=6)
+        return LabelledTrainBatches(examples, toy_tokenizer, order, share, range(6))
 
     for step in (0, 2, 5):  # step 2 spans the end of the first pass
         whole = make(Share())[step]
@@ -166,20 +166,22 @@ def test_texts_that_tokenize_to_nothing_have_a_cls(toy_tokenizer):
     assert sorted(batch["items"].tolist()) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_loaders_give_the_rank_its_batches_whatever_the_workers(readers, num_workers):
+@pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
+def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_workers(readers, num_workers, first):
     order = GlobalOrder(readers[0].plan.num_rows, 8, seed=2)
     data = TrainAndValidation(
-        lambda share: MaskedLMTrainBatches(readers[0], order, share, num_steps=3),
+        lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
         lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        5,
         num_workers,
     )
-    data.trainer = SimpleNamespace(global_rank=1, world_size=2, accumulate_grad_batches=2)
+    data.trainer = SimpleNamespace(global_step=first, global_rank=1, world_size=2, accumulate_grad_batches=2)
     share = Share(1, 2, 2)
-    wanted = MaskedLMTrainBatches(readers[0], order, share, num_steps=3)
+    wanted = MaskedLMTrainBatches(readers[0], order, share, range(first, 5))
     loader = data.train_dataloader()
     found = list(loader)
-    assert len(loader) == len(found) == 6
+    assert len(loader) == len(found) == 2 * (5 - first)
+    assert [(batch["step"], batch["micro_batch"]) for batch in found[-3:]] == [(3, 1), (4, 0), (4, 1)]
     for index, batch in enumerate(found):
         assert batch.keys() == wanted[index].keys() and batch["num_targets"] == wanted[index]["num_targets"]
         for name in ("input_ids", "position_ids", "segment_ids", "positions", "targets"):

@@ -2,6 +2,8 @@ import json
 import multiprocessing
 import os
 import pickle
+import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -149,11 +151,128 @@ def test_folders_that_cannot_be_used_are_told(tmp_path: Path, tokenizer: Path) -
         open_prepared([folder])
     facts = json.loads((other / "prepared.json").read_text())
     (other / "prepared.json").write_text(json.dumps(facts | {"format_version": 0}))
-    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 1: run `prepare` again"):
+    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 2: run `prepare` again"):
         open_prepared([other])
-    (other / "prepared.json").write_text("{}")
-    with pytest.raises(DomainbertError, match=r"prepared\.json: broken"):
-        open_prepared([other])
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
+    """A small prepared folder; each test damages a copy."""
+    return write(tmp_path_factory.mktemp("small") / "prepared", make_documents(30), tokenizer)
+
+
+FILES = [
+    "dataset_dict.json",
+    "prepared.json",
+    "tokenizer/special_tokens_map.json",
+    "tokenizer/tokenizer.json",
+    "tokenizer/tokenizer_config.json",
+    "tokenizer/vocab.txt",
+    "train/data-00000.arrow",
+    "train/dataset_info.json",
+    "train/state.json",
+    "validation/data-00000.arrow",
+    "validation/dataset_info.json",
+    "validation/state.json",
+]
+
+
+def test_every_file_that_is_written_is_damaged_below(prepared: Path) -> None:
+    written = sorted(path.relative_to(prepared).as_posix() for path in prepared.rglob("*") if path.is_file())
+    assert written == FILES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_anywhere_is_refused_with_the_name_of_its_file(tmp_path: Path, prepared: Path, name: str) -> None:
+    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    whole = (folder / name).read_bytes()
+    generator = random.Random(name)
+    for _ in range(60):
+        place, bit = generator.randrange(len(whole)), generator.randrange(8)
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << bit
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(DomainbertError) as error:
+            open_prepared([folder])
+        assert str(error.value).startswith(f"{folder / name}: "), (place, bit)
+    (folder / name).write_bytes(whole)
+    assert open_prepared([folder]).train.num_documents == 27
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_missing_cut_or_longer_is_refused_with_its_name(
+    tmp_path: Path, prepared: Path, name: str
+) -> None:
+    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    whole = (folder / name).read_bytes()
+    for damaged in (b"", whole[:-2], whole[: len(whole) // 2], whole + b"x"):
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(DomainbertError) as error:
+            open_prepared([folder])
+        assert str(error.value).startswith(f"{folder / name}: ")
+    (folder / name).unlink()
+    with pytest.raises(DomainbertError) as error:
+        open_prepared([folder])
+    assert str(error.value).startswith(f"{folder if name == 'prepared.json' else folder / name}: ")
+
+
+def test_damage_in_several_files_is_told_together(tmp_path: Path, prepared: Path) -> None:
+    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    (folder / "train/state.json").unlink()
+    shutil.rmtree(folder / "tokenizer")
+    with pytest.raises(DomainbertError, match="prepared: 5 problems") as error:
+        open_prepared([folder])
+    places = [problem.split(": ")[0] for problem in error.value.problems]
+    assert places == [str(folder / name) for name in [*FILES[2:6], "train/state.json"]]
+    assert all("missing; expected" in problem for problem in error.value.problems)
+
+
+def test_another_tokenizer_in_the_folder_is_refused(tmp_path: Path, prepared: Path) -> None:
+    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    make_tokenizer(folder / "tokenizer", WORDS[::-1])
+    with pytest.raises(
+        DomainbertError, match=r"tokenizer/tokenizer\.json: changed or damaged since `prepare` wrote it"
+    ):
+        open_prepared([folder])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"vocab_size": 5},
+        {"vocab_size": "11"},
+        {"tokenizer_fingerprint": "0" * 64},
+        {"tokenizer_fingerprint": None},
+        {"splits": {}},
+        {"splits": None},
+        {"other_files": []},
+        {"other_files": 3},
+        {"more": 1},
+        {"sha256": "0" * 64},
+        {"sha256": None},
+    ],
+)
+def test_edited_facts_are_refused(tmp_path: Path, prepared: Path, edit: dict[str, object]) -> None:
+    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
+    facts = json.loads((folder / "prepared.json").read_text())
+    (folder / "prepared.json").write_text(json.dumps(facts | edit))
+    with pytest.raises(DomainbertError, match=r"prepared\.json: changed since `prepare` wrote it"):
+        open_prepared([folder])
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"3", b"null", b'"ab"', b"[[1, 2]]", b"\xff", b"[" * 10_000])
+def test_what_is_no_prepared_json_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "prepared.json").write_bytes(content)
+    with pytest.raises(DomainbertError, match=r"prepared\.json: broken \(.*expected the file that `prepare` wrote"):
+        open_prepared([tmp_path])
+
+
+def test_a_loader_worker_does_not_check_again(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split = open_prepared([prepared]).train
+    content = pickle.dumps(split)
+    monkeypatch.delattr("domainbert.data.prepared.hash_file")
+    monkeypatch.delattr("domainbert.data.prepared.hash_json")
+    assert np.array_equal(pickle.loads(content).lengths, split.lengths)
 
 
 @given(st.text(st.sampled_from("ab. \t\n é中")), st.integers(1, 8))

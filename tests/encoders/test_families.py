@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import gc
+import importlib
+import sys
+
 import pytest
 import torch
 
@@ -47,3 +51,62 @@ def test_dropout_is_on_in_training_only(reference):
         assert not torch.equal(encoder(*inputs), encoder(*inputs))
         encoder.eval()
         assert torch.equal(encoder(*inputs), encoder(*inputs))
+
+
+FAMILY = {
+    "mypkg/__init__.py": "",
+    "mypkg/tiny/__init__.py": "",
+    "mypkg/tiny/config.py": """\
+from dataclasses import dataclass
+from domainbert.encoders.bert.config import BertConfig
+
+@dataclass(frozen=True)
+class TinyConfig(BertConfig):
+    model_type = "tiny"
+""",
+    "mypkg/tiny/model.py": "from domainbert.encoders.bert.model import architecture, build_encoder, name_map\n",
+    "mypkg/wrong/__init__.py": "",
+    "mypkg/wrong/config.py": """\
+from dataclasses import dataclass
+from domainbert.encoders.bert.config import BertConfig
+
+@dataclass(frozen=True)
+class WrongConfig(BertConfig):
+    model_type = "right"
+
+@dataclass(frozen=True)
+class LoneConfig(BertConfig):
+    model_type = "wrong"
+""",
+}
+
+
+@pytest.fixture
+def own_families(tmp_path, monkeypatch):
+    """The package `mypkg` with the family `tiny`, on the path."""
+    for name, text in FAMILY.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mypkg"]:
+        del sys.modules[name]
+    gc.collect()  # classes that nothing holds are subclasses no more
+
+
+def test_a_family_of_ones_own_is_known_once_it_is_imported(own_families):
+    with pytest.raises(DomainbertError, match="model_type: found 'tiny'; supported families are bert"):
+        config_class("tiny")
+    kind = importlib.import_module("mypkg.tiny.config").TinyConfig
+    assert config_class("tiny") is kind and config_class("bert") is BertConfig
+    config = kind.from_json({"model_type": "tiny", "hidden_size": 24})
+    assert config.to_json()["model_type"] == "tiny" and config.hidden_size == 24
+    assert family(config) is sys.modules["mypkg.tiny.model"]
+
+
+def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
+    module = importlib.import_module("mypkg.wrong.config")
+    with pytest.raises(DomainbertError, match=r"mypkg\.wrong\.config: model_type is 'right'; expected the name of the"):
+        family(module.WrongConfig())
+    with pytest.raises(DomainbertError, match=r"mypkg\.wrong: no model\.py; expected one beside mypkg\.wrong\.config"):
+        family(module.LoneConfig())

@@ -86,14 +86,15 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
 
 
 class Losses(lightning.Callback):
-    """The loss of every micro-batch."""
+    """The loss of every optimiser step, over its whole batch."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
 
-    def on_train_batch_end(self, trainer, *_) -> None:
+    def on_train_batch_end(self, trainer, module, *_) -> None:
         """Note it."""
-        self.values.append(float(trainer.callback_metrics["train/loss"]))
+        if trainer.global_step > len(self.values):
+            self.values.append(float(module.step_loss))
 
 
 @pytest.fixture
@@ -112,8 +113,9 @@ def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[.
         trainer = build_trainer(runtime, num_steps, BATCH_SIZE, num_steps, [losses])
         order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
         data = TrainAndValidation(
-            lambda share: MaskedLMTrainBatches(reader, order, share, num_steps),
+            lambda share, steps: MaskedLMTrainBatches(reader, order, share, steps),
             lambda share: MaskedLMValidationBatches(reader, BATCH_SIZE, share),
+            num_steps,
             num_workers=0,
         )
         trainer.fit(module, datamodule=data)

@@ -59,7 +59,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
     def total(world_size, accumulation):
         summed = 0.0
         for rank in range(world_size):
-            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), 1)
+            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(1))
             for index in range(accumulation):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))

@@ -25,7 +25,7 @@ def tensors(batch):
 
 
 def global_batch(reader):
-    return MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), 10)[0]
+    return MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), range(10))[0]
 
 
 def test_golden_loss_curve(pretrain):
@@ -57,10 +57,8 @@ def test_accumulation_changes_nothing(pretrain, max_grad_norm):
     optim = OptimConfig(lr=5e-3, eps=1e-4, max_grad_norm=max_grad_norm)
     whole, losses = pretrain(optim, num_steps=3)
     parts, micro_losses = pretrain(optim, num_steps=3, micro_batch_size=2)
-    assert len(losses) == 3 and len(micro_losses) == 12
-    # masked tokens are spread unevenly over the micro-batches, and yet the losses average to that of the whole
-    assert np.ptp(micro_losses[:4]) > 0.05
-    assert np.reshape(micro_losses, (3, 4)).mean(axis=1) == pytest.approx(losses, rel=1e-5)
+    # masked tokens are spread unevenly over the micro-batches, and yet the losses add up to that of the whole
+    assert len(losses) == 3 and micro_losses == pytest.approx(losses, rel=1e-5)
     for name, tensor in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], tensor, atol=1e-6, rtol=0)
 
@@ -75,7 +73,7 @@ def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
         module.trainer = trainer
         monkeypatch.setattr(module, "log", lambda *_, **__: None)
         for rank in range(world_size):
-            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), 10)
+            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(10))
             for micro_batch in range(accumulation):
                 loss = module.training_step(tensors(batches[micro_batch]), micro_batch)
                 (loss / accumulation / world_size).backward()

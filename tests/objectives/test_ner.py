@@ -151,7 +151,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
     def total(world_size, accumulation):
         losses = []
         for rank in range(world_size):
-            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), 2)
+            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(2))
             for index in range(accumulation, 2 * accumulation):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))

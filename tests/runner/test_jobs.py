@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import fcntl
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -82,8 +83,11 @@ def test_a_folder_that_another_process_writes_is_refused(
 ) -> None:
     Path("out").mkdir()
     Path("out/words.txt").write_text("of the other process")
-    with open("out/running.json", "w") as marker:
-        fcntl.flock(marker, fcntl.LOCK_EX)
+    lock = "import fcntl; file = open('out/running.json', 'w'); fcntl.lockf(file, fcntl.LOCK_EX)"
+    code = f"{lock}; print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"1\n"
         assert main(["make", "--words", "[a]", "--out", "out", "--force"]) == 2
+        other.communicate(b"\n")
     assert "another process is writing this folder" in capsys.readouterr().err
     assert Path("out/words.txt").read_text() == "of the other process"

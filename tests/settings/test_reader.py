@@ -193,10 +193,13 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
     monkeypatch.syspath_prepend(".")
     _, problems = read(fake_stages.use, f"source: source.txt\nshape: {{class_path: {name}}}\n")
     assert len(problems) == 1 and "is not allowed" in problems[0]
-    # where any value may stand, a class_path is a plain dictionary
+    # where any value may stand, there is no class_path
     evil = f"{{class_path: {name}, init_args: {{}}}}"
-    settings, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}]}}\n")
-    assert problems == [] and isinstance(settings.arguments["trainer"]["plugins"][0], dict)
+    _, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}], strategy: {evil}}}\n")
+    assert problems == [
+        "0.yaml:2: trainer.plugins: domainbert sets it; there is nothing to set",
+        "0.yaml:2: trainer.strategy: found a mapping; expected a word, such as auto",
+    ]
     assert not Path("canary").exists() and "canary_module" not in sys.modules
 
 

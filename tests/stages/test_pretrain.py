@@ -89,11 +89,12 @@ def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
 def test_muon_trains_and_logs_are_written(runs):
     often = {**runs.training["trainer"], "log_every_n_steps": 5}
     optim = OptimConfig("muon", lr=5e-3)
-    folder = runs.pretrain("muon", optim=optim, loggers=("csv", "tensorboard"), trainer=often)
+    folder = runs.pretrain("muon", optim=optim, loggers=("jsonl", "tensorboard"), trainer=often)
     assert weights(folder) != weights(runs / "pretrain")
     assert losses(runs.results["muon"])[-1] < losses(runs.results["muon"])[0] - 0.3
-    header = (folder / "logs/metrics.csv").read_text().splitlines()[0]
-    assert {"validation/loss", "train/loss", "train/lr"} <= set(header.split(","))
+    lines = [json.loads(line) for line in (folder / "logs/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "train/loss" in line] == [5, 10, 15, 20]
+    assert [line["step"] for line in lines if "validation/loss" in line] == list(range(2, 21, 2))
     assert list((folder / "logs/tensorboard").glob("events*"))
 
 

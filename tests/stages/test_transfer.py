@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
@@ -216,3 +216,22 @@ def test_from_a_pretrained_model_to_a_new_vocabulary_and_on(runs: Any) -> None:
     assert open_model(dapt).vocab_size == 1280
     with pytest.raises(DomainbertError, match=r"prepared with another tokenizer"):
         runs.pretrain("foreign", prepared=[runs / "prepare"], **go_on)
+
+
+def test_weights_that_do_not_fit(run: Callable[..., Path], tmp_path: Path) -> None:
+    file = tmp_path / "old/model.safetensors"
+    tensors = load_file(file)
+    save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS][:17].clone()}, file)
+    with pytest.raises(DomainbertError, match=rf"{tmp_path}/old: {EMBEDDINGS} has 17 rows; config\.json implies 18"):
+        run("short")
+    save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS].to(torch.int8)}, file)
+    with pytest.raises(DomainbertError, match=rf"{EMBEDDINGS} holds torch\.int8; expected weights of 16 to 64 bits"):
+        run("quantised")
+    save_file({name: tensor for name, tensor in tensors.items() if name != EMBEDDINGS}, file)
+    with pytest.raises(DomainbertError, match=rf"{tmp_path}/old: weights are missing: {EMBEDDINGS}"):
+        run("none")
+    save_file(tensors | {"cls.predictions.decoder.weight": tensors[EMBEDDINGS] + 1}, file)
+    with pytest.raises(
+        DomainbertError, match=r"decoder\.weight differs from the word embeddings; expected a head that"
+    ):
+        run("untied")

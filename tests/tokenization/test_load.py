@@ -14,7 +14,6 @@ from tokenizers.models import BPE
 
 from domainbert.errors import DomainbertError
 from domainbert.tokenization.align import align_text, align_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASKS]ing 中国 ☃ \x00\u200b " + "a" * 101
@@ -83,8 +82,8 @@ def saved_for_transformers(
 
 
 def _without_special_tokens(text: str) -> bool:
-    """Written out in a text they are text here and special tokens in transformers, see below."""
-    return not any(token in text for token in SPECIAL_TOKENS.values())
+    """To transformers a text that spells `[UNK]` or `[MASK]` holds that token; to us it is text like any other."""
+    return not any(token in text for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"))
 
 
 @settings(deadline=None)

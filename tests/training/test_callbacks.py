@@ -101,8 +101,8 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
     lines = SimpleNamespace(advanced=[], closed=0, label=None)
 
     class Recorder:
-        def __init__(self, label, total, unit) -> None:
-            lines.label = (label, total, unit)
+        def __init__(self, label, total, unit, start) -> None:
+            lines.label = (label, total, unit, start)
 
         def advance(self, count, describe) -> None:
             lines.advanced.append((count, describe()))
@@ -112,6 +112,6 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
 
     monkeypatch.setattr(callbacks, "Progress", Recorder)
     fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4)], num_steps=4, accumulation=accumulation)
-    assert lines.label == ("pretrain", 4, "steps") and lines.closed == 1
+    assert lines.label == ("pretrain", 4, "steps", 0) and lines.closed == 1
     assert [count for count, _ in lines.advanced] == [1, 1, 1, 1]
     assert lines.advanced[2][1] == "validation F1 0.2500"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from domainbert.errors import DomainbertError
@@ -44,9 +42,9 @@ def test_a_batch_that_does_not_divide(batch_size, micro_batch_size, world_size):
 
 
 def test_loggers_write_below_the_folder_and_a_missing_one_is_told(tmp_path, monkeypatch):
-    trainer = build(tmp_path, loggers=("csv", "tensorboard"))
-    folders = [Path(logger.log_dir).relative_to(tmp_path) for logger in trainer.loggers]
-    assert folders == [Path("logs"), Path("logs/tensorboard")]
+    trainer = build(tmp_path, loggers=("jsonl", "tensorboard"))
+    assert trainer.loggers[0].path == tmp_path / "logs/metrics.jsonl"
+    assert trainer.loggers[1].log_dir == str(tmp_path / "logs/tensorboard")
 
     def missing(*_, **__):
         raise ModuleNotFoundError("wandb")

@@ -1,0 +1,41 @@
+"""Which of several processes this one is, from the environment alone: no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+LAUNCH = "DOMAINBERT_LAUNCH"
+"""Set while a stage runs, for the processes that it starts itself: the same text for all of them."""
+
+_OF_A_LAUNCH = (
+    (LAUNCH,),
+    ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+    ("MASTER_ADDR", "MASTER_PORT"),
+)
+
+
+def process_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of this process among all that work on one command; 0 where it is alone.
+
+    torchrun sets RANK, SLURM sets SLURM_PROCID. Where Lightning starts the processes of a machine, only NODE_RANK and
+    LOCAL_RANK are known: then any number but 0 says no more than that the process is not the first.
+    """
+    for name in ("RANK", "SLURM_PROCID"):
+        if name in environment:
+            return int(environment[name])
+    return int(environment.get("NODE_RANK", 0)) + int(environment.get("LOCAL_RANK", 0))
+
+
+def launched_here(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a stage started this process beside itself, as opposed to torchrun, SLURM or the user."""
+    return LAUNCH in environment and process_rank(environment) > 0
+
+
+def launch_id(environment: Mapping[str, str] = os.environ) -> str:
+    """A text that all processes of one launch have in common, and no other launch has; empty for a single process."""
+    for names in _OF_A_LAUNCH:
+        if names[0] in environment:
+            return " ".join(environment.get(name, "") for name in names)
+    return ""

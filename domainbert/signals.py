@@ -1,0 +1,53 @@
+"""Signals that ask a training to stop: noted at once, obeyed at the end of the step."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from domainbert.errors import TrainingStopped
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """Before and after training proper a signal of a cluster raises `TrainingStopped` on the spot."""
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
+
+
+class StopSignals:
+    """Notes the first signal; a second Ctrl-C ends the process at once."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        """Number of the signal, 0 while there was none."""
+
+    def install(self) -> None:
+        """Handle the signals from now on."""
+        for number in STOPPING:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == self.received == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        self.received = number
+
+
+def ignore_stop_signals(worker: int) -> None:
+    """For a loader's worker process: it ends with the training process, not by a signal to the whole group."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)

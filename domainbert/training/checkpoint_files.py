@@ -1,0 +1,199 @@
+"""Checkpoints on disk: there as a whole or not at all, checked before use, the older ones removed only afterwards.
+
+    checkpoints/step-00000500/state.pt           tensors and plain values
+    checkpoints/step-00000500/checkpoint.json    step, bytes, SHA-256, and the validation score that it was saved with
+
+A checkpoint is written into a hidden folder beside its place, synchronised to disk and renamed. Free of torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domainbert.errors import DomainbertError
+from domainbert.fingerprint import hash_file
+
+FOLDER = "checkpoints"
+STATE = "state.pt"
+FINISHED = "training.json"
+"""What a part of a stage (one seed of several) has given, in the part's folder: written when the part is complete."""
+
+_INDEX = "checkpoint.json"
+_NAME = "step-{:08d}"
+_KEPT = 2  # the newest, and the one before it in case the newest turns out to be damaged
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was complete when it was looked at."""
+
+    path: Path
+    step: int
+    """Optimiser steps made."""
+
+    score: float | None
+    """Of the validation at this step, lower is better; None if there was none."""
+
+    @property
+    def state(self) -> Path:
+        """The file to load."""
+        return self.path / STATE
+
+
+def write_checkpoint(
+    folder: Path, step: int, num_bytes: int, save: Callable[[Path], None], score: float | None = None
+) -> None:
+    """Write a checkpoint, then remove those it makes superfluous: two stay, and the one with the lowest score.
+
+    Args:
+        folder: the folder of all checkpoints.
+        step: optimiser steps made.
+        num_bytes: about what it takes.
+        save: writes the state to the path it is given.
+        score: of the validation at this step, lower is better.
+
+    Raises:
+        DomainbertError: it cannot be written (disk full, say); the checkpoints there were stay as they are.
+    """
+    final, temporary = folder / _NAME.format(step), folder / f".{_NAME.format(step)}.unfinished"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save(temporary / STATE)
+        _sync(temporary / STATE)
+        index = {"step": step, "bytes": (temporary / STATE).stat().st_size, "sha256": hash_file(temporary / STATE)}
+        (temporary / _INDEX).write_text(json.dumps(index | {"score": score}), encoding="utf-8")
+        _sync(temporary / _INDEX)
+        _sync(temporary)
+        _remove(final)  # a damaged one, or the same again
+        temporary.rename(final)
+        _sync(folder)
+    except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
+        shutil.rmtree(temporary, ignore_errors=True)
+        free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+        raise DomainbertError(
+            f"{final}: the checkpoint could not be written ({error}); it needs {num_bytes:,} bytes, {free:,} are free"
+        ) from error
+    _prune(folder)
+
+
+def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest undamaged checkpoint; None if there is none at all.
+
+    Removes what an interrupted write has left behind, and damaged checkpoints where there is a sound one before them.
+
+    Args:
+        folder: the folder of all checkpoints.
+        warn: is told of each damaged checkpoint.
+
+    Raises:
+        DomainbertError: there are checkpoints, and every one of them is damaged.
+    """
+    for path in folder.glob(".*"):
+        shutil.rmtree(path)
+    damaged: list[str] = []
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        damage = _damage(path)
+        if damage is None:
+            for message in damaged:
+                warn(f"warning: {message}; going on from {path.name}")
+            _remove_after(path)
+            return _read(path)
+        damaged.append(f"{path}: {damage}")
+    if damaged:
+        raise DomainbertError(f"{'; '.join(damaged)}: no checkpoint is sound; --force starts from the beginning")
+    return None
+
+
+def _remove_after(sound: Path) -> None:
+    for path in sound.parent.glob("step-*"):
+        if path.name > sound.name:
+            _remove(path)
+
+
+def holds_progress(out: Path) -> bool:
+    """Whether a stage's folder has something that an interrupted run can go on from."""
+    patterns = (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}")
+    return any(True for pattern in patterns for _ in out.glob(pattern))
+
+
+def remove_progress(out: Path) -> None:
+    """Remove what only an interrupted run needs, once the stage is done."""
+    for pattern in (FOLDER, f"*/{FOLDER}"):
+        for path in out.glob(pattern):
+            shutil.rmtree(path)
+    for path in out.glob(f"*/{FINISHED}"):
+        path.unlink()
+
+
+def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
+    """`DomainbertError` if the disk has clearly no room for a training's checkpoints and its model.
+
+    Args:
+        out: the folder to be written.
+        checkpoint_bytes: of one checkpoint; three are kept, and a fourth is there while it is written.
+        model_bytes: of the model's weights.
+    """
+    needed, free = (_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
+    if free < needed:
+        raise DomainbertError(
+            f"{out}: {free:,} bytes are free; expected at least {needed:,} for the checkpoints and the model"
+        )
+
+
+def _prune(folder: Path) -> None:
+    paths = sorted(folder.glob("step-*"))
+    scored = [(found.score, found.path) for found in map(_read, paths) if found.score is not None]
+    kept = {*paths[-_KEPT:], *([min(scored)[1]] if scored else [])}
+    for path in paths:
+        if path not in kept:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Renamed first, so that a removal that is interrupted does not look like a damaged checkpoint."""
+    if path.exists():
+        hidden = path.with_name(f".{path.name}.removed")
+        shutil.rmtree(hidden, ignore_errors=True)
+        path.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        index, size = _index(path), (path / STATE).stat().st_size
+        if size != index["bytes"]:
+            return f"{STATE} has {size:,} bytes; expected {index['bytes']:,}"
+        if hash_file(path / STATE) != index["sha256"]:
+            return f"{STATE} is not what was written (its SHA-256 differs)"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return f"cannot be read ({error!r})"
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        score = _index(path)["score"]
+    except (OSError, ValueError, KeyError, TypeError):
+        score = None
+    return Checkpoint(path, int(path.name.removeprefix("step-")), score)
+
+
+def _index(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / _INDEX).read_text(encoding="utf-8"))
+    return found
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""Saves a training so that it can be ended at any point, and goes on from the newest checkpoint."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+
+from domainbert.errors import DomainbertError, TrainingStopped
+from domainbert.signals import StopSignals
+from domainbert.training.checkpoint_files import FOLDER, Checkpoint, check_room, newest_checkpoint, write_checkpoint
+from domainbert.training.metrics_file import MetricsFile
+from domainbert.training.processes import highest
+from domainbert.training.state import load_training_state, training_state
+
+_SECONDS = 600.0
+_SAVE = 1  # what the processes agree on between two steps; higher numbers are signals, and ask for a stop
+_STOP = 1000
+_FLOATS_OF_A_WEIGHT = 3  # itself and the optimiser's two running means
+
+
+class Checkpoints(lightning.Callback):
+    """Writes checkpoints between two steps, obeys signals there, and restores the newest checkpoint at the start.
+
+    Between two steps, which is when the next batch is at hand, everything about the step before is complete: logs and
+    validation too. Stands last among the callbacks, so that the others' states are those after that step.
+
+    Args:
+        out: the folder of the training; checkpoints stand in `checkpoints` in it.
+        every: optimiser steps between checkpoints; None writes one every ten minutes.
+        monitor: a validation metric, lower is better: one is written after each validation, and the best stays.
+    """
+
+    def __init__(self, out: Path, every: int | None = None, monitor: str | None = None) -> None:
+        self.folder, self.every, self.monitor = out / FOLDER, every, monitor
+        self._found: Checkpoint | None = None
+        self._signals = StopSignals()
+        self._saved_at, self._saved_step = 0.0, 0
+        self._score: float | None = None
+
+    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+        """Choose the checkpoint to go on from: the first process does, for all."""
+        if stage != "fit":
+            return
+        found = None
+        if trainer.is_global_zero:
+            weights = sum(parameter.numel() * 4 for parameter in pl_module.parameters())
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            check_room(self.folder.parent, _FLOATS_OF_A_WEIGHT * weights, weights)
+            found = newest_checkpoint(self.folder, print)
+        self._found = trainer.strategy.broadcast(found)
+
+    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Restore it."""
+        if self._found is not None:
+            load_training_state(trainer, self._found.state)
+            print(f"going on from step {self._found.step:,} ({self._found.path})", flush=True)
+        for logger in trainer.loggers:
+            if isinstance(logger, MetricsFile):
+                logger.go_on_from(trainer.global_step)
+        self._saved_step = trainer.global_step
+
+    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Take the signals over from Lightning, which would end the process with exit code 0 and save nothing."""
+        self._signals.install()
+        self._saved_at = time.monotonic()
+
+    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Note the score."""
+        if self.monitor is not None:
+            self._score = float(trainer.callback_metrics[self.monitor])
+
+    def on_train_batch_start(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Between two steps: agree whether to save or to stop, and do it."""
+        if batch_idx % trainer.accumulate_grad_batches or trainer.global_step == 0:
+            return
+        asked = highest(self._asks(trainer))
+        if asked and trainer.global_step > self._saved_step:
+            self._save(trainer, must=asked >= _STOP)
+        self._score = None
+        if asked >= _STOP:
+            name = signal.Signals(asked - _STOP).name
+            raise TrainingStopped(f"stopped by {name} after step {trainer.global_step:,}; the state is saved")
+
+    def _asks(self, trainer: lightning.Trainer) -> int:
+        """What this process asks of all."""
+        if self._signals.received:
+            return _STOP + self._signals.received
+        if self._score is not None:
+            return _SAVE
+        if self.every is not None:
+            return _SAVE * (trainer.global_step % self.every == 0)
+        return _SAVE * (trainer.is_global_zero and time.monotonic() - self._saved_at >= _SECONDS)
+
+    def _save(self, trainer: lightning.Trainer, must: bool) -> None:
+        """Write a checkpoint. A full disk ends the training only when it has to stop anyway."""
+        state, step = training_state(trainer), trainer.global_step
+        failure = ""
+        if trainer.is_global_zero:
+            try:
+                write_checkpoint(self.folder, step, _num_bytes(state), lambda path: _write(state, path), self._score)
+            except DomainbertError as error:
+                failure = str(error)
+        failure = trainer.strategy.broadcast(failure)
+        if failure and must:
+            raise DomainbertError(failure)
+        if failure:
+            print(f"warning: {failure}; the training goes on", flush=True)
+        else:
+            self._saved_step = step
+        self._saved_at = time.monotonic()
+
+
+def _write(state: dict[str, Any], path: Path) -> None:
+    with open(path, "wb") as file:
+        torch.save(state, file)
+
+
+def _num_bytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return sum(_num_bytes(child) for child in children)

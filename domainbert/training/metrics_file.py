@@ -1,0 +1,63 @@
+"""`metrics.jsonl`: what was measured, a JSON object a line, added to as training goes and continued when it resumes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.loggers import Logger
+
+
+class MetricsFile(Logger):
+    """Writes each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
+
+    A line is complete when the next one begins; whoever follows the file reads up to the last line feed.
+
+    Args:
+        path: the file; made with its folder at the first line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """See Lightning."""
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        """See Lightning."""
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        """The folder of the file."""
+        return str(self.path.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The manifest has them."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Add a line."""
+        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": (step or 0) + 1, **values}) + "\n")
+
+    @rank_zero_only
+    def go_on_from(self, step: int) -> None:
+        """Drop the lines after a step: they were written by a process that went further than its last checkpoint."""
+        if not self.path.is_file():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        complete = [line for line in lines if line.endswith("\n")]
+        kept = [line for line in complete if json.loads(line)["step"] <= step]
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        temporary.replace(self.path)

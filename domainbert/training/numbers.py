@@ -1,0 +1,85 @@
+"""Watches the numbers of a training: steps that were not finite, and sudden rises of the loss."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+
+from domainbert.errors import TrainingFailed
+
+_IN_A_ROW = 3
+_MEMORY = 100  # steps over which the running mean and deviation of the loss forget
+_DEVIATIONS = 6.0  # of a loss above its running mean that make a spike
+NON_FINITE_FILE = "non_finite.json"
+
+
+class NumberWatch(lightning.Callback):
+    """Counts skipped steps and loss spikes; three skipped steps in a row end the training.
+
+    A skipped step changes no weight (see `TrainedModule`). A spike is a loss more than six standard deviations above
+    the mean, both running averages over about 100 steps; it is reported and changes nothing.
+
+    Args:
+        out: the folder of the training, for `non_finite.json`.
+        items_of_step: what the global batch of a step (from 0) consisted of, as plain values.
+    """
+
+    def __init__(self, out: Path, items_of_step: Callable[[int], Any]) -> None:
+        self.file, self.items_of_step = out / NON_FINITE_FILE, items_of_step
+        self.skipped_steps: list[int] = []
+        self.loss_spikes: list[int] = []
+        self._steps = 0
+        self._mean = self._square = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        averages = {"steps": self._steps, "mean": self._mean, "square": self._square}
+        return {"skipped_steps": self.skipped_steps, "loss_spikes": self.loss_spikes, **averages}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        self.skipped_steps, self.loss_spikes = state_dict["skipped_steps"], state_dict["loss_spikes"]
+        self._steps, self._mean, self._square = state_dict["steps"], state_dict["mean"], state_dict["square"]
+
+    def on_train_batch_end(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look at an optimiser step."""
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        step = trainer.global_step
+        if pl_module.step_skipped:
+            self._note_skipped(step, trainer.is_global_zero)
+        else:
+            self._note_loss(step, float(pl_module.step_loss))  # type: ignore[arg-type]
+
+    def _note_skipped(self, step: int, report: bool) -> None:
+        self.skipped_steps.append(step)
+        if report:
+            print(f"warning: step {step:,}: loss or gradient is not finite; the step changed no weight", flush=True)
+        last = self.skipped_steps[-_IN_A_ROW:]
+        if last != list(range(step - _IN_A_ROW + 1, step + 1)):
+            return
+        if report:
+            items = [{"step": number, **self.items_of_step(number - 1)} for number in last]
+            self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
+        raise TrainingFailed(
+            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_IN_A_ROW} times in a row; "
+            f"{self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true may help"
+        )
+
+    def _note_loss(self, step: int, loss: float) -> None:
+        deviation = math.sqrt(max(self._square - self._mean**2, 0.0))
+        if self._steps >= _MEMORY and loss > self._mean + _DEVIATIONS * deviation:
+            self.loss_spikes.append(step)
+            usual = f"{self._mean:.3f} +- {deviation:.3f} before"
+            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({usual})", flush=True)
+        self._steps += 1
+        share = 1 / min(self._steps, _MEMORY)
+        self._mean += share * (loss - self._mean)
+        self._square += share * (loss**2 - self._square)

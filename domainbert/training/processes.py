@@ -1,0 +1,62 @@
+"""The processes of a training: what they agree on, and what Lightning leaves behind in the one that started them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from domainbert.ranks import LAUNCH, launch_id
+
+
+def highest(value: int) -> int:
+    """The highest of the values that the processes of a training have; all of them have to ask at the same time."""
+    import torch
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return value
+    agreed = torch.tensor(value)
+    distributed.all_reduce(agreed, distributed.ReduceOp.MAX, group=_group_on_cpu(id(distributed.group.WORLD)))
+    return int(agreed)
+
+
+@lru_cache(maxsize=1)
+def _group_on_cpu(world: int) -> Any:
+    """A group for numbers that are on the CPU anyway, so that no GPU is waited for."""
+    from torch import distributed
+
+    return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+
+
+@contextmanager
+def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
+    """While this lasts, Lightning starts the other processes of a machine as `domainbert` with these arguments.
+
+    Lightning repeats the command line of this process otherwise, which may be a whole recipe. It also leaves its
+    environment variables and the process group behind: the next stage would take itself for one of several processes.
+    """
+    argv, environment = sys.argv, dict(os.environ)
+    sys.argv = [argv[0], *arguments]
+    os.environ[LAUNCH] = launch_id() or uuid.uuid4().hex
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if "torch" in sys.modules:
+            _leave_process_group()
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)
+
+
+def _leave_process_group() -> None:
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+        _group_on_cpu.cache_clear()

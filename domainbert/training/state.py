@@ -1,0 +1,120 @@
+"""The state of a training as tensors and plain values, the same however many processes hold it.
+
+Weights and optimiser states are kept by parameter name and whole, so what several processes saved, sharded or not, one
+alone goes on from, and the other way round. Order, masks and dropout need no state: they are functions of (seed, step).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import lightning
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from domainbert.errors import DomainbertError
+from domainbert.objectives.optimisers import CombinedOptimizer
+
+_WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+def whole_weights(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of a module's weights on the CPU; of a sharded module only the first process gets them, the others {}.
+
+    Of a sharded module all processes have to ask at the same time.
+    """
+    if is_sharded(module):
+        return cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
+
+
+def load_whole_weights(module: nn.Module, weights: Mapping[str, Any]) -> None:
+    """The reverse of `whole_weights`: of a sharded module the first process's weights count."""
+    if is_sharded(module):
+        options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        set_model_state_dict(module, dict(weights), options=options)
+    else:
+        module.load_state_dict(weights)
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether the parameters are spread over several processes."""
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters())
+
+
+def training_state(trainer: lightning.Trainer) -> dict[str, Any]:
+    """Everything that a training goes on from. All processes have to ask; the first one's state is whole.
+
+    Callbacks take part by their `state_dict`.
+    """
+    module = trainer.lightning_module
+    return {
+        "step": trainer.global_step,
+        "model": get_model_state_dict(module, options=_WHOLE) if is_sharded(module) else module.state_dict(),
+        "optimizer": get_optimizer_state_dict(module, _optimizers(trainer), options=_WHOLE),
+        "schedule": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
+        "precision": trainer.precision_plugin.state_dict(),
+        "callbacks": {name: callback.state_dict() for name, callback in _callbacks(trainer).items()},
+    }
+
+
+def load_training_state(trainer: lightning.Trainer, file: Path) -> None:
+    """Put a training where `training_state` was taken, in every process.
+
+    To be called when model and optimiser stand, before Lightning asks for the training batches: these begin at
+    `trainer.global_step`.
+    """
+    module = trainer.lightning_module
+    state = _read(file)
+    whole = StateDictOptions(full_state_dict=True)
+    if is_sharded(module):
+        set_model_state_dict(module, state["model"], options=whole)
+    else:
+        module.load_state_dict(state["model"])
+    set_optimizer_state_dict(module, _optimizers(trainer), state["optimizer"], options=whole)
+    for config, schedule in zip(trainer.lr_scheduler_configs, state["schedule"], strict=True):
+        config.scheduler.load_state_dict(schedule)
+    trainer.precision_plugin.load_state_dict(state["precision"])
+    for name, callback in _callbacks(trainer).items():
+        callback.load_state_dict(state["callbacks"].get(name, {}))
+    _begin_at(trainer, state["step"])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # it depends on what is wrong with the file
+        raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
+    return state
+
+
+def _begin_at(trainer: lightning.Trainer, step: int) -> None:
+    """Set Lightning's counters, which are at 0.
+
+    Its own way of resuming takes batches off the loader until it is where it was, and expects as many devices as then.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    loop.batch_progress.total.increment_by(step * trainer.accumulate_grad_batches)
+    loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
+    loop._batches_that_stepped = step
+
+
+def _optimizers(trainer: lightning.Trainer) -> list[Optimizer]:
+    optimizer = trainer.optimizers[0]
+    return optimizer.optimizers if isinstance(optimizer, CombinedOptimizer) else [optimizer]
+
+
+def _callbacks(trainer: lightning.Trainer) -> dict[str, lightning.Callback]:
+    callbacks: list[lightning.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return {type(callback).__name__: callback for callback in callbacks}

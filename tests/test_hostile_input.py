@@ -1,0 +1,409 @@
+"""Files from strangers: nothing that a YAML or a model folder names is imported, no pickle runs, and users are told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.errors import DomainbertError
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.choices import is_choice
+
+CANARY = (
+    "from pathlib import Path\nPath({marker!r}).touch()\nclass X: pass\ndef run(*_, **__): Path({marker!r}).touch()\n"
+)
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The file that appears when the package `canary` is imported; it can be imported from here."""
+    marker = tmp_path / "the canary is dead"
+    (tmp_path / "canary").mkdir()
+    for name in ("__init__", "sub", "config", "model"):
+        (tmp_path / "canary" / f"{name}.py").write_text(CANARY.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("some text\n")
+    yield marker
+    assert not marker.exists(), "the canary was imported"
+    assert [name for name in sys.modules if name.partition(".")[0] == "canary"] == []
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says; it has to end with exit code 2 and in words."""
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert message.rpartition("domainbert: ")[1] and "Traceback" not in message
+    return message
+
+
+def abstract_keys() -> list[tuple[str, str]]:
+    """Every key of every stage that takes a `class_path`, as (stage, key)."""
+    return [
+        (stage, key)
+        for stage in STAGES
+        for key, hint in get_type_hints(load_stage(stage).function).items()
+        if any(map(is_choice, [hint, *get_args(hint)]))
+    ]
+
+
+NAMES = (
+    "canary",
+    "canary.X",
+    "canary.sub.X",
+    "os.system",
+    "builtins.eval",
+    "domainbert.hub.load_model",
+    "BertConfig.X",
+)
+
+
+def test_every_key_that_takes_a_class_is_found() -> None:
+    assert {("pretrain", "encoder"), ("finetune", "task"), ("evaluate", "task")} <= set(abstract_keys())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("stage", "key"), abstract_keys())
+def test_no_class_path_is_imported(
+    canary: Path, capsys: pytest.CaptureFixture[str], stage: str, key: str, name: str
+) -> None:
+    for text in (
+        f"{{class_path: {name}}}",
+        f"{{class_path: {name}, init_args: {{a: 1}}, dict_kwargs: {{b: 1}}}}",
+        name,
+    ):
+        Path("a.yaml").write_text(f"{key}: {text}\n")
+        message = refused([stage, "-c", "a.yaml", "--out", "out"], capsys)
+        assert f"{key}.class_path: '{name}' is not allowed" in message
+        assert "is not allowed" in refused([stage, f"--{key}", text, "--out", "out"], capsys)
+    assert "no choice" in refused([stage, f"--{key}.help", name], capsys)
+
+
+PRETRAIN = {
+    "!!python/object/apply:canary.run [1]": "not valid YAML here: the tag",
+    "!!python/object/new:canary.X {}": "not valid YAML here: the tag",
+    "!!python/name:canary.X ''": "not valid YAML here: the tag",
+    "!!python/module:canary ''": "not valid YAML here: the tag",
+    "!!python/object:canary.X {}": "not valid YAML here: the tag",
+    "{? !!python/name:canary.X '' : 1}": "found a key that is not text",
+    "{class_path: BertConfig, init_args: {class_path: canary.X, init_args: {}}}": "encoder.init_args: unknown key",
+    "{class_path: BertConfig, init_args: {hidden_size: {class_path: canary.X}}}": "expected an integer; found",
+    "{class_path: BertConfig, dict_kwargs: {a: {class_path: canary.X}}}": "encoder.dict_kwargs: unknown key",
+    "{class_path: BertConfig, __class__: canary.X}": "encoder.__class__: unknown key",
+    "package:canary/encoder.yaml": "does not exist",
+    "canary/__init__.py": "is not allowed",
+}
+KEYS = {
+    "callbacks: [{class_path: canary.X}]": "callbacks: unknown key",
+    "import: canary": "import: unknown key",
+    "allow_import: canary": "allow_import: unknown key",
+    "allow-import: canary": "allow-import: unknown key",
+    "class_path: canary.X": "class_path: unknown key",
+    "loggers: [canary.X]": "loggers[0]: expected one of",
+    "loggers: [{class_path: canary.X}]": "loggers[0]: expected one of",
+    "optim: {class_path: canary.X}": "optim.class_path: unknown key",
+    "optim: {name: canary.X}": "optim.name: expected one of",
+    "precision: canary.X": "precision: expected",
+    "prepared: ['package:canary/x']": "does not exist",
+    "prepared: ['package:canary.sub/x']": "no installed Python package",
+    "trainer: {plugins: canary.X}": "trainer.plugins: domainbert sets it",
+    "trainer: {callbacks: [canary.X]}": "trainer.callbacks: domainbert sets it",
+    "trainer: {logger: {class_path: canary.X}}": "trainer.logger: domainbert sets it",
+    "trainer: {model_registry: canary}": "trainer.model_registry: domainbert sets it",
+    "trainer: {strategy: {class_path: canary.X}}": "trainer.strategy: found a mapping; expected a word",
+    "trainer: {strategy: canary.X}": "trainer.strategy: found 'canary.X'; expected a word",
+    "trainer: {accelerator: canary.X}": "trainer.accelerator: found 'canary.X'; expected a word",
+    "trainer: {profiler: canary.X}": "trainer.profiler: found 'canary.X'; expected a word",
+    "trainer: {profiler: [{class_path: canary.X}]}": "trainer.profiler: found a list; expected a word",
+    "trainer: {max_time: {class_path: canary.X}}": "trainer.max_time: found a mapping; expected whole numbers",
+    "trainer: {devices: [{class_path: canary.X}]}": "trainer.devices: found a list; expected a list of device numbers",
+    "trainer: {benchmark: {class_path: canary.X}}": "trainer.benchmark: found a mapping; expected a single value",
+    "trainer: {canary.X: 1}": "trainer.canary.X: lightning.Trainer has no such argument",
+}
+
+
+@pytest.mark.parametrize("text", [*(f"encoder: {text}" for text in PRETRAIN), *KEYS])
+def test_nothing_in_a_yaml_is_imported(canary: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    expected = KEYS[text] if text in KEYS else PRETRAIN[text.removeprefix("encoder: ")]
+    Path("a.yaml").write_text(f"{text}\n")
+    message = refused(["pretrain", "-c", "a.yaml", "--out", "out"], capsys)
+    assert expected in message and "a.yaml:1: " in message
+    Path("recipe.yaml").write_text(f"out: run\nstages:\n  pretrain:\n    {text}\n")
+    message = refused(["run", "recipe.yaml"], capsys)
+    assert expected in message and "recipe.yaml:4: " in message
+    assert not Path("out").exists() and not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("stages: {canary.X: {}}", "stages.canary.X: expected a name of letters"),
+        ("stages: {x: {stage: canary.X}}", "no stage 'canary.X'"),
+        ("stages: {x: {stage: 'canary:run'}}", "no stage 'canary:run'"),
+        ("stages: {x: {stage: {class_path: canary.X}}}", "no stage"),
+        ("stages: {x: {stage: [vocab]}}", "no stage"),
+        ("allow_import: canary\nstages: {vocab: {}}", "allow_import: unknown key"),
+        ("vars: {a: {class_path: canary.X}}\nstages: {vocab: {}}", "vars.a: found a mapping"),
+    ],
+)
+def test_nothing_in_a_recipe_is_imported(
+    canary: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
+) -> None:
+    Path("recipe.yaml").write_text(f"out: run\n{text}\n")
+    assert expected in refused(["run", "recipe.yaml"], capsys)
+
+
+def test_the_environment_allows_nothing(
+    canary: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DOMAINBERT_ALLOW_IMPORT", "DOMAINBERT_IMPORT", "JSONARGPARSE_DEFAULT_ENV", "ALLOW_IMPORT"):
+        monkeypatch.setenv(name, "canary")
+    assert "is not allowed" in refused(["pretrain", "--encoder", "canary.X", "--out", "out"], capsys)
+
+
+@pytest.mark.parametrize("path", ["hub:canary", "hub:./canary", "hub:canary/canary", "hub:canary/sub.py"])
+def test_a_dataset_runs_no_script(canary: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
+    Path("canary/canary.py").write_text(CANARY.format(marker=str(canary)))
+    message = refused(["vocab", "--corpus.sources", f"[{{path: '{path}'}}]", "--out", "out"], capsys)
+    assert f"{path}: the dataset cannot be read" in message
+
+
+class Payload:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Path]]:
+        return Path.touch, (self.marker,)
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A small model folder with a token head."""
+    from domainbert.encoders.bert.config import BertConfig
+    from domainbert.encoders.bert.model import build_encoder
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.hub import save_model
+    from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+    from domainbert.tokenization.load import DomainTokenizer
+
+    config = BertConfig(8, 1, 2, 16, max_position_embeddings=16)
+    encoder = build_encoder(config, 8)
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), "a", "b", "c"])}
+    tokenizer = DomainTokenizer(bert_backend(vocab, {}))
+    model = EncoderWithHead(encoder, build_head("tokens", encoder, 2))
+    save_model(tmp_path / "model", model, config, tokenizer, "tokens", "# A card\n", ("O", "B-a"))
+    return tmp_path / "model"
+
+
+def edit(file: Path, **changes: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder: Path) -> None:
+    from domainbert.hub import load_model, open_model
+
+    for name in ("modeling_canary", "configuration_canary", "canary"):
+        (model_folder / f"{name}.py").write_text(CANARY.format(marker=str(canary)))
+    (model_folder / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(canary)))
+    auto = {
+        "AutoConfig": "configuration_canary.X",
+        "AutoModel": "modeling_canary.X",
+        "AutoTokenizer": ["canary.X", None],
+    }
+    edit(
+        model_folder / "config.json",
+        auto_map=auto,
+        tokenizer_class="canary.X",
+        class_path="canary.X",
+        _target_="canary.X",
+    )
+    edit(model_folder / "tokenizer_config.json", auto_map=auto, tokenizer_class="canary.X")
+    _, folder, made = load_model(model_folder, "tokens")
+    assert made == [] and folder.labels == ("O", "B-a") and folder.tokenizer().vocab_size == 8
+    edit(model_folder / "config.json", architectures=["canary.Model"])
+    assert open_model(model_folder).head is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "canary"}, "model_type: found 'canary'; supported families are bert"),
+        ({"model_type": "canary.sub"}, r"model_type: found 'canary\.sub'"),
+        ({"model_type": "../../canary"}, "model_type: found '../../canary'"),
+        ({"model_type": ["bert"]}, "not the config.json of a model"),
+        ({"vocab_size": float("inf")}, "not the config.json of a model"),
+        ({"vocab_size": "x"}, "not the config.json of a model"),
+        ({"id2label": {"0": {"class_path": "canary.X"}}}, "a label in id2label is not text"),
+        ({"id2label": ["a"]}, "not the config.json of a model"),
+        ({"architectures": {"canary": 1}}, "not the config.json of a model"),
+        ({"hidden_size": "8"}, "hidden_size: found '8'; expected a value like 768"),
+        ({"num_hidden_layers": 1.5}, "num_hidden_layers: found '1.5'; expected a value like 12"),
+        ({"num_hidden_layers": True}, "num_hidden_layers: found 'True'"),
+        ({"layer_norm_eps": {"class_path": "canary.X"}}, "layer_norm_eps: found"),
+        ({"hidden_act": "canary.X"}, r"hidden_act: found 'canary\.X'; expected one of gelu"),
+    ],
+)
+def test_a_config_that_is_refused(canary: Path, model_folder: Path, changes: dict[str, Any], message: str) -> None:
+    from domainbert.hub import load_model
+
+    edit(model_folder / "config.json", **changes)
+    with pytest.raises(DomainbertError, match=message):
+        load_model(model_folder, "tokens")
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", DEEP, "not the config.json of a model"),
+        ("config.json", '{"a":' * 100_000, "not the config.json of a model"),
+        ("tokenizer_config.json", DEEP, "not valid JSON"),
+        ("special_tokens_map.json", DEEP, "not valid JSON"),
+        ("tokenizer.json", DEEP, "not a tokenizer.json that tokenizers can read"),
+        ("tokenizer.json", "{}", "not a tokenizer.json that tokenizers can read"),
+        ("special_tokens_map.json", '{"pad_token": {"class_path": "canary.X"}}', "pad_token: .*expected the token"),
+        ("special_tokens_map.json", '{"pad_token": ["[PAD]"]}', "pad_token: .*expected the token"),
+        ("tokenizer_config.json", '{"model_max_length": "512"}', "model_max_length in tokenizer_config.json: '512'"),
+        ("tokenizer_config.json", '{"model_max_length": -1}', "model_max_length in tokenizer_config.json: -1"),
+        ("tokenizer_config.json", '{"model_max_length": NaN}', "model_max_length in tokenizer_config.json: nan"),
+    ],
+)
+def test_json_that_is_refused(model_folder: Path, name: str, content: str, message: str) -> None:
+    from domainbert.hub import open_model
+
+    if name == "special_tokens_map.json":
+        (model_folder / "tokenizer_config.json").unlink()
+    (model_folder / name).write_text(content)
+    with pytest.raises(DomainbertError, match=f"{model_folder}.*{message}"):
+        open_model(model_folder).tokenizer()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"type": "canary.X"}},
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},  # Rust panics
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "((("}, "behavior": "Removed", "invert": False}},
+        {"pre_tokenizer": {"type": "Custom", "class": "canary.X"}},
+        {"decoder": {"type": "canary.X"}},
+    ],
+)
+def test_a_tokenizer_that_is_refused(canary: Path, model_folder: Path, changes: dict[str, Any]) -> None:
+    from domainbert.tokenization.load import load_tokenizer
+
+    edit(model_folder / "tokenizer.json", **changes)
+    with pytest.raises(DomainbertError, match=r"tokenizer\.json: not a tokenizer\.json that tokenizers can read"):
+        load_tokenizer(model_folder)
+
+
+def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    content = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(content) if length is None else length) + content + data
+
+
+def tensor(start: int, end: int, dtype: str = "F32", shape: tuple[int, ...] = (2,)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+
+
+WEIGHTS = {
+    "empty": b"",
+    "a pickle": None,
+    "a header of 8 EiB": safetensors({}, length=2**63),
+    "a header of 1 GB": safetensors({}, length=10**9),
+    "overlapping tensors": safetensors({"a": tensor(0, 8), "b": tensor(4, 12)}, bytes(12)),
+    "tensors beyond the end": safetensors({"a": tensor(0, 8)}, bytes(4)),
+    "a shape that overflows": safetensors({"a": tensor(0, 8, shape=(2**40, 2**40))}, bytes(8)),
+    "an object type": safetensors({"a": tensor(0, 8, dtype="OBJ")}, bytes(8)),
+    "a deep header": safetensors(b'{"a":' * 100_000),
+    "a header that is no object": safetensors(b"[" * 1000),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -> None:
+    from domainbert.hub import load_model
+
+    content = WEIGHTS[name]
+    (model_folder / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)) if content is None else content)
+    with pytest.raises(DomainbertError, match=r"model\.safetensors: not a readable safetensors file"):
+        load_model(model_folder, "tokens")
+
+
+def test_a_pickle_instead_of_weights_is_not_read(canary: Path, model_folder: Path) -> None:
+    from domainbert.hub import load_model
+
+    (model_folder / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.pt", "training_args.bin", "optimizer.pt"):
+        (model_folder / name).write_bytes(pickle.dumps(Payload(canary)))
+    with pytest.raises(DomainbertError, match=r"pytorch_model\.bin: holds more than tensors, or is damaged"):
+        load_model(model_folder, "tokens")
+
+
+def test_weights_of_another_kind_are_refused(model_folder: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from domainbert.hub import load_model
+
+    tensors = load_file(model_folder / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    save_file(tensors | {name: tensors[name].to(torch.int8)}, model_folder / "model.safetensors")
+    with pytest.raises(
+        DomainbertError, match=r"word_embeddings\S* holds torch\.int8; expected weights of 16 to 64 bits"
+    ):
+        load_model(model_folder, "tokens")
+
+
+@pytest.mark.parametrize("best", ["..", "../x", "/", "", ".", "absent", None, 5, {"a": 1}])
+def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
+    from domainbert.hub import best_seed_folder
+
+    (tmp_path / "runs" / "seed-1").mkdir(parents=True)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "runs" / "seeds.json").write_text(json.dumps({"best": best}))
+    with pytest.raises(
+        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder beside this file"
+    ):
+        best_seed_folder(tmp_path / "runs")
+    for content in ("", "[]", "{}", DEEP):
+        (tmp_path / "runs" / "seeds.json").write_text(content)
+        with pytest.raises(DomainbertError, match=r"seeds\.json: not the seeds\.json that finetune writes"):
+            best_seed_folder(tmp_path / "runs")
+
+
+def test_a_checkpoint_with_a_payload_does_not_run(canary: Path, tmp_path: Path) -> None:
+    import torch
+
+    file = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {}, "hyper_parameters": Payload(canary)}, file)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        torch.load(file, weights_only=True)
+    torch.load(file, weights_only=False)  # the payload is a working one
+    assert canary.exists()
+    canary.unlink()
+
+
+@pytest.mark.parametrize("content", [DEEP, '{"a":' * 100_000])
+def test_lines_of_json_may_not_be_deep(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{content}\n')
+    words = ["vocab", "--corpus.sources", f"[{{path: '{tmp_path}/a.jsonl'}}]", "--out", str(tmp_path / "out")]
+    assert "a.jsonl:2: " in refused(words, capsys)
+
+
+def test_names_that_no_file_can_have(canary: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 5_000
+    for words in (["-c", long], ["--prepared", long], ["--encoder", f"{long}.yaml"], ["--init_from", long]):
+        assert "too long" in refused(["pretrain", *words, "--out", "out"], capsys).lower()
