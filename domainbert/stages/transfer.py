@@ -14,11 +14,14 @@ from domainbert.model_card import model_card
 from domainbert.paths import model_name
 
 if TYPE_CHECKING:
+    from torch import Generator
+
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
     from domainbert.tokenization.surfaces import Vocabulary
     from domainbert.tokenization.words import WordCounter
     from domainbert.transfer.mixing import Mixing
+    from domainbert.transfer.static_embeddings import Cooccurrences
 
 Method = Literal["mean", "fvt", "focus", "random"]
 
@@ -89,16 +92,19 @@ def transfer(
 
 
 def _count_words(corpus: CorpusConfig) -> WordCounter:
+    """The words of the training side, and the corpus report printed."""
     from domainbert.corpus.documents import read_documents
+    from domainbert.corpus.report import CorpusReport
     from domainbert.progress import Progress
     from domainbert.tokenization.words import WordCounter
 
-    counter = WordCounter(_SAMPLE_BYTES)
+    counter, read = WordCounter(_SAMPLE_BYTES), CorpusReport()
     with Progress("count words") as progress:
-        for document in read_documents(corpus):
+        for document in read_documents(corpus, read):
             if document.split == "train":
                 counter.add(document.text)
                 progress.advance()
+    print("\n".join(read.lines()))
     if counter.documents < counter.documents_read:
         print(f"words counted in {counter.documents:,} of {counter.documents_read:,} documents, chosen by hash")
     return counter
@@ -113,6 +119,8 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
             f"{path}: the tokenizer has {len(old.tokens):,} entries, the embeddings of config.json only "
             f"{vocab_size:,}; expected a tokenizer that belongs to the model"
         )
+    if len(old.tokens) < vocab_size:
+        print(f"{path}: the embeddings have {vocab_size - len(old.tokens):,} rows without an entry, which are left out")
     return old
 
 
@@ -136,7 +144,7 @@ def _mixing(
     old: Vocabulary,
     tokenizer: DomainTokenizer,
     corpus: CorpusConfig,
-    generator: Any,
+    generator: Generator,
 ) -> tuple[list[Origin], Mixing]:
     from domainbert.tokenization.matching import origins
     from domainbert.transfer.focus import similarity_mix
@@ -151,7 +159,8 @@ def _mixing(
     return found, composed(found)
 
 
-def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Any:
+def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
+    """How often entries meet in the training side, or in its beginning."""
     from domainbert.corpus.documents import read_documents
     from domainbert.progress import Progress
     from domainbert.transfer.static_embeddings import Cooccurrences

@@ -113,7 +113,7 @@ def test_transformers_loads_it_with_equal_logits(run: Callable[..., Path]) -> No
 
 
 def test_without_a_head_and_with_a_pooler_shared_words_give_the_same_states(
-    run: Callable[..., Path], tmp_path: Path
+    run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_model(tmp_path / "base", "BertModel", vocab_size=24)  # more rows than entries
     tokenizer_of(OLD).save(tmp_path / "base")
@@ -127,6 +127,7 @@ def test_without_a_head_and_with_a_pooler_shared_words_give_the_same_states(
     assert torch.equal(one.last_hidden_state, other.last_hidden_state)
     assert torch.equal(one.pooler_output, other.pooler_output)
     assert len(load_model(out, "masked_lm")[2]) == 5, "the head is still to be made"
+    assert "the embeddings have 6 rows without an entry, which are left out" in capsys.readouterr().out
 
 
 def test_extension(run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,6 +165,7 @@ def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
     assert report["pieces_saved"] == pytest.approx(sum(w["count"] * (len(w["before"]) - 1) for w in fallen) / words)
     printed = capsys.readouterr().out
     assert "entries: 61.5 % copied, 30.8 % composed, 7.7 % new; 0.9000 pieces per word fewer" in printed
+    assert "corpus.jsonl: 40 documents" in printed
     assert "  policy (" in printed and "times): pol ##ic ##y -> policy" in printed
     assert report["source"] == "old"
     assert "| model | old |\n| method | fvt |" in (out / "README.md").read_text()
