@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from domainbert.encoders.base import from_hugging_face, to_hugging_face
+from domainbert.encoders.checkpoint import (
+    base_prefix,
+    check_names,
+    check_types,
+    encoder_names,
+    load_tensors,
+    vocabulary_names,
+)
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
 from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.errors import DomainbertError
+from domainbert.paths import resolve_path
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _HEAD_OF_ARCHITECTURE = {
@@ -27,7 +35,6 @@ _HEAD_OF_ARCHITECTURE = {
     "ForTokenClassification": "tokens",
     "ForSequenceClassification": "sequence",
 }
-_WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class ModelFolder:
     vocab_size: int
     head: str | None
     labels: tuple[str, ...]
+    fields: Mapping[str, Any]
+    """All of `config.json`."""
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -52,14 +61,14 @@ class ModelFolder:
 
 
 def open_model(path: Path) -> ModelFolder:
-    """Read `config.json` of a model folder.
+    """Read `config.json` of a model folder, which may be written `package:NAME/folder` or `hub:NAME[@REVISION]`.
 
     A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened.
 
     Raises:
         DomainbertError: there is no model folder, its `config.json` is broken, or its family is not supported.
     """
-    folder = best_seed_folder(path)
+    folder = best_seed_folder(resolve_path(path))
     file = folder / "config.json"
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
@@ -76,7 +85,7 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
-    return ModelFolder(folder, config, vocab_size, head, tuple(labels[i] for i in sorted(labels)))
+    return ModelFolder(folder, config, vocab_size, head, tuple(labels[i] for i in sorted(labels)), fields)
 
 
 def _head(fields: dict[str, Any]) -> str | None:
@@ -120,7 +129,8 @@ def load_model(
         The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
 
     Raises:
-        DomainbertError: the encoder's weights are missing, or their shapes contradict `config.json`.
+        DomainbertError: the encoder's weights are missing, there are more than `config.json` accounts for, their shapes
+            contradict it, or a masked-LM head is wanted of a folder whose output weights are not the word embeddings.
     """
     folder = open_model(path)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
@@ -128,14 +138,13 @@ def load_model(
     encoder = family(config).build_encoder(config, folder.vocab_size)
     model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
     names = family(config).name_map(config, head)
-    encoder_names = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
-    prefix = min(encoder_names).partition(".")[0] + "."  # what Hugging Face's base model is called: "bert."
-    tensors = _read_tensors(folder.path, prefix)
-    if folder.head != head or (head != "masked_lm" and labels != folder.labels):
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    _check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
+    tensors = load_tensors(folder.path, config)
+    _say_unused(folder.path, check_names(folder.path, tensors, config, head))
+    if head != "masked_lm" and (folder.head != head or labels != folder.labels):
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(base_prefix(config))}
+    check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
-    missing = [name for name in made if name in encoder_names]
+    missing = [name for name in made if name in encoder_names(names)]
     if missing:
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
     _check_shapes(folder.path, model, state)
@@ -143,27 +152,11 @@ def load_model(
     return model, folder, made
 
 
-def _read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """All tensors under the names that a model with a head gives them; without a head they lack `prefix`."""
-    file = folder / "model.safetensors"
-    if not file.is_file():
-        raise DomainbertError(f"{folder}: no model.safetensors; expected a model folder with its weights")
-    try:
-        tensors = load_file(file)
-    except SafetensorError as error:
-        raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
-    # checkpoints converted from TensorFlow, the first BERTs among them, call a norm's weight gamma and its bias beta
-    tensors = {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)): t for name, t in tensors.items()}
-    if any(name.startswith(prefix) for name in tensors):
-        return tensors
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def _check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
-    """Quantised weights mean nothing without their scales; whole numbers are none."""
-    for name in names:
-        if name in tensors and tensors[name].dtype not in _WEIGHT_TYPES:
-            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
+@cache  # a model is loaded once for each seed
+def _say_unused(path: Path, names: tuple[str, ...]) -> None:
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
 
 
 def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
@@ -198,10 +191,7 @@ def save_model(
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
     """
-    path.mkdir(parents=True, exist_ok=True)
     tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
-    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-    (path / "model.safetensors").chmod(0o644)
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -211,6 +201,45 @@ def save_model(
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
+    _write_folder(path, tensors, fields, tokenizer, max_length or config.max_length, card)
+
+
+def save_with_vocabulary(
+    path: Path, folder: ModelFolder, tensors: Mapping[str, Tensor], tokenizer: DomainTokenizer, card: str
+) -> None:
+    """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
+
+    Args:
+        path: the folder; made if absent.
+        folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
+        tensors: what `encoders.checkpoint.load_tensors` gave, with other word embeddings and masked-LM bias.
+        tokenizer: the new one.
+        card: text of the model card.
+    """
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    changed = {
+        name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
+    }
+    vocab_size = len(tensors[vocabulary_names(folder.config)[0]])
+    fields = {**folder.fields, **changed, "vocab_size": vocab_size}
+    _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
+
+
+def _write_folder(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    fields: Mapping[str, Any],
+    tokenizer: DomainTokenizer,
+    max_length: int,
+    card: str,
+) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    (path / "model.safetensors").chmod(0o644)
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tokenizer.save(path, max_length or config.max_length)
+    tokenizer.save(path, max_length)
     (path / "README.md").write_text(card, encoding="utf-8")

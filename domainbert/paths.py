@@ -1,4 +1,4 @@
-"""Paths that users write: also `package:NAME/sub/folder`, a folder inside an installed Python package."""
+"""Paths that users write: also `package:NAME/sub/folder` and `hub:NAME`, a model of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ from pathlib import Path
 
 from domainbert.errors import DomainbertError
 
-_PREFIX = "package:"
+_PACKAGE = "package:"
+_HUB = "hub:"
+_SMALL_FILES = ["*.json", "*.txt", "*.md"]
 
 
-def resolve_package_path(path: str | Path) -> Path:
-    """`package:NAME/sub` as the folder inside the installed package NAME; any other path as it is.
+def resolve_path(path: str | Path) -> Path:
+    """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
 
-    The package is found without importing it.
+    `hub:NAME` or `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after
+    the commit, so what was used stays on record.
 
     Raises:
-        DomainbertError: the package is not installed, or the path leads out of it.
+        DomainbertError: the package is not installed, the path leads out of it, or the hub does not give the model.
     """
     text = str(path)
-    if not text.startswith(_PREFIX):
-        return Path(path)
-    name, _, rest = text.removeprefix(_PREFIX).partition("/")
+    if text.startswith(_PACKAGE):
+        return _in_package(text)
+    return _from_hub(text) if text.startswith(_HUB) else Path(path)
+
+
+def model_name(path: Path) -> str:
+    """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
+    snapshots, cached = path.parent, path.parent.parent.name
+    if snapshots.name == "snapshots" and cached.startswith("models--"):
+        return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
+    return path.name
+
+
+def _in_package(text: str) -> Path:
+    """The folder inside an installed package, which is found without importing it."""
+    name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or spec.origin is None:
         raise DomainbertError(
@@ -31,3 +47,24 @@ def resolve_package_path(path: str | Path) -> Path:
     if root is None or ".." in Path(rest).parts:
         raise DomainbertError(f"{text}: expected a folder inside the Python package '{name}'")
     return root / rest
+
+
+def _from_hub(text: str) -> Path:
+    """The snapshot of a hub model: its safetensors, or where there are none its `pytorch_model.bin`."""
+    name, _, revision = text.removeprefix(_HUB).partition("@")
+    if not name:
+        raise DomainbertError(f"{text}: names nothing; expected hub:NAME or hub:NAME@REVISION")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise DomainbertError(f"{text}: needs huggingface_hub; pip install domainbert[hub]") from error
+    folder = Path()
+    for weights in ("model*.safetensors", "pytorch_model*.bin"):
+        try:
+            folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=[*_SMALL_FILES, weights]))
+        except Exception as error:  # the hub's client raises dozens of unrelated types
+            reason = " ".join(str(error).split())
+            raise DomainbertError(f"{text}: the model cannot be had from the hub: {reason}") from error
+        if any(folder.glob(weights)):
+            break
+    return folder

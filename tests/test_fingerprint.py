@@ -9,7 +9,7 @@ import pytest
 
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_file, hash_folder, hash_json
-from domainbert.paths import resolve_package_path
+from domainbert.paths import resolve_path
 
 
 def test_hash_file_is_sha256(tmp_path: Path) -> None:
@@ -58,12 +58,12 @@ def test_package_paths_are_found_without_importing(tmp_path: Path, monkeypatch: 
     (tmp_path / "some_model_package" / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = tmp_path / "some_model_package" / "model"
-    assert resolve_package_path("package:some_model_package/model") == folder
-    assert resolve_package_path(Path("package:some_model_package/model")) == folder
+    assert resolve_path("package:some_model_package/model") == folder
+    assert resolve_path(Path("package:some_model_package/model")) == folder
     assert "some_model_package" not in sys.modules
-    assert resolve_package_path("data/x") == Path("data/x")
+    assert resolve_path("data/x") == Path("data/x")
     with pytest.raises(DomainbertError, match="no installed Python package has the name 'absent_package'"):
-        resolve_package_path("package:absent_package/model")
+        resolve_path("package:absent_package/model")
     for text in ("package:some_model_package/../x", "package:json.tool/x", "package:/etc"):
         with pytest.raises(DomainbertError):
-            resolve_package_path(text)
+            resolve_path(text)

@@ -232,7 +232,9 @@ def test_weights_that_cannot_be_used(tmp_path):
     with pytest.raises(DomainbertError, match=rf"{file}: not a readable safetensors file"):
         load_model(tmp_path, "tokens")
     file.unlink()
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: no model\.safetensors; expected a model folder"):
+    with pytest.raises(
+        DomainbertError, match=rf"{tmp_path}: no model\.safetensors and no pytorch_model\.bin; expected a"
+    ):
         load_model(tmp_path, "tokens")
 
 
@@ -244,3 +246,74 @@ def test_a_tokenizer_larger_than_the_embeddings(tmp_path):
     make_tokenizer(num_pieces=28).save(tmp_path)
     with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer has 33 entries, the embeddings .* only 32"):
         open_model(tmp_path).tokenizer()
+
+
+def their_model(kind: str = "BertForMaskedLM", **changes):
+    """A tiny model of transformers."""
+    settings = {"vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(**{**settings, "intermediate_size": 8, **changes})
+    torch.manual_seed(0)
+    return getattr(transformers, kind)(config).eval()
+
+
+def logits_of(model: EncoderWithHead, ids: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(ids.shape[1])
+    return model.eval()(ids, positions[None], torch.ones_like(ids), positions)
+
+
+@pytest.mark.parametrize("how", ["safetensors", "shards", "bin", "old bin"])
+def test_whatever_files_the_weights_are_in(tmp_path, how):
+    theirs = their_model()
+    theirs.save_pretrained(tmp_path, max_shard_size="2KB" if how == "shards" else "1GB")
+    assert len(list(tmp_path.glob("*.safetensors"))) == (1 if how != "shards" else 3)
+    if "bin" in how:
+        tensors = load_file(tmp_path / "model.safetensors")
+        if how == "old bin":  # as transformers 2 and 3 wrote them
+            tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+            tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+            tensors["bert.embeddings.position_ids"] = torch.arange(512)[None]
+            tensors["cls.seq_relationship.weight"] = torch.zeros(2, 8)
+        torch.save(tensors, tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+    model, _, made = load_model(tmp_path, "masked_lm")
+    assert made == []
+    ids = torch.tensor([[2, 7, 9, 30, 3]])
+    torch.testing.assert_close(logits_of(model, ids), theirs(ids).logits[0], atol=1e-5, rtol=1e-4)
+
+
+def test_a_head_is_taken_wherever_it_is_and_what_is_not_used_is_said_once(tmp_path, capsys):
+    their_model("BertForPreTraining").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["architectures"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for _ in range(2):
+        assert load_model(tmp_path, "masked_lm")[2] == []
+    assert capsys.readouterr().out == (
+        f"{tmp_path}: weights that are not used here: bert.pooler.dense.bias, bert.pooler.dense.weight, "
+        "cls.seq_relationship.bias, cls.seq_relationship.weight\n"
+    )
+
+
+def test_weights_that_config_json_does_not_account_for(tmp_path):
+    their_model(num_hidden_layers=2).save_pretrained(tmp_path)
+    edit_config(tmp_path, num_hidden_layers=1)
+    with pytest.raises(
+        DomainbertError,
+        match=rf"{tmp_path}: weights that config\.json does not account for: bert\.encoder\.layer\.1\..* \(16 in all\)",
+    ):
+        load_model(tmp_path, "masked_lm")
+
+
+def test_an_untied_head(tmp_path):
+    their_model(tie_word_embeddings=False).save_pretrained(tmp_path)
+    with pytest.raises(
+        DomainbertError, match=r"decoder\.weight differs from the word embeddings; expected a head that"
+    ):
+        load_model(tmp_path, "masked_lm")
+    assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"
+
+
+def test_a_model_of_the_hub_is_opened(tmp_path, monkeypatch):
+    make_folder(tmp_path, "tokens", LABELS)
+    monkeypatch.setattr("domainbert.hub.resolve_path", {Path("hub:owner/name@v1"): tmp_path}.get)
+    assert open_model(Path("hub:owner/name@v1")).labels == LABELS

@@ -14,6 +14,7 @@ from domainbert.settings.tree import nearest
 STAGES = {
     "sample": "domainbert.stages.sample:sample",
     "vocab": "domainbert.stages.vocab:vocab",
+    "transfer": "domainbert.stages.transfer:transfer",
     "prepare": "domainbert.stages.prepare:prepare",
     "pretrain": "domainbert.stages.pretrain:pretrain",
     "finetune": "domainbert.stages.finetune:finetune",

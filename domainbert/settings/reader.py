@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import resolve_package_path
+from domainbert.paths import resolve_path
 from domainbert.redact import redact
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice
 from domainbert.settings.single_values import WRONG, parse_single
@@ -257,7 +257,7 @@ class _Reader:
     def input_path(self, node: Node, value: Path, key: str) -> Any:
         """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
         try:
-            path = resolve_package_path(value)
+            path = resolve_path(value)
         except DomainbertError as error:
             return self.problem(node, key, str(error))
         if path != value:

@@ -109,12 +109,32 @@ class DomainTokenizer:
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Read the tokenizer of a Hugging Face folder: `tokenizer.json`, or `vocab.txt` with `tokenizer_config.json`.
-
-    A `vocab.txt` is read as transformers does: `do_lower_case` is true unless `tokenizer_config.json` says false.
+    """Read the tokenizer of a Hugging Face folder; see `read_backend` for its files.
 
     Raises:
-        DomainbertError: no tokenizer is there, a file cannot be read, or a special token is not in the vocabulary.
+        DomainbertError: no tokenizer is there, a file cannot be read, it is no WordPiece model, or a special token is
+            not in the vocabulary.
+    """
+    backend, special_tokens, length = read_backend(folder)
+    try:
+        return DomainTokenizer(backend, special_tokens, length)
+    except DomainbertError as error:
+        raise DomainbertError(f"{folder}: {error}") from error
+
+
+def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
+    """Read `tokenizer.json`, or `vocab.txt` of a BERT, and what stands beside it.
+
+    A `vocab.txt` is read as transformers does: `do_lower_case` is true unless `tokenizer_config.json` says false. The
+    oldest checkpoints have no `tokenizer_config.json`; then the vocabulary itself says it, because an uncased one never
+    holds a capital letter.
+
+    Returns:
+        The tokenizer, whatever its model; the token of each role of `SPECIAL_TOKENS`; the model's longest input, or
+        None when it is not told.
+
+    Raises:
+        DomainbertError: no tokenizer is there, or a file cannot be read.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -123,23 +143,26 @@ def load_tokenizer(folder: Path) -> DomainTokenizer:
     special_tokens = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
-    elif (folder / "vocab.txt").is_file() and config:
-        backend = bert_backend(_read_vocab(folder / "vocab.txt"), config, special_tokens)
+    elif (folder / "vocab.txt").is_file():
+        vocab = _read_vocab(folder / "vocab.txt")
+        backend = bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, special_tokens)
     else:
-        raise DomainbertError(
-            f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt and tokenizer_config.json"
-        )
-    try:
-        return DomainTokenizer(backend, special_tokens, _max_length(config.get("model_max_length")))
-    except DomainbertError as error:
-        raise DomainbertError(f"{folder}: {error}") from error
+        raise DomainbertError(f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt of a BERT")
+    return backend, special_tokens, _max_length(folder, config.get("model_max_length"))
 
 
-def _max_length(value: Any) -> int | None:
+def _is_cased(vocab: Mapping[str, int]) -> bool:
+    """Does any entry but "[UNK]" and its like hold a capital letter?"""
+    return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
+
+
+def _max_length(folder: Path, value: Any) -> int | None:
     if value is None:
         return None
     if type(value) not in (int, float) or not value >= 1:
-        raise DomainbertError(f"model_max_length in tokenizer_config.json: {value!r}; expected a positive number")
+        raise DomainbertError(
+            f"{folder}: model_max_length in tokenizer_config.json: {value!r}; expected a positive number"
+        )
     return int(value) if value < _NO_LIMIT else None
 
 

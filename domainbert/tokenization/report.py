@@ -14,9 +14,12 @@ from typing import Any
 
 from domainbert.tokenization.bert import encode_text
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.matching import kind_shares, origins
+from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
 from domainbert.tokenization.words import count_words, plain_words
 
 _LONGEST = 20
+_FALLEN = 20
 _AT_ONCE = 10_000  # words
 
 
@@ -55,6 +58,31 @@ class Overlap:
     """Share of our entries that are in theirs, as Beltagy et al. (2019), "SciBERT", section 2, count: 42 % there."""
     share_of_theirs: float
     """Share of their entries that are in ours."""
+
+
+@dataclass(frozen=True)
+class FallenWord:
+    """A word that one vocabulary cuts into fewer pieces than another."""
+
+    word: str
+    before: list[str]
+    """Its pieces in the old vocabulary."""
+    after: list[str]
+    """Its pieces in the new one."""
+    count: int
+    """How often the word occurs."""
+
+
+@dataclass(frozen=True)
+class TransferView:
+    """What a change from one vocabulary to another would keep, and what it would save."""
+
+    shares: dict[str, float]
+    """Share of the new entries that are copied, composed of old pieces, or new; see `matching.origins`."""
+    pieces_saved: float
+    """Pieces per word, old less new."""
+    fallen: list[FallenWord]
+    """The words that save the most pieces: (pieces before - pieces after) x occurrences."""
 
 
 def words_of(texts: Iterable[str]) -> dict[str, int]:
@@ -106,6 +134,40 @@ def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overla
     return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
 
 
+def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
+    """What changing from `old` to `new` means on counted words.
+
+    Args:
+        new: the vocabulary to change to.
+        old: the vocabulary of the model there is; of any kind.
+        words: how often each word occurs.
+    """
+    order = sorted(words)
+    saved: dict[str, int] = {}
+    for start in range(0, len(order), _AT_ONCE):
+        batch = order[start : start + _AT_ONCE]
+        for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
+            saved[word] = (len(before) - len(after)) * words[word]
+    fallen = sorted((word for word in order if saved[word] > 0), key=lambda word: (-saved[word], word))[:_FALLEN]
+    pieces = zip(fallen, old.cut(fallen), new.cut(fallen), strict=True)
+    return TransferView(
+        shares=kind_shares(origins(new, old)),
+        pieces_saved=sum(saved.values()) / max(sum(words.values()), 1),
+        fallen=[FallenWord(word, before, after, words[word]) for word, before, after in pieces],
+    )
+
+
+def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
+    """A transfer view (as a dictionary) to read."""
+    shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
+    lines = [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer"]
+    lines += [
+        f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
+        for word in view["fallen"][:shown]
+    ]
+    return lines
+
+
 def vocabulary_report(
     ours: DomainTokenizer, theirs: DomainTokenizer | None, words: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
@@ -117,7 +179,8 @@ def vocabulary_report(
         words: name of a text (a side of the corpus, a labelled file) to how often each word occurs in it.
 
     Returns:
-        `vocab_size`, `compared` (`vocab_size` and the overlap, or None) and, for each text in `texts`, `ours`, `theirs`
+        `vocab_size`, `compared` (`vocab_size` and the overlap, or None), `transfer` (what changing from theirs to ours
+        would keep and save, by the words of the first text, or None) and, for each text in `texts`, `ours`, `theirs`
         and `difference` in pieces per word, ours less theirs.
     """
     texts: dict[str, Any] = {}
@@ -128,10 +191,12 @@ def vocabulary_report(
             other = word_statistics(theirs, counts)
             difference = statistics.pieces_per_word - other.pieces_per_word
             texts[name] |= {"theirs": asdict(other), "difference": difference}
-    compared = None
+    compared = transfer = None
     if theirs is not None:
         compared = {"vocab_size": theirs.vocab_size, **asdict(vocabulary_overlap(ours, theirs))}
-    return {"vocab_size": ours.vocab_size, "compared": compared, "texts": texts}
+        first = next(iter(words.values()), {})
+        transfer = asdict(transfer_view(vocabulary_of(ours), vocabulary_of(theirs), first))
+    return {"vocab_size": ours.vocab_size, "compared": compared, "transfer": transfer, "texts": texts}
 
 
 def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
@@ -148,6 +213,8 @@ def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
             lines.append(f"{'difference':<21} {text['difference']:>+11.4f}")
     if report["compared"] is not None:
         lines.append(_overlap_line(report))
+        lines.append("if a model with their vocabulary changed to ours:")
+        lines += transfer_lines(report["transfer"], shown)
     for name, text in list(report["texts"].items())[:1]:
         longest = text["ours"]["longest_split"][:shown]
         lines.append(f"words of {name} in most pieces:{'' if longest else ' none is split'}")

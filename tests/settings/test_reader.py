@@ -230,3 +230,21 @@ def test_twenty_are_shown_and_all_counted(fake_stages: ModuleType) -> None:
     read_settings(fake_stages.use, tree, problems)
     with pytest.raises(DomainbertError, match=r"(?s)test: 31 problems.*and 11 more"):
         problems.raise_if_any()
+
+
+def test_a_model_of_the_hub_is_an_input_by_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def snapshot(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        folder = Path("cache/models--owner--name/snapshots/0123abc")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").touch()
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    text = "corpus: {sources: [{path: source.txt}]}\ncompare_with: hub:owner/name@v1\n"
+    settings, problems = read(vocab, text)
+    assert problems == []
+    assert settings.plain["compare_with"] == "hub:owner/name@v1"
+    folder = Path("cache/models--owner--name/snapshots/0123abc")
+    assert settings.arguments["compare_with"] == folder and folder in settings.inputs

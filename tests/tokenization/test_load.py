@@ -132,11 +132,8 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda folder: None, "no tokenizer; expected tokenizer.json, or vocab.txt and tokenizer_config.json"),
-        (
-            lambda folder: (folder / "vocab.txt").write_text("a\n"),
-            "no tokenizer; expected tokenizer.json, or vocab.txt",
-        ),
+        (lambda folder: None, "no tokenizer; expected tokenizer.json, or vocab.txt of a BERT"),
+        (lambda folder: (folder / "vocab.txt").write_text("a\n"), r"has no \[PAD\] \(pad_token\)"),
         (_bpe, "the tokenizer is a BPE model; expected WordPiece"),
         (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is in line 2 too; expected each piece once"),
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
@@ -190,3 +187,16 @@ def test_added_tokens_and_other_names_of_special_tokens(
     tokenizer = load_tokenizer(tmp_path)
     assert (tokenizer.mask_id, tokenizer.vocab_size, tokenizer.tokens[6]) == (5, 7, "GDP")
     assert tokenizer.model_max_length is None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cut"), [(["Bank", "bank", "##s"], ["Bank", "##s"]), (["bank", "##s"], ["bank", "##s"])]
+)
+def test_without_a_config_the_vocabulary_says_whether_it_is_cased(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path, pieces: list[str], cut: list[str]
+) -> None:
+    make_tokenizer(pieces).save(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / name).unlink()
+    tokenizer = load_tokenizer(tmp_path)
+    assert [tokenizer.tokens[piece] for piece in tokenizer.encode(["Banks"])[0]] == cut

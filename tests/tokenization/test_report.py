@@ -10,11 +10,13 @@ from domainbert.tokenization.report import (
     Overlap,
     WordStatistics,
     report_lines,
+    transfer_view,
     vocabulary_overlap,
     vocabulary_report,
     word_statistics,
     words_of,
 )
+from domainbert.tokenization.surfaces import vocabulary_of
 
 
 def test_words_hold_a_letter_or_a_digit() -> None:
@@ -51,6 +53,27 @@ def test_the_report_compares_on_the_same_words(make_tokenizer: Callable[..., Dom
     assert lines[1].split() == ["ours", "4", "1.2500", "0.00", "%", "25.00", "%", "corpus"]
     assert lines[3].split() == ["difference", "-2.0000"]
     assert lines[-1] == "  banks (1 times): bank ##s"
+    assert report["transfer"] == {
+        "shares": {"copied": 5 / 7, "composed": 1 / 7, "new": 1 / 7},
+        "pieces_saved": 2.0,
+        "fallen": [{"word": "bank", "before": ["b", "##a", "##n", "##k"], "after": ["bank"], "count": 3}],
+    }
+    assert lines[5:8] == [
+        "if a model with their vocabulary changed to ours:",
+        "entries: 71.4 % copied, 14.3 % composed, 14.3 % new; 2.0000 pieces per word fewer",
+        "  bank (3 times): b ##a ##n ##k -> bank",
+    ]
+
+
+def test_the_words_that_save_most_come_first(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    letters = ["b", "a", "##a", "##b", "##c"]
+    new = make_tokenizer([*letters, "abc", "bb", "ba", "ab"])
+    view = transfer_view(
+        vocabulary_of(new), vocabulary_of(make_tokenizer(letters)), {"abc": 2, "bb": 3, "ba": 4, "b": 9}
+    )
+    assert [(word.word, word.count) for word in view.fallen] == [("abc", 2), ("ba", 4), ("bb", 3)]
+    assert view.pieces_saved == (2 * 2 + 4 + 3) / 18
+    assert view.fallen[0].before == ["a", "##b", "##c"]
 
 
 def test_the_report_of_one_vocabulary(make_tokenizer: Callable[..., DomainTokenizer]) -> None:

@@ -1,0 +1,203 @@
+"""`transfer`: a model gets the vocabulary of a domain, without starting over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from domainbert.corpus.config import CorpusConfig
+from domainbert.errors import DomainbertError
+from domainbert.model_card import model_card
+from domainbert.paths import model_name
+
+if TYPE_CHECKING:
+    from torch import Generator
+
+    from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.tokenization.matching import Origin
+    from domainbert.tokenization.surfaces import Vocabulary
+    from domainbert.tokenization.words import WordCounter
+    from domainbert.transfer.mixing import Mixing
+    from domainbert.transfer.static_embeddings import Cooccurrences
+
+Method = Literal["mean", "fvt", "focus", "random"]
+
+_SAMPLE_BYTES = 1_000_000_000  # of text whose words are counted
+_FOCUS_TOKENS = 20_000_000  # of text that static embeddings are made from
+
+
+def transfer(
+    out: Path,
+    model: Path,
+    corpus: CorpusConfig,
+    tokenizer: Path | None = None,
+    extend: int | None = None,
+    method: Method = "fvt",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
+
+    Entries that both vocabularies have are copied. `pretrain` with `init_from` goes on from the folder.
+
+    Args:
+        out: the model folder to write, and transfer.json, the report.
+        model: the model folder to start from; package:NAME/folder and hub:NAME[@REVISION] are folders too.
+        corpus: text of the domain: what the report measures, `extend` chooses words from and `focus` learns from; only
+            its training side is read.
+        tokenizer: folder of the new vocabulary. Either this or `extend` is given.
+        extend: keep the vocabulary, and add so many words: those that save the most pieces on the corpus.
+        method: how an entry is made that the model does not have. `mean`: the mean of the old pieces of its text.
+            `fvt`: the same, but an entry that continues a word is cut into pieces that do. `focus`: a mix of the shared
+            entries that occur in similar contexts in the corpus. `random`: drawn with the mean and deviation of the old
+            ones, the baseline.
+        seed: of what is drawn.
+
+    Raises:
+        DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
+    """
+    if (tokenizer is None) == (extend is None):
+        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
+    import torch
+
+    from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names
+    from domainbert.hub import open_model, save_with_vocabulary
+    from domainbert.tokenization.report import transfer_lines, transfer_view
+    from domainbert.tokenization.surfaces import vocabulary_of
+    from domainbert.tokenization.words import plain_words
+    from domainbert.transfer.mixing import mix
+
+    folder = open_model(model)
+    tensors = load_tensors(folder.path, folder.config)
+    check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
+    words = _count_words(corpus)
+    old = _old_vocabulary(folder.path, folder.vocab_size)
+    new_tokenizer = _new_tokenizer(folder.path, tokenizer, extend, words)
+    new = vocabulary_of(new_tokenizer)
+    generator = torch.Generator().manual_seed(seed)
+    found, mixing = _mixing(method, new, old, new_tokenizer, corpus, generator)
+    for name in vocabulary_names(folder.config):
+        if name in tensors:
+            tensors[name] = mix(mixing, tensors[name], generator)
+    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(method, found, mixing)
+    report["source"] = model_name(folder.path)
+    save_with_vocabulary(out, folder, tensors, new_tokenizer, _card(report))
+    (out / "transfer.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join(transfer_lines(report)))
+    return {name: value for name, value in report.items() if name != "fallen"} | {
+        "fingerprint": new_tokenizer.fingerprint
+    }
+
+
+def _count_words(corpus: CorpusConfig) -> WordCounter:
+    """The words of the training side, and the corpus report printed."""
+    from domainbert.corpus.documents import read_documents
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.progress import Progress
+    from domainbert.tokenization.words import WordCounter
+
+    counter, read = WordCounter(_SAMPLE_BYTES), CorpusReport()
+    with Progress("count words") as progress:
+        for document in read_documents(corpus, read):
+            if document.split == "train":
+                counter.add(document.text)
+                progress.advance()
+    print("\n".join(read.lines()))
+    if counter.documents < counter.documents_read:
+        print(f"words counted in {counter.documents:,} of {counter.documents_read:,} documents, chosen by hash")
+    return counter
+
+
+def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
+    from domainbert.tokenization.surfaces import load_vocabulary
+
+    old = load_vocabulary(path)
+    if len(old.tokens) > vocab_size:
+        raise DomainbertError(
+            f"{path}: the tokenizer has {len(old.tokens):,} entries, the embeddings of config.json only "
+            f"{vocab_size:,}; expected a tokenizer that belongs to the model"
+        )
+    if len(old.tokens) < vocab_size:
+        print(f"{path}: the embeddings have {vocab_size - len(old.tokens):,} rows without an entry, which are left out")
+    return old
+
+
+def _new_tokenizer(path: Path, tokenizer: Path | None, extend: int | None, counter: WordCounter) -> DomainTokenizer:
+    from domainbert.tokenization.extend import extend_tokenizer, words_to_add
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.tokenization.words import normalized_words
+
+    if tokenizer is not None:
+        return load_tokenizer(tokenizer)
+    assert extend is not None
+    old = load_tokenizer(path)
+    added = words_to_add(old, counter.words(normalized_words(old.backend)), extend)
+    print(f"added {len(added):,} words: {', '.join(added[:20])}{', ...' if len(added) > 20 else ''}")
+    return extend_tokenizer(old, added)
+
+
+def _mixing(
+    method: Method,
+    new: Vocabulary,
+    old: Vocabulary,
+    tokenizer: DomainTokenizer,
+    corpus: CorpusConfig,
+    generator: Generator,
+) -> tuple[list[Origin], Mixing]:
+    from domainbert.tokenization.matching import origins
+    from domainbert.transfer.focus import similarity_mix
+    from domainbert.transfer.mixing import composed, copied_only
+    from domainbert.transfer.static_embeddings import static_embeddings
+
+    found = origins(new, old, keep_role=method != "mean")
+    if method == "random":
+        return found, copied_only(found)
+    if method == "focus":
+        return found, similarity_mix(found, static_embeddings(_cooccurrences(corpus, tokenizer), generator))
+    return found, composed(found)
+
+
+def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
+    """How often entries meet in the training side, or in its beginning."""
+    from domainbert.corpus.documents import read_documents
+    from domainbert.progress import Progress
+    from domainbert.transfer.static_embeddings import Cooccurrences
+
+    counted = Cooccurrences(tokenizer.vocab_size)
+    tokens = 0
+    with Progress("count contexts", unit="tokens") as progress:
+        for document in read_documents(corpus):
+            if document.split == "train":
+                (ids,) = tokenizer.encode([document.text])
+                counted.add(ids)
+                tokens += len(ids)
+                progress.advance(len(ids))
+            if tokens >= _FOCUS_TOKENS:
+                print(f"contexts counted in the first {tokens:,} tokens of the corpus")
+                break
+    return counted
+
+
+def _facts(method: Method, found: list[Origin], mixing: Mixing) -> dict[str, Any]:
+    counts = {kind: sum(origin.kind == kind for origin in found) for kind in ("copied", "composed", "new")}
+    return {
+        "method": method,
+        "vocab_size": mixing.num_rows,
+        "entries": counts,
+        "drawn": len(mixing.drawn),
+    }
+
+
+def _card(report: Mapping[str, Any]) -> str:
+    shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in report["shares"].items())
+    facts = {
+        "model": report["source"],
+        "method": report["method"],
+        "vocabulary": f"{report['vocab_size']:,} entries: {shares}",
+        "pieces per word saved on the corpus": f"{report['pieces_saved']:.4f}",
+    }
+    usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    summary = "A model whose vocabulary was changed with domainbert; it is meant to be pretrained further."
+    return model_card("Encoder with a domain vocabulary", summary, facts, usage)

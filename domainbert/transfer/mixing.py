@@ -1,0 +1,105 @@
+"""How the vectors of a new vocabulary are mixed from those of an old one: a sparse matrix whose rows sum to 1.
+
+The same matrix serves the word embeddings and the bias of a masked-LM head, whose output weights are the embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from domainbert.tokenization.matching import Origin
+
+_ROWS_AT_ONCE = 4096
+
+Weights = Mapping[int, float]
+"""Old id to weight; the weights sum to 1."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The sparse matrix (new entries x old entries), row by row as in CSR.
+
+    Attributes:
+        offsets: (rows + 1,) where each row begins in `columns` and `weights`; an empty row is drawn at random.
+        columns: (n,) old ids.
+        weights: (n,) float64.
+    """
+
+    offsets: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    @property
+    def num_rows(self) -> int:
+        """Entries of the new vocabulary."""
+        return len(self.offsets) - 1
+
+    @property
+    def drawn(self) -> NDArray[np.int64]:
+        """The rows that nothing is mixed for."""
+        return np.flatnonzero(np.diff(self.offsets) == 0)
+
+
+def mixing_of(rows: Sequence[Weights]) -> Mixing:
+    """The matrix with these rows; an empty one is to be drawn."""
+    sizes = np.array([len(row) for row in rows], dtype=np.int64)
+    columns = np.array([column for row in rows for column in row], dtype=np.int64)
+    weights = np.array([weight for row in rows for weight in row.values()], dtype=np.float64)
+    return Mixing(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), columns, weights)
+
+
+def mean_weights(origin: Origin) -> dict[int, float]:
+    """The mean of the pieces, one that occurs twice counting twice; nothing for an entry without pieces."""
+    weights: dict[int, float] = {}
+    for piece in origin.pieces:
+        weights[piece] = weights.get(piece, 0.0) + 1 / len(origin.pieces)
+    return weights
+
+
+def composed(origins: Sequence[Origin]) -> Mixing:
+    """Copies where an entry is shared, the mean of its pieces where it is not: the methods `mean` and `fvt`."""
+    return mixing_of([mean_weights(origin) for origin in origins])
+
+
+def copied_only(origins: Sequence[Origin]) -> Mixing:
+    """Copies where an entry is shared, nothing elsewhere: the method `random`."""
+    return mixing_of([mean_weights(origin) if origin.kind == "copied" else {} for origin in origins])
+
+
+def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
+    """The new table; sums are made in float64, and a row with one weight of 1 is that of `table` bit for bit.
+
+    Rows without weights are drawn from the normal distribution with the mean and standard deviation of each column, as
+    Dobler and de Melo (2023), "FOCUS", do with tokens they know nothing of.
+
+    Args:
+        mixing: (new entries x old entries).
+        table: (old entries, H) word embeddings, or a bias (old entries,).
+        generator: for the rows that are drawn.
+    """
+    columns, weights = torch.from_numpy(mixing.columns), torch.from_numpy(mixing.weights)
+    flat = table.reshape(len(table), -1)
+    result = torch.empty(mixing.num_rows, flat.shape[1], dtype=table.dtype)
+    for start in range(0, mixing.num_rows, _ROWS_AT_ONCE):
+        offsets = torch.from_numpy(mixing.offsets[start : start + _ROWS_AT_ONCE + 1])
+        first, last = int(offsets[0]), int(offsets[-1])
+        terms = flat[columns[first:last]].double() * weights[first:last, None]
+        summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)
+        result[start : start + len(offsets) - 1] = summed.to(table.dtype)
+    single = np.flatnonzero(np.diff(mixing.offsets) == 1)
+    single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied as they are: a sum makes 0.0 of -0.0
+    result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
+    result[torch.from_numpy(mixing.drawn)] = _drawn(flat, len(mixing.drawn), generator)
+    return result.reshape(mixing.num_rows, *table.shape[1:])
+
+
+def _drawn(table: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    deviation, mean = torch.std_mean(table.double(), dim=0, correction=0)
+    noise = torch.randn(count, table.shape[1], generator=generator, dtype=torch.float64)
+    return (mean + deviation * noise).to(table.dtype)
