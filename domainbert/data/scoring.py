@@ -53,6 +53,8 @@ class Scoring(Protocol):
     num_gold: int
     suffix: str
     """Of the files of predictions."""
+    words: list[list[str]]
+    """Of each text, as far as it has any."""
 
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
         """Predict, write gold and predictions to `path`, and remember them."""
@@ -85,6 +87,7 @@ class EntityScoring:
         self.unit = "documents" if self.file.marks_documents else "sentences"
         self.num_units = len({sentence.document for sentence in self.file.sentences})
         self.suffix = ".jsonl" if format_suffix(path) == ".jsonl" else ".conll"
+        self.words = [sentence.words for sentence in self.file.sentences if sentence.words]
         self._seen = _surfaces(train, format) if train else None
         self._predicted: dict[str, dict[str, list[list[Span]]]] = {}
         self._repaired: dict[str, int] = {}
@@ -170,6 +173,7 @@ class ClassScoring:
         self.texts = read_classification(path, format.text_key, format.label_key)
         print(describe_texts(path, self.texts))
         self.num_gold = self.num_units = len(self.texts)
+        self.words = [words for text in self.texts if (words := text.text.split())]
         self._labels: set[str] = set()
         self._predicted: dict[str, dict[str, list[str]]] = {}
 

@@ -62,6 +62,27 @@ def classification_lines(summary: Summary) -> list[str]:
     return [*lines, "", *_side_by_side("F1 by class", systems, "per_class")]
 
 
+def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Size and speed, and how much of the first system's score and speed each has. Every system has its `cost`."""
+    first = next(iter(systems.values()))
+    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed", "F1 kept"]
+    rows = [
+        [
+            name,
+            f"{cost['parameters']:,}",
+            f"{cost['folder_bytes'] / 1e6:,.1f}",
+            f"{cost['pieces_per_word']:.3f}",
+            f"{cost['words_per_second']:,.0f}",
+            *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
+            f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
+            f"{100 * one['f1'] / first['f1']:.1f} %" if first["f1"] else "",
+        ]
+        for name, one in systems.items()
+        for cost in [one["cost"]]
+    ]
+    return _table(header, rows)
+
+
 def _difference_lines(summary: Summary, prefix: str, metric: str) -> list[str]:
     if not summary["paired"]:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _METRICS = {"ner": "entity F1", "classification": "macro F1"}
-_HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this")
+_HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
 
 
 def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
@@ -14,7 +14,7 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
 
     Args:
         stages: stage name to `{"stage": ..., "metrics": ...}`; metrics hold `task`, `systems`: {name: {f1, interval,
-            seeds}} and `paired`: [{a, b, difference, interval}]; scores are shares, shown in percent.
+            seeds, cost}} and `paired`: [{a, b, difference, interval}]; scores are shares, shown in percent.
     """
     rows = [row for name, made in stages.items() for row in _rows(name, made["metrics"] or {})]
     return _aligned([_HEADER, *rows]) if rows else ""
@@ -28,7 +28,10 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
         difference = "" if name not in differences else _with_interval(differences[name])
         seeds = str(system.get("seeds", ""))
         interval = _interval(system.get("interval"))
-        rows.append((stage, name, metric, _percent(system["f1"]), interval, seeds, difference))
+        cost = system.get("cost", {})
+        pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
+        speed = f"{cost['words_per_second']:,.0f}" if cost else ""
+        rows.append((stage, name, metric, _percent(system["f1"]), interval, seeds, difference, pieces, speed))
     return rows
 
 

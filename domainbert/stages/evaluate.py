@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from domainbert.progress import Progress
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
 
-_HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accuracy", "accuracy_interval")
+_HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accuracy", "accuracy_interval", "cost")
 
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
@@ -33,7 +34,8 @@ def evaluate(
 
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
     classes of the training label set that occur in gold or prediction. Intervals come from resampling documents
-    (sentences where the file marks no documents) and seeds.
+    (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
+    on the words of the test set.
 
     Args:
         out: the output folder: `metrics.json` and `predictions/`.
@@ -51,12 +53,13 @@ def evaluate(
             training did not have, or a number of scored entities that is not that of the file.
     """
     from domainbert.metrics.summary import Resampling
+    from domainbert.metrics.table import cost_lines
 
     _check_resamples(bootstrap_resamples)
     folders = _model_folders(models)
     scoring = _open_test(task, test, train)
     with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
-        _score_models(out, folders, task, scoring, progress)
+        costs = _score_models(out, folders, task, scoring, progress)
     summary = scoring.summary(Resampling(bootstrap_resamples, seed))
     facts = {
         "task": task.name,
@@ -64,23 +67,32 @@ def evaluate(
         "gold": scoring.num_gold,
         "bootstrap": {"resamples": bootstrap_resamples, "unit": scoring.unit, "units": scoring.num_units},
     }
+    for name, cost in costs.items():
+        summary["systems"][name]["cost"] = cost
     (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(["", _title(facts), "", *scoring.lines(summary)]))
+    print("\n".join(["", _title(facts), "", *scoring.lines(summary), "", *cost_lines(summary["systems"])]))
     systems = {name: {key: one[key] for key in _HEADLINE if key in one} for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"]}
 
 
-def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, progress: Progress) -> None:
-    """Let every model predict the test set, one in memory at a time."""
+def _score_models(
+    out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, progress: Progress
+) -> dict[str, dict[str, Any]]:
+    """Let every model predict the test set, one in memory at a time; of each system's first model measure the cost."""
+    from domainbert.cost import measure_cost
     from domainbert.inference import load_predictor
 
+    costs: dict[str, dict[str, Any]] = {}
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
             if predictor.task != task.name:
                 raise DomainbertError(f"models.{system}: {folder} is for {predictor.task}; expected {task.name}")
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+            if system not in costs:
+                costs[system] = asdict(measure_cost(predictor, folder, scoring.words))
             progress.advance()
+    return costs
 
 
 def _open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:

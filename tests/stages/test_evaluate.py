@@ -8,6 +8,7 @@ import pytest
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
+from domainbert import cost
 from domainbert.data.conll import read_conll
 from domainbert.data.tags import to_iob2
 from domainbert.errors import DomainbertError
@@ -41,6 +42,7 @@ def models(tmp_path, monkeypatch):
     predictors = {}
     module = SimpleNamespace(load_predictor=lambda folder: predictors[folder])
     monkeypatch.setitem(sys.modules, "domainbert.inference", module)
+    monkeypatch.setattr(cost, "measure_cost", lambda *_: cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1))
 
     def make(name, seeds):
         for seed, predictor in seeds.items():

@@ -153,7 +153,9 @@ def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text
     runs.pretrain("goes-on", **changes, held_out={"general": runs / "prepare"})
     rows = runs.results["goes-on"]["history"]
     assert [row["step"] for row in rows] == [0, 2, 4]
-    assert rows[0]["loss"] == pytest.approx(losses(runs.results["pretrain"])[-1], rel=1e-5), "as it was when it was saved"
+    assert rows[0]["loss"] == pytest.approx(losses(runs.results["pretrain"])[-1], rel=1e-5), (
+        "as it was when it was saved"
+    )
     for row in rows:
         assert row["general_loss"] == row["loss"] and row["general_bits_per_character"] == row["bits_per_character"]
     assert f"general: loss {rows[2]['loss']:.4f}; {rows[0]['loss']:.4f} at step 0" in capsys.readouterr().out

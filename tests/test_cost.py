@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from domainbert import cost
+from domainbert.inference import load_predictor
+
+SENTENCES = [["Cash", "transfers", "raised", "attendance"], ["unaffordability"], ["Prices", "fell"]]
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_the_cost_of_a_model(runs, task):
+    folder = runs / f"{task}-pretrained/seed-1"
+    predictor = load_predictor(folder)
+    found = cost.measure_cost(predictor, folder, SENTENCES)
+    assert found.parameters == sum(parameter.numel() for parameter in predictor.model.parameters())
+    assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    pieces = sum(len(ids) for ids in predictor.tokenizer.encode([" ".join(words) for words in SENTENCES]))
+    assert found.pieces_per_word == pieces / 7
+    assert found.words_per_second > 0 and found.latency_1 > 0 and found.latency_32 > 0
+
+
+def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
+    now, asked = [0.0], []
+
+    class Slow:
+        tokenizer = load_predictor(runs / "ner-pretrained/seed-1").tokenizer
+        model = load_predictor(runs / "ner-pretrained/seed-1").model
+
+        def predict_texts(self, texts):
+            asked.append(len(texts))
+            now[0] += len(texts) * (100.0 if len(asked) == 3 else 1.0)  # one of the three is disturbed
+
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
+    found = cost.measure_cost(Slow(), runs / "ner-pretrained/seed-1", SENTENCES)
+    assert asked == [1, 3, 3, 3, *[1] * 32, *[3] * 8]
+    assert found.words_per_second == pytest.approx(7 / 3) and (found.latency_1, found.latency_32) == (1.0, 3.0)
