@@ -30,9 +30,9 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.signals import stopping_at_once
+from domainbert.signals import StopSignals, stopping_at_once
 from domainbert.training.checkpoint_files import holds_progress, remove_progress
-from domainbert.training.processes import command_of_other_processes
+from domainbert.training.processes import command_of_other_processes, end_with_parent
 
 RUNNING = "running.json"
 CONFIG = "config.yaml"
@@ -154,17 +154,20 @@ def follow_job(job: Job, force: bool = False) -> None:
     if folder_state(job).done and not force:
         return
     nothing_follows = launched_here()
+    if nothing_follows:
+        end_with_parent()
+        StopSignals().install()  # alone it must not go: the first process would wait for it
     if job.trains:
         _wait(lambda: _read_running(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            _call(job)
+            _call(job, stop_at_once=not nothing_follows)
     if not nothing_follows:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
-def _call(job: Job) -> dict[str, Any]:
+def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
     in_main_thread = threading.current_thread() is threading.main_thread()
-    with stopping_at_once() if job.trains and in_main_thread else nullcontext():
+    with stopping_at_once() if stop_at_once and job.trains and in_main_thread else nullcontext():
         return job.stage.function(out=job.out, **job.settings.arguments)
 
 
