@@ -58,7 +58,7 @@ def test_pretraining_that_is_stopped_twice_gives_the_same(runs: Any, work: Work,
     assert work.trained == 2 * [(0, step) for step in range(12)], "no step is made twice"
     assert list(losses(work / "parts/logs/metrics.jsonl")) == list(range(1, 13))
     assert_same_outcome(work / "whole", work / "parts")
-    assert not (work / "parts/checkpoints").exists() and not (work / "parts/running.json").exists()
+    assert not (work / "parts/checkpoints").exists() and not (work / "parts/running.lock").exists()
     manifest = json.loads((work / "parts/manifest.json").read_text())
     assert manifest["resumed"] and [row["step"] for row in manifest["metrics"]["history"]][-1] == 12
 

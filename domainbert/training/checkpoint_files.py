@@ -128,7 +128,7 @@ def remove_progress(out: Path) -> None:
     """Remove what only an interrupted run needs, once the stage is done."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
     for path in out.glob(f"*/{FINISHED}"):
         path.unlink()
 
