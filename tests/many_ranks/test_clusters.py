@@ -100,7 +100,7 @@ def test_the_slurm_script_requeues_what_was_stopped_and_nothing_else(tmp_path, c
     words = ["bash", str(CLUSTER / "slurm.sbatch"), "a b.yaml", "--out", "runs"]
     assert subprocess.run(words, env=environment, timeout=20, check=False).returncode == code
     said = (tmp_path / "srun.said").read_text(encoding="utf-8")
-    assert said == "--kill-on-bad-exit=1 domainbert run a b.yaml --out runs\n"
+    assert said == "--wait=120 domainbert run a b.yaml --out runs\n"
     scontrol = tmp_path / "scontrol.said"
     assert (scontrol.read_text(encoding="utf-8") if scontrol.exists() else "") == requeued
 
