@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +119,12 @@ def text_example(words: AlignedWords, label: int, max_length: int) -> Example:
     bounds = window_bounds(words.first_piece, len(ids), max_length - _SPECIALS)
     at_cls, output, target = (np.asarray([value], dtype=np.int64) for value in (-1, 0, label))
     return Example(tuple(Window(ids[start:stop], at_cls, output, target) for start, stop, _, _ in bounds), 1)
+
+
+def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
+    """(n,) the vocabulary entries that occur in batches of `examples`, ascending."""
+    specials = np.asarray([tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id], dtype=np.int64)
+    return np.unique(np.concatenate([specials, *(window.input_ids for one in examples for window in one.windows)]))
 
 
 def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:

@@ -24,6 +24,7 @@ class FineTuning(TrainedModule):
         num_steps: optimiser steps of the whole training.
         validation: the labelled items whose numbers the validation batches carry.
         seed: of the dropout.
+        row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
     """
 
     def __init__(
@@ -35,10 +36,13 @@ class FineTuning(TrainedModule):
         num_steps: int,
         validation: Sequence[Any],
         seed: int = 0,
+        row: Tensor | None = None,
     ) -> None:
         super().__init__(model, optim, schedule, num_steps, seed)
         self.task, self.validation = task, validation
         self.metric = task.metric()
+        self.row: Tensor | None
+        self.register_buffer("row", row, persistent=False)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -55,4 +59,5 @@ class FineTuning(TrainedModule):
         self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
-        return self.model(batch["input_ids"], batch["position_ids"], batch["segment_ids"], batch["positions"])
+        ids = batch["input_ids"] if self.row is None else self.row[batch["input_ids"]]
+        return self.model(ids, batch["position_ids"], batch["segment_ids"], batch["positions"])

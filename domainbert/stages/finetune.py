@@ -19,6 +19,8 @@ from domainbert.training.checkpoint_files import FINISHED
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.task import Task
     from domainbert.tokenization.load import DomainTokenizer
@@ -108,8 +110,8 @@ def finetune(
             training = _Training(
                 start.model, fitted, tokenizer, window, batch_size, max_epochs, patience, optim, schedule, seed
             )
-            result = _train(training, train_items, validation_items, runtime)
-            _save(folder, start, training, init, result)
+            result, weights = _train(training, train_items, validation_items, runtime)
+            _save(folder, start, training, init, result, weights)
         rows.append(result | {"seed": seed})
     return _summarise(out, rows)
 
@@ -174,13 +176,21 @@ def _window(max_length: int | None, config: EncoderConfig) -> int:
     return max_length or config.max_length
 
 
-def _train(training: _Training, train: Sequence[Any], validation: Sequence[Any], runtime: Runtime) -> dict[str, Any]:
+def _train(
+    training: _Training, train: Sequence[Any], validation: Sequence[Any], runtime: Runtime
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What is noted of a training, and its best weights; only the first of several processes gets these."""
+    import torch
+
+    from domainbert.data.examples import entry_ids
     from domainbert.data.modules import LabelledBatches, LabelledTrainBatches, TrainAndValidation
     from domainbert.data.order import GlobalOrder
+    from domainbert.encoders.used_entries import UsedEntries
     from domainbert.objectives.finetuning import FineTuning
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
+    from domainbert.training.state import whole_weights
     from domainbert.training.trainer import build_trainer
 
     task, tokenizer, seed = training.task, training.tokenizer, training.seed
@@ -188,7 +198,10 @@ def _train(training: _Training, train: Sequence[Any], validation: Sequence[Any],
     held_out = task.encode(validation, tokenizer, training.max_length)
     epoch = -(-len(examples) // training.batch_size)
     steps = epoch * training.max_epochs
-    objective = FineTuning(training.model, task, training.optim, training.schedule, steps, validation, seed)
+    entries = UsedEntries(training.model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
+    objective = FineTuning(
+        training.model, task, training.optim, training.schedule, steps, validation, seed, entries.row
+    )
     order = GlobalOrder(len(examples), training.batch_size, seed)
     history, best = History(), KeepBest("validation/f1", training.patience)
     numbers = NumberWatch(runtime.out, lambda step: {"lines": [train[i].line for i in order.batch(step)[1].tolist()]})
@@ -208,21 +221,23 @@ def _train(training: _Training, train: Sequence[Any], validation: Sequence[Any],
     best.restore(objective)
     at_best = next(row for row in history.rows if row["step"] == best.best_step)
     print(f"seed {seed}: best of {len(history.rows)} epochs on validation: F1 {best.best:.4f} at step {best.best_step}")
-    return {
+    result = {
         "validation": at_best,
         "best_epoch": best.best_step // epoch,
         "skipped_steps": numbers.skipped_steps,
         "loss_spikes": numbers.loss_spikes,
         "history": history.rows,
     }
+    weights = whole_weights(training.model)
+    return result, entries.put_back(weights) if weights else {}
 
 
-def _save(folder: Path, start: _Start, training: _Training, init: str, result: dict[str, Any]) -> None:
+def _save(
+    folder: Path, start: _Start, training: _Training, init: str, result: dict[str, Any], weights: dict[str, Tensor]
+) -> None:
     """Write the model folder of a seed, and that its training is complete. The first of several processes does."""
     from domainbert.hub import save_model
-    from domainbert.training.state import whole_weights
 
-    weights = whole_weights(training.model)
     if process_rank() != 0:
         return
     task = training.task

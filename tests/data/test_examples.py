@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.data.examples import collate, text_example, window_bounds, word_example
+from domainbert.data.examples import collate, entry_ids, text_example, window_bounds, word_example
 from domainbert.data.masking import IGNORED
 from domainbert.tokenization.align import AlignedWords, align_text, align_words
 
@@ -135,3 +135,12 @@ def test_rows_grow_with_the_longest_window(toy_tokenizer):
     words = align_words(toy_tokenizer, [["bank"] * 131, ["bank"]])
     examples = [word_example(one, None, np.arange(1), 512) for one in words]
     assert collate(examples, [0, 1], toy_tokenizer)["input_ids"].shape == (1, 136)
+
+
+def test_entries_that_occur_are_those_of_the_batches(toy_tokenizer):
+    aligned = align_text(toy_tokenizer, ["cash of the", "the loan " * 20])
+    examples = [text_example(words, 0, 8) for words in aligned]
+    in_batches = np.unique(collate(examples, [0, 1], toy_tokenizer)["input_ids"])
+    specials = {toy_tokenizer.cls_id, toy_tokenizer.sep_id, toy_tokenizer.pad_id}
+    assert entry_ids(examples, toy_tokenizer).tolist() == sorted({*in_batches.tolist(), *specials})
+    assert set(entry_ids([], toy_tokenizer).tolist()) == specials

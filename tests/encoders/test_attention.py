@@ -87,3 +87,22 @@ def test_dropout_zeroes_the_share_asked_for_and_scales_the_rest(dtype):
     dropped.float().sum().backward()
     assert torch.equal(values.grad, dropped.detach()), "the gradient is dropped and scaled alike"
     assert dropout(values, 0.0) is values or torch.equal(dropout(values, 0.0), values)
+
+
+@pytest.mark.parametrize(("rate", "share"), [(1e-6, 0.0), (0.1, 6554 / 65536), (0.5, 0.5), (1 - 1e-9, 65535 / 65536)])
+def test_dropout_is_to_the_nearest_of_65536(rate, share):
+    """Of a million elements: none dropped, all but a few, or the share within 4.5 standard deviations."""
+    torch.manual_seed(1)
+    dropped = (dropout(torch.ones(1000, 1001), rate) == 0).double()
+    assert abs(dropped.mean().item() - share) <= 4.5 * (share * (1 - share) / dropped.numel()) ** 0.5
+
+
+def test_dropout_drops_neighbours_independently():
+    """Four elements share a random number of 64 bits: no two of them, nor two numbers, are dropped together."""
+    torch.manual_seed(2)
+    dropped = (dropout(torch.ones(400_001), 0.25) == 0).double() - 0.25
+    for distance in (1, 2, 3, 4, 5, 8):
+        correlation = (dropped[:-distance] * dropped[distance:]).mean().item() / (0.25 * 0.75)
+        assert abs(correlation) < 4.5 / 400_000**0.5, distance
+    by_place = dropped[:400_000].view(-1, 4).mean(dim=0).abs()
+    assert by_place.max() < 4.5 * (0.25 * 0.75 / 100_000) ** 0.5
