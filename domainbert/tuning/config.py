@@ -105,7 +105,7 @@ class TuneConfig:
     stage: str
     """Which stage: `finetune`, `pretrain`, ..."""
 
-    config: dict[str, Any]
+    settings: dict[str, Any]
     """The settings of the stage, but for `out`; or a YAML file with them."""
 
     space: dict[str, Parameter]
