@@ -146,6 +146,8 @@ def _end_with_parent() -> None:
 def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
     """The environment of the trials in one of a worker's slots: their GPU, and their share of the cores."""
     environment = dict(os.environ)
+    if not {"", os.getcwd()} & set(sys.path):
+        environment["PYTHONSAFEPATH"] = "1"  # `python -m` would look for modules in the current folder
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = str(gpus[slot % len(gpus)])
     if num_slots > 1:

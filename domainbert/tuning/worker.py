@@ -144,7 +144,7 @@ class Worker:
 
         code = one.process.poll()
         try:
-            if not one.pruned and self.config.prunes:
+            if not one.pruned:
                 self._report(one)
             if code is not None:
                 self._end_of(one)
@@ -160,6 +160,8 @@ class Worker:
     def _report(self, one: Running) -> None:
         first = len(one.process.stream.values) + 1
         for step, value in enumerate(one.process.stream.new_values(), first):
+            if len(self.config.objective) > 1:
+                continue  # Optuna keeps no evaluations then
             one.trial.report(value, step)
             if one.trial.should_prune():
                 one.pruned = True
