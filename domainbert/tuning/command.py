@@ -1,4 +1,4 @@
-"""`domainbert tune`: reads and checks the whole of a search before its first trial, runs a worker, hands back results."""
+"""`domainbert tune`: checks the whole of a search before its first trial, runs a worker, hands back results."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
 
     Args:
         files: YAML files; later wins.
-        options: `(dotted.key, text)` that override them; `settings.optim.lr` and `vars.data`, too. Keys of the space hold
-            dots themselves, and stand in the YAML only.
+        options: `(dotted.key, text)` that override them; `settings.optim.lr` and `vars.data`, too. Keys of the space
+            hold dots themselves, and stand in the YAML only.
 
     Raises:
         DomainbertError: with every problem.
@@ -90,7 +90,9 @@ def _config(settings: Settings, tree: Node, out: Path) -> TuneConfig:
 
 def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
     if config.stage not in STAGES:
-        raise DomainbertError(f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}")
+        raise DomainbertError(
+            f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}"
+        )
     stage, base = load_stage(config.stage), tree.value["settings"]
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
@@ -113,7 +115,9 @@ def _first(space: Space) -> dict[str, Any]:
     for one in space.dimensions:
         if one.applies(values):
             low = one.parameter.low
-            values[one.key] = one.parameter.choices[0] if one.parameter.choices else int(low or 0) if one.integer else low
+            values[one.key] = (
+                one.parameter.choices[0] if one.parameter.choices else int(low or 0) if one.integer else low
+            )
     return values
 
 
@@ -121,11 +125,17 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
     """What the search asks of the stage."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
-        raise DomainbertError(f"{tree.at(['objective']).where}: objective: {costs[0]} is of finetune only; expected validation/...")
+        raise DomainbertError(
+            f"{tree.at(['objective']).where}: objective: {costs[0]} is of finetune only; expected validation/..."
+        )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
-        raise DomainbertError(f"{tree.where}: pruner: {config.pruner} follows metrics.jsonl; expected jsonl among settings.loggers")
+        raise DomainbertError(
+            f"{tree.where}: pruner: {config.pruner} follows metrics.jsonl; expected jsonl among settings.loggers"
+        )
     if config.k_folds and not isinstance(settings.arguments.get("task"), TaskConfig):
-        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: {config.stage} has no labelled files; expected finetune")
+        raise DomainbertError(
+            f"{tree.at(['k_folds']).where}: k_folds: {config.stage} has no labelled files; expected finetune"
+        )
 
 
 def run_search(search: Search, typed: Typed) -> str:
@@ -151,7 +161,9 @@ def run_search(search: Search, typed: Typed) -> str:
         with _lock(out / _LOCK):
             write_results(study, config, search.space, out)
 
-    around = Surroundings(study, out, lambda *trial: _plan(search, folds, *trial), lambda: _storage_lock(search), table, recorded)
+    around = Surroundings(
+        study, out, lambda *trial: _plan(search, folds, *trial), lambda: _storage_lock(search), table, recorded
+    )
     try:
         Worker(config, search.space, around).run()
     except TrainingStopped as stop:
@@ -172,7 +184,9 @@ def _close(search: Search, study: Any) -> str:
     return "\n".join(lines)
 
 
-def _plan(search: Search, folds: Sequence[Fold], number: int, values: dict[str, Any], folder: Path) -> tuple[list[Step], list[Path], Path]:
+def _plan(
+    search: Search, folds: Sequence[Fold], number: int, values: dict[str, Any], folder: Path
+) -> tuple[list[Step], list[Path], Path]:
     """The processes of a trial: the stage, once or for each fold, and the measurement of what its model costs."""
     stage, plain = search.config.stage, search.space.settings(values).plain
     changes: Mapping[str, Mapping[str, Any]] = {"run": {}}

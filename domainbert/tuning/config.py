@@ -62,8 +62,8 @@ class StorageConfig:
     """Where trials are recorded."""
 
     kind: Literal["sqlite", "postgresql", "journal"] = "sqlite"
-    """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that share
-    a disk, where there is no database."""
+    """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that
+    share a disk, where there is no database."""
 
     path: str | None = None
     """File of `sqlite` or `journal`; None takes `study.db` or `study.journal` in `out`."""
@@ -85,7 +85,9 @@ class StorageConfig:
         """Check that what is given fits the kind, and that no password stands in the YAML."""
         database = self.kind == "postgresql"
         if database and self.path is not None:
-            raise DomainbertError("path: is of no use with postgresql; expected url, url_file or DOMAINBERT_STORAGE_URL")
+            raise DomainbertError(
+                "path: is of no use with postgresql; expected url, url_file or DOMAINBERT_STORAGE_URL"
+            )
         if not database and (self.url is not None or self.url_file is not None):
             raise DomainbertError(f"kind: a URL is of no use with {self.kind}; expected kind: postgresql")
         if self.url is not None and redact(self.url) != self.url:
@@ -112,11 +114,12 @@ class TuneConfig:
     """Dotted keys of the stage's settings to the values they may take."""
 
     objective: tuple[str, ...] = ("validation/f1",)
-    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other: `cost/parameters`,
-    `cost/folder_bytes`, `cost/latency_1`, `cost/latency_32`, `cost/words_per_second` are measured on the validation set."""
+    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other;
+    `cost/parameters`, `cost/folder_bytes`, `cost/latency_1`, `cost/latency_32` and `cost/words_per_second` are measured
+    on the words of the validation set."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies and maximizes the rest."""
+    """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies, and maximizes others."""
 
     trials: int = 20
     """How many trials the study has in the end, the pruned and the failed ones among them."""

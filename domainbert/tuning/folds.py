@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 from domainbert.corpus.files import format_suffix, read_lines
@@ -53,7 +54,7 @@ def write_folds(train: Path, task: TaskConfig, num_folds: int, seed: int, out: P
         raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
     lines = [f"{line}\n" for _, line in read_lines(train)]
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    texts = ["".join(lines[start:end]) for start, end in zip(starts, starts[1:], strict=False)]
+    texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
     part = _deal(units, num_folds, seed)
     folds = []
     for number in range(num_folds):

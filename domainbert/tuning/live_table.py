@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from domainbert.progress import format_duration
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.study import ERROR, SECONDS
+from domainbert.tuning.trials import ERROR, SECONDS
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

@@ -1,4 +1,4 @@
-"""Measures what a trial's model costs, in a process of its own: `python -m domainbert.tuning.measure RUN.yaml OUT.json`.
+"""What a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json`, in a process of its own.
 
 The words are those of the validation set.
 """
@@ -41,7 +41,9 @@ def measure(config: Path, result: Path) -> None:
     task, validation = arguments["task"], arguments["validation"]
     if not isinstance(task, (Ner, Classification)):
         raise DomainbertError(f"task: {task.name} has no cost that is measured; expected Ner or Classification")
-    scoring = EntityScoring(validation, None, task.format) if isinstance(task, Ner) else ClassScoring(validation, task.format)
+    scoring = (
+        EntityScoring(validation, None, task.format) if isinstance(task, Ner) else ClassScoring(validation, task.format)
+    )
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
     write_json(result, asdict(measure_cost(load_predictor(folder), folder, scoring.words)))

@@ -19,7 +19,9 @@ def method_problems(config: TuneConfig, space: Space, where: str, problems: Prob
     for one in space.dimensions:
         continuous = one.parameter.choices is None and not one.integer and one.parameter.step is None
         if config.sampler == "grid" and continuous:
-            problems.add(f"{one.node.where}: space.{one.key}: is a range without steps; expected a step for sampler: grid")
+            problems.add(
+                f"{one.node.where}: space.{one.key}: is a range without steps; expected a step for sampler: grid"
+            )
         if config.sampler == "cmaes" and one.parameter.choices is not None:
             problems.add(f"{one.node.where}: space.{one.key}: has choices; expected ranges only for sampler: cmaes")
     if config.sampler == "cmaes" and len(config.objective) > 1:
@@ -27,7 +29,9 @@ def method_problems(config: TuneConfig, space: Space, where: str, problems: Prob
     try:
         build_sampler(config, 0)
     except ImportError as error:
-        problems.add(f"{where}: sampler: {config.sampler} needs what is not installed ({error}); pip install 'domainbert[tune]'")
+        problems.add(
+            f"{where}: sampler: {config.sampler} needs what is not installed ({error}); pip install 'domainbert[tune]'"
+        )
 
 
 def build_sampler(config: TuneConfig, number: int) -> BaseSampler:

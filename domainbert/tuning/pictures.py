@@ -18,7 +18,7 @@ _FEWEST = 2  # complete trials that a picture needs
 
 
 def draw_pictures(study: Study, config: TuneConfig, folder: Path) -> list[str]:
-    """Write `history.svg`, `importance.svg`, `parallel.svg`, `slice.svg` and, with two or three objectives, `pareto.svg`.
+    """Write `history`, `importance`, `parallel`, `slice` and, with two or three objectives, `pareto`, each as `.svg`.
 
     Args:
         study: the study.

@@ -15,7 +15,7 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import best_trial, describe_values
 from domainbert.tuning.space import Space
-from domainbert.tuning.study import ERROR, LOST, SECONDS, WORKER
+from domainbert.tuning.trials import ERROR, LOST, SECONDS, WORKER
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -98,9 +98,9 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
 def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     """What is printed at the end."""
-    counts = f"{summary['trials']} trials: {summary['complete']} complete, {summary['pruned']} pruned, {summary['failed']} failed"
+    counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
-    lines = [f"{counts}; {format_duration(spent)} of trials"]
+    lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
     best = summary["best"]
@@ -111,8 +111,8 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     if summary["pareto_front"]:
         lines.append(f"Pareto front: trials {', '.join(map(str, summary['pareto_front']))}, in {out / 'pareto'}")
     lines.append(
-        f"{out / BEST} has the settings. The best of {summary['trials']} trials on the same validation set is flattered by "
-        "it; train with these settings, and run evaluate on the test set."
+        f"{out / BEST} has the settings. The best of {summary['trials']} trials on the same validation set is "
+        "flattered by it; train with these settings, and run evaluate on the test set."
     )
     return lines
 

@@ -53,7 +53,9 @@ class Dimension:
 
     def applies(self, values: Values) -> bool:
         """Whether the setting varies, given the values of those before it."""
-        return all(key in values and values[key] in as_list(found) for key, found in (self.parameter.when or {}).items())
+        return all(
+            key in values and values[key] in as_list(found) for key, found in (self.parameter.when or {}).items()
+        )
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,8 @@ def enqueued_problems(space: Space, enqueue: Sequence[Values], nodes: Node, prob
         for key, value in point.items():
             where = nodes.at([str(number), key]).where
             if key not in dimensions:
-                problems.add(f"{where}: enqueue[{number}]: '{key}' is not in the space; {nearest(key, list(dimensions))}")
+                problems.add(
+                    f"{where}: enqueue[{number}]: '{key}' is not in the space; {nearest(key, list(dimensions))}"
+                )
             elif (message := dimensions[key].problem_of(value)) is not None:
                 problems.add(f"{where}: enqueue[{number}].{key}: {message}")

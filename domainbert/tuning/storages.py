@@ -1,6 +1,6 @@
 """Where a study is recorded: SQLite, PostgreSQL, or a journal file on a shared disk.
 
-Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), from ~/.pgpass, or from a file of their own.
+Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), from ~/.pgpass, or from a file.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """A trial: processes one after another, each a stage in its own folder, from a resolved YAML.
 
-    trials/00007/run.yaml       the settings of the stage
-    trials/00007/run/           what it writes; fold-1, fold-2, ... where there are folds
-    trials/00007/output.log     what its processes print
+trials/00007/run.yaml       the settings of the stage
+trials/00007/run/           what it writes; fold-1, fold-2, ... where there are folds
+trials/00007/output.log     what its processes print
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -20,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.redact import redact
-from domainbert.runner.manifest import MANIFEST
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.metric_stream import MetricStream
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
@@ -154,40 +151,3 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // num_slots)))
     return environment
-
-
-class NoSuchMetric(Exception):
-    """The stage does not measure an objective; `names` are what it does."""
-
-    def __init__(self, name: str, names: Sequence[str]) -> None:
-        super().__init__(name)
-        self.name, self.names = name, list(names)
-
-
-def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> float:
-    """The value of an objective: the mean over folds and over seeds.
-
-    Args:
-        objective: `validation/NAME` or `cost/NAME`.
-        stage_outs: folders that the stage has written.
-        cost_file: what `measure` has written, for a cost.
-
-    Raises:
-        NoSuchMetric: it was not measured.
-    """
-    if objective.startswith(COST):
-        rows = [json.loads(cost_file.read_text(encoding="utf-8"))]
-    else:
-        rows = [row for out in stage_outs for row in _validations(out)]
-    name = objective.partition("/")[2]
-    if not rows or any(name not in row for row in rows):
-        prefix = COST if objective.startswith(COST) else VALIDATION
-        raise NoSuchMetric(objective, [f"{prefix}{key}" for row in rows[:1] for key in row if key != "step"])
-    return sum(float(row[name]) for row in rows) / len(rows)
-
-
-def _validations(out: Path) -> list[dict[str, float]]:
-    """The validation metrics of the model that a stage has kept, one for each of its seeds."""
-    metrics = json.loads((out / MANIFEST).read_text(encoding="utf-8"))["metrics"]
-    trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
-    return [one["validation"] for one in trainings if isinstance(one.get("validation"), dict)]

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError, TrainingStopped
 from domainbert.settings.tree import nearest
+from domainbert.signals import StopSignals
 from domainbert.training.checkpoint_files import remove_progress
-from domainbert.tuning import study as studies
+from domainbert.tuning import trials
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.methods import build_sampler
+from domainbert.tuning.objectives import NoSuchMetric, read_value
 from domainbert.tuning.space import Space
-from domainbert.tuning.trial_process import NoSuchMetric, Step, TrialProcess, read_value, slot_environment
+from domainbert.tuning.trial_process import Step, TrialProcess, slot_environment
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -76,10 +77,10 @@ class Worker:
     def __init__(self, config: TuneConfig, space: Space, around: Surroundings) -> None:
         self.config, self.space, self.around, self.study = config, space, around, around.study
         self.running: list[Running] = []
-        self._watch = studies.Watch(config.storage.grace)
+        self._watch = trials.Watch(config.storage.grace)
         self._next_question = 0.0
         self._end = time.monotonic() + 3600 * config.max_hours if config.max_hours else float("inf")
-        self._signal = 0
+        self._signals = StopSignals()
 
     def run(self) -> None:
         """Work until the study is complete, or the time is over.
@@ -88,18 +89,18 @@ class Worker:
             TrainingStopped: a signal; the trials that ran are queued again.
             DomainbertError: the stage does not measure what is asked for.
         """
-        with self._listening():
-            try:
-                while not self._done():
-                    time.sleep(_POLL_SECONDS)
-            except BaseException:
-                self._give_back("its worker stopped")
-                raise
+        self._signals.install()
+        try:
+            while not self._done():
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self._give_back("its worker stopped")
+            raise
 
     def _done(self) -> bool:
         """One round."""
-        if self._signal:
-            raise TrainingStopped(f"stopped by {signal.Signals(self._signal).name}")
+        if self._signals.received:
+            raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
         for one in list(self.running):
             self._follow(one)
         self.around.table.show(self.running)
@@ -110,23 +111,23 @@ class Worker:
         late = time.monotonic() > self._end
         while not late and len(self.running) < self.config.num_slots and self._take():
             pass
-        self.around.table.count(studies.counted(self.study.get_trials(deepcopy=False)))
+        self.around.table.count(trials.counted(self.study.get_trials(deepcopy=False)))
         return not self.running and (late or self._complete())
 
     def _complete(self) -> bool:
-        trials = studies.counted(self.study.get_trials(deepcopy=False))
-        return sum(one.state.is_finished() for one in trials) >= self.config.trials
+        found = trials.counted(self.study.get_trials(deepcopy=False))
+        return sum(one.state.is_finished() for one in found) >= self.config.trials
 
     def _take(self) -> bool:
         """Begin a trial, if one more is wanted."""
-        with self.around.lock(), studies.quiet():
-            trial = studies.take_trial(self.study, self.config.trials)
+        with self.around.lock(), trials.quiet():
+            trial = trials.take_trial(self.study, self.config.trials)
         if trial is None:
             return False
         self.study.sampler = build_sampler(self.config, trial.number)
-        with studies.quiet():
+        with trials.quiet():
             values = self.space.draw(trial)
-        folder = self.around.out / "trials" / f"{studies.origin(trial):05d}"
+        folder = self.around.out / "trials" / f"{trials.origin(trial):05d}"
         try:
             steps, outs, cost_file = self.around.plan(trial.number, values, folder)
         except DomainbertError as error:  # values that do not go together
@@ -150,7 +151,7 @@ class Worker:
                 self._end_of(one)
             elif time.monotonic() - one.last_sign > self.config.storage.heartbeat:
                 one.alive, one.last_sign = one.alive + 1, time.monotonic()
-                one.trial.set_user_attr(studies.ALIVE, one.alive)
+                one.trial.set_user_attr(trials.ALIVE, one.alive)
         except optuna.exceptions.UpdateFinishedTrialError:  # this worker was silent for too long, and taken for dead
             one.process.kill()
             one.process.wait()
@@ -171,7 +172,7 @@ class Worker:
     def _end_of(self, one: Running) -> None:
         self.running.remove(one)
         self._next_question = 0.0
-        seconds = {studies.SECONDS: round(time.monotonic() - one.process.started, 3)}
+        seconds: dict[str, Any] = {trials.SECONDS: round(time.monotonic() - one.process.started, 3)}
         if one.process.finished and not one.pruned:
             self._record(one.trial, "COMPLETE", self._values(one), **seconds)
         elif one.pruned:  # even if it has finished meanwhile: a study does not depend on who was quicker
@@ -179,8 +180,7 @@ class Worker:
             for out in filter(Path.is_dir, one.stage_outs):
                 remove_progress(out)
         elif one.process.interrupted:
-            studies.queue_again(self.study, self._frozen(one.trial), "stopped by a signal")
-            self.around.table.say(f"trial {one.trial.number}: stopped by a signal; queued again")
+            self._queue_again(self._frozen(one.trial), "it was stopped by a signal")
         else:
             self._record(one.trial, "FAIL", error=one.process.error(), **seconds)
 
@@ -188,9 +188,10 @@ class Worker:
         try:
             return [read_value(name, one.stage_outs, one.cost_file) for name in self.config.objective]
         except NoSuchMetric as missing:
-            studies.queue_again(self.study, self._frozen(one.trial), "the objective was not measured")
+            self._queue_again(self._frozen(one.trial), "an objective was not measured")
+            advice = nearest(missing.name, missing.names)
             raise DomainbertError(
-                f"objective: {self.config.stage} does not measure {missing.name}; {nearest(missing.name, missing.names)}"
+                f"objective: {self.config.stage} does not measure {missing.name}; {advice}"
             ) from missing
 
     def _record(self, trial: Trial, state: str, values: Sequence[float] | None = None, **attributes: Any) -> None:
@@ -198,10 +199,10 @@ class Worker:
 
         finite = values is None or all(value == value for value in values)
         if not finite:
-            state, values, attributes = "FAIL", None, {**attributes, studies.ERROR: "an objective is not a number"}
+            state, values, attributes = "FAIL", None, {**attributes, trials.ERROR: "an objective is not a number"}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with studies.quiet():
+        with trials.quiet():
             self._tell(trial, TrialState[state], values)
         self.around.table.ended(self._frozen(trial))
         self.around.recorded()
@@ -223,10 +224,13 @@ class Worker:
         own = {one.trial.number for one in self.running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.number not in own and self._watch.dead(trial):
-                with self.around.lock():
-                    taken = studies.queue_again(self.study, trial, "its worker died")
-                if taken:
-                    self.around.table.say(f"trial {trial.number}: its worker died; queued again")
+                self._queue_again(trial, "its worker died")
+
+    def _queue_again(self, trial: FrozenTrial, reason: str) -> None:
+        with self.around.lock(), trials.quiet():
+            taken = trials.queue_again(self.study, trial, reason)
+        if taken:
+            self.around.table.say(f"trial {trial.number}: {reason}; queued again")
 
     def _give_back(self, reason: str) -> None:
         """End what runs, and queue it again."""
@@ -234,20 +238,5 @@ class Worker:
             one.process.stop()
         for one in self.running:
             one.process.wait()
-            with self.around.lock():
-                studies.queue_again(self.study, self._frozen(one.trial), reason)
+            self._queue_again(self._frozen(one.trial), reason)
         self.running.clear()
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Note signals, for the next round."""
-
-        def note(number: int, frame: FrameType | None) -> None:
-            self._signal = number
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
