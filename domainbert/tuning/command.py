@@ -96,8 +96,6 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
     stage, base = load_stage(config.stage), tree.value["settings"]
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
-    if config.k_folds and "validation" not in base.value and "train" in base.value:
-        base = replace(base, value={**base.value, "validation": base.value["train"]})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
     problems.raise_if_any()
     enqueued_problems(space, config.enqueue, tree.at(["enqueue"]), problems)
