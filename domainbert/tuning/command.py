@@ -143,6 +143,8 @@ def run_search(search: Search, typed: Typed) -> str:
         DomainbertError: the study cannot be gone on with, or no trial was completed.
         TrainingStopped: a signal; what ran is queued again.
     """
+    from optuna.exceptions import StorageInternalError
+
     from domainbert.tuning.storages import open_storage
     from domainbert.tuning.worker import Surroundings, Worker
 
@@ -166,6 +168,9 @@ def run_search(search: Search, typed: Typed) -> str:
         Worker(config, search.space, around).run()
     except TrainingStopped as stop:
         raise TrainingStopped(f"study {config.study}: {stop}; to go on: {_same_again(typed)}") from stop
+    except StorageInternalError as error:
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise DomainbertError(f"storage: was lost ({reason}); to go on: {_same_again(typed)}") from error
     table.close()
     return _close(search, study)
 

@@ -152,8 +152,8 @@ class TuneConfig:
     """Numbers of the GPUs; each trial of this worker gets one. None leaves them alone."""
 
     k_folds: int | None = None
-    """Split the training file into so many parts, and take the mean over training without and validating on each. Trials
-    do not use the `validation` of the stage then; a training with the best settings does."""
+    """Split the training file into so many parts, and take the mean over training without and validating on each.
+    Trials do not use the `validation` of the stage then; a training with the best settings does."""
 
     study: str | None = None
     """Name of the study in the storage; None takes the name of the folder `out`."""

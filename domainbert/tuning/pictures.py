@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +27,11 @@ def draw_pictures(study: Study, config: TuneConfig, folder: Path) -> list[str]:
     Returns:
         Lines that say what could not be drawn, and why.
     """
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        import matplotlib
+    except ImportError:
         return [_MISSING]
+    matplotlib.use("agg")  # Optuna asks it how wide a text is
     complete = [one for one in study.get_trials(deepcopy=False) if one.state.name == "COMPLETE"]
     if len(complete) < _FEWEST:
         return ["no pictures: fewer than two trials are complete"]
@@ -38,9 +40,6 @@ def draw_pictures(study: Study, config: TuneConfig, folder: Path) -> list[str]:
 
 
 def _pictures(config: TuneConfig) -> dict[str, Callable[[Study], Any]]:
-    import matplotlib
-
-    matplotlib.use("agg")  # Optuna asks it how wide a text is
     import optuna.visualization.matplotlib as plots
 
     several = len(config.objective) > 1

@@ -5,7 +5,6 @@ Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), fr
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import time
@@ -61,8 +60,10 @@ def _driver(url: str) -> str:
     scheme, colon, rest = url.partition("://")
     if not colon or scheme.partition("+")[0] not in ("postgresql", "postgres"):
         raise DomainbertError("storage: the URL is not one of PostgreSQL; expected postgresql://user@host/database")
-    if importlib.util.find_spec("psycopg") is None:
-        raise DomainbertError("storage: psycopg is not installed; pip install 'domainbert[postgresql]'")
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise DomainbertError("storage: psycopg is not installed; pip install 'domainbert[postgresql]'") from error
     return f"postgresql+psycopg://{rest}"
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ COMMAND = (sys.executable, "-m", "domainbert.cli")
 
 _KILL_SECONDS = 60.0  # a training that is told to stop finishes its step and writes a checkpoint
 _TO_BE_CONTINUED = 75
+_OF_A_LAUNCHER = re.compile(
+    "(SLURM_|TORCHELASTIC_|DOMAINBERT_LAUNCH$|MASTER_(ADDR|PORT)$|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)$|NODE_RANK$)"
+)
 _SHOWN = 500  # characters of an error
 
 
@@ -85,8 +90,9 @@ class TrialProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
+        """End it at once, with the processes that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait for the end of a process that was told to stop."""
@@ -141,8 +147,11 @@ def _end_with_parent() -> None:
 
 
 def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
-    """The environment of the trials in one of a worker's slots: their GPU, and their share of the cores."""
-    environment = dict(os.environ)
+    """The environment of the trials in one of a worker's slots: their GPU, and their share of the cores.
+
+    Where srun or torchrun has started several workers, each of their trials is a launch of its own.
+    """
+    environment = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.match(name)}
     if not {"", os.getcwd()} & set(sys.path):
         environment["PYTHONSAFEPATH"] = "1"  # `python -m` would look for modules in the current folder
     if gpus:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,10 +233,13 @@ class Worker:
             self.around.table.say(f"trial {trial.number}: {reason}; queued again")
 
     def _give_back(self, reason: str) -> None:
-        """End what runs, and queue it again."""
+        """End what runs, and queue it again; where the storage is out of reach, other workers find out."""
+        from optuna.exceptions import StorageInternalError
+
         for one in self.running:
             one.process.stop()
         for one in self.running:
             one.process.wait()
-            self._queue_again(self._frozen(one.trial), reason)
+            with suppress(StorageInternalError):
+                self._queue_again(self._frozen(one.trial), reason)
         self.running.clear()

@@ -52,7 +52,12 @@ def test_finetune_with_the_best_settings_is_the_trial_again_to_the_bit(runs: Any
 
 @pytest.mark.slow
 def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
-    config = {**settings(runs, max_epochs=1), "space": {"optim.lr": {"low": 1e-4, "high": 5e-3, "log": True}}, "trials": 1, "k_folds": 2}
+    config = {
+        **settings(runs, max_epochs=1),
+        "space": {"optim.lr": {"low": 1e-4, "high": 5e-3, "log": True}},
+        "trials": 1,
+        "k_folds": 2,
+    }
     config["objective"] = ["validation/f1", "cost/latency_1", "cost/parameters"]
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(config))
     domainbert(tmp_path, "tune", "-c", "tune.yaml")
@@ -60,7 +65,9 @@ def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
     folds = [json.loads((tmp_path / f"study/trials/00000/fold-{n}/manifest.json").read_text()) for n in (1, 2)]
     f1, latency, parameters = summary["best"]["values"]
     assert f1 == sum(fold["metrics"]["seeds"][0]["validation"]["f1"] for fold in folds) / 2
-    assert latency > 0 and parameters == json.loads((tmp_path / "study/trials/00000/cost.json").read_text())["parameters"]
+    assert (
+        latency > 0 and parameters == json.loads((tmp_path / "study/trials/00000/cost.json").read_text())["parameters"]
+    )
     assert summary["direction"] == ["maximize", "minimize", "minimize"] and summary["pareto_front"] == [0]
     best = yaml.safe_load((tmp_path / "study/best.yaml").read_text())
     assert best["train"] == str(runs.labelled("ner", "train"))
