@@ -223,6 +223,7 @@ def _terms(search: Search) -> dict[str, Any]:
         "objective": dict(zip(config.objective, config.directions, strict=True)),
         "k_folds": config.k_folds,
         "space": {key: as_plain(parameter) for key, parameter in config.space.items()},
+        "enqueue": list(config.enqueue),
         "settings": redact(search.space.base.plain()),
     }
 

@@ -17,6 +17,7 @@ from domainbert.tuning.config import Parameter, Values
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
+_ROUNDING = 1e-8  # of a number of steps
 _BETWEEN = 0.37  # of the way from low to high: no whole number, for any range that occurs
 
 
@@ -47,9 +48,19 @@ class Dimension:
         one = self.parameter
         if one.choices is not None:
             return None if value in one.choices else f"found {value!r}; expected one of {list(one.choices)}"
+        assert one.low is not None and one.high is not None
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        inside = number and (one.low or 0) <= value <= (one.high or 0)
-        return None if inside else f"found {value!r}; expected a number from {one.low} to {one.high}"
+        if not number or not one.low <= value <= one.high:
+            return f"found {value!r}; expected a number from {one.low} to {one.high}"
+        step = one.step or (1 if self.integer else None)
+        if step is not None and abs((value - one.low) / step - round((value - one.low) / step)) > _ROUNDING:
+            return f"found {value!r}; expected {one.low} and so many steps of {step}"
+        return None
+
+    def excluded_by(self, point: Values) -> str | None:
+        """The key of a point that may be incomplete whose value excludes this dimension; None if there is none."""
+        wanted = (self.parameter.when or {}).items()
+        return next((key for key, value in wanted if key in point and point[key] not in as_list(value)), None)
 
     def applies(self, values: Values) -> bool:
         """Whether the setting varies, given the values of those before it."""
@@ -235,3 +246,5 @@ def enqueued_problems(space: Space, enqueue: Sequence[Values], nodes: Node, prob
                 )
             elif (message := dimensions[key].problem_of(value)) is not None:
                 problems.add(f"{where}: enqueue[{number}].{key}: {message}")
+            elif (other := dimensions[key].excluded_by(point)) is not None:
+                problems.add(f"{where}: enqueue[{number}].{key}: does not vary where {other} is {point[other]!r}")

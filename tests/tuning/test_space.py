@@ -63,6 +63,17 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
         ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected one of x"),
+        (
+            {"enqueue": [{"epochs": 2.5}], "space": {"epochs": {"low": 1, "high": 3}}},
+            "expected 1.0 and so many steps of 1",
+        ),
+        (
+            {
+                "space": {"x": {"low": 0, "high": 1, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}},
+                "enqueue": [{"x": 0.5, "epochs": 1}],
+            },
+            "enqueue[0].x: does not vary where epochs is 1",
+        ),
         ({"sampler": "grid"}, "space.x: is a range without steps; expected a step for sampler: grid"),
         ({"settings": {"loggers": []}}, "asha follows metrics.jsonl; expected jsonl among settings.loggers"),
         ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),

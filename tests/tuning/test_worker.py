@@ -118,6 +118,25 @@ def test_a_signal_puts_the_running_trial_back_and_the_same_command_goes_on(fake:
 
 
 @pytest.mark.slow
+def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
+    fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0 and "1 trials: 1 complete" in said
+    assert [row["state"] for row in rows_of(fake)] == ["complete"]
+
+
+@pytest.mark.slow
+def test_a_changed_queue_is_asked_for_too(fake: Any) -> None:
+    fake.config(trials=1, settings={"epochs": 1}, enqueue=[{"x": 0.5}])
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    fake.config(trials=2, settings={"epochs": 1}, enqueue=[{"x": 0.5}, {"x": 0.25}])
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 2 and "enqueue was" in said
+    assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
+    assert [row["x"] for row in rows_of(fake)] == ["0.5", "0.25"]
+
+
+@pytest.mark.slow
 def test_several_seeds_are_one_trial_with_their_mean(fake: Any) -> None:
     fake.config(trials=1, settings={"epochs": 2, "seeds": [1, 4]}, enqueue=[{"x": 0.3}])
     code, said = fake.run("tune", "-c", "tune.yaml")
