@@ -30,7 +30,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
     Args:
         config: what is asked for.
         storage: where.
-        terms: of the study: `{"space": ..., "objective": ..., "config": ...}`.
+        terms: of the study: `{"space": ..., "objective": ..., "settings": ...}`.
         extend: go on with other terms; the trials there are stay.
 
     Raises:
@@ -46,27 +46,26 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         )
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=name, pruner=build_pruner(config))
-        _join(study, config, terms, extend)
-        return study
-    _set_up(study, config, terms)
-    return study
-
-
-def _set_up(study: Study, config: TuneConfig, terms: Mapping[str, Any]) -> None:
+        known = _known_terms(study)
+        if known is not None and not _go_on(study, known, json.loads(json.dumps(terms)), extend):
+            return study
     for point in config.enqueue:
         with quiet():
             study.enqueue_trial({key: label(value) for key, value in point.items()}, skip_if_exists=True)
-    study.set_user_attr(TERMS, dict(terms))
+    study.set_user_attr(TERMS, terms)
+    return study
 
 
-def _join(study: Study, config: TuneConfig, terms: dict[str, Any], extend: bool) -> None:
+def _known_terms(study: Study) -> dict[str, Any] | None:
+    """The terms of a study; None where the worker that has made it died before it said them."""
     end = time.monotonic() + _JOIN_SECONDS
     while (known := study.user_attrs.get(TERMS)) is None and time.monotonic() < end:
-        time.sleep(0.1)  # another worker has made it, and is about to say what it is
-    if known is None:
-        _set_up(study, config, terms)
-        return
-    plain = json.loads(json.dumps(terms))
+        time.sleep(0.1)
+    return known
+
+
+def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
+    """Whether a study is extended; `DomainbertError` where its terms are others and may not be."""
     if known["objective"] != plain["objective"]:
         raise DomainbertError(
             f"study {study.study_name}: its objective was {_shown(known['objective'])}, is now "
@@ -85,11 +84,8 @@ def _join(study: Study, config: TuneConfig, terms: dict[str, Any], extend: bool)
             "expected the same, or --extend to go on with these beside the trials there are"
         )
     if changes:
-        study.set_user_attr(TERMS, plain)
         print(f"study {study.study_name}: extended ({in_short(changes)})", flush=True)
-    for point in config.enqueue if changes else ():
-        with quiet():
-            study.enqueue_trial({key: label(value) for key, value in point.items()}, skip_if_exists=True)
+    return bool(changes)
 
 
 def _other_choices(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:

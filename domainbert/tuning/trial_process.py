@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,10 +47,16 @@ class Step:
 
 
 def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> Step:
-    """A run of the stage: its YAML is written; what an earlier process has left in its folder is gone on from."""
+    """A run of the stage: its YAML is written; what an earlier process has left in its folder is gone on from.
+
+    Unless that had other settings, as after `--extend`, or in a study that is no more: then it begins anew.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     out, config = folder / name, folder / f"{name}.yaml"
-    config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
+    text = dump_yaml({"out": str(out), **plain})
+    if out.exists() and (not config.is_file() or config.read_text(encoding="utf-8") != text):
+        shutil.rmtree(out)
+    config.write_text(text, encoding="utf-8")
     return Step((*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()), out)
 
 

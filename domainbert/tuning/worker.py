@@ -155,7 +155,7 @@ class Worker:
         except optuna.exceptions.UpdateFinishedTrialError:  # this worker was silent for too long, and taken for dead
             one.process.kill()
             one.process.wait()
-            self.running.remove(one)
+            self.running = [other for other in self.running if other is not one]
             self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
 
     def _report(self, one: Running) -> None:

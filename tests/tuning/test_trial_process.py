@@ -58,6 +58,9 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     assert (tmp_path / "t/run.yaml").read_text() == f"out: {tmp_path}/t/run\nlr: 1.0e-05\n"
     assert step.arguments[3:] == ("finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "auto")
     assert step.out == tmp_path / "t/run"
+    step.out.mkdir()
+    assert stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run") == step and step.out.exists()
+    assert stage_step("finetune", {"lr": 1e-4}, tmp_path / "t", "run") == step and not step.out.exists()
 
 
 def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
