@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import os
 import shlex
 import sys
@@ -65,11 +66,11 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
     tree = read_config(files, options, "command line")
+    if "settings" in tree.value:
+        tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     tree = substitute(tree, read_variables(tree, os.environ, problems), problems)
     problems.raise_if_any()
     rest = {key: node for key, node in tree.value.items() if key not in ("out", "vars")}
-    if "settings" in rest:
-        rest["settings"] = as_mapping(rest["settings"])
     settings = read_settings(TuneConfig, replace(tree, value=rest), problems)
     out = tree.value.get("out")
     if out is None or not isinstance(out.value, str):
@@ -94,6 +95,10 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
             f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}"
         )
     stage, base = load_stage(config.stage), tree.value["settings"]
+    if "test" in inspect.signature(stage.function).parameters:
+        raise DomainbertError(
+            f"{tree.at(['stage']).where}: stage: {stage.name} opens the test set; a search never does"
+        )
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
     space = read_space(stage, base, config.space, tree.value["space"], problems)
@@ -101,22 +106,10 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
     enqueued_problems(space, config.enqueue, tree.at(["enqueue"]), problems)
     method_problems(config, space, tree.where, problems)
     problems.raise_if_any()
-    _check_stage(config, space.settings(_first(space)), tree)
+    _check_stage(config, space.settings(space.first()), tree)
     if config.sampler == "grid":
         config = replace(config, trials=min(config.trials, grid_size(space)))
     return Search(config, space, out)
-
-
-def _first(space: Space) -> dict[str, Any]:
-    """Some point of the space."""
-    values: dict[str, Any] = {}
-    for one in space.dimensions:
-        if one.applies(values):
-            low = one.parameter.low
-            values[one.key] = (
-                one.parameter.choices[0] if one.parameter.choices else int(low or 0) if one.integer else low
-            )
-    return values
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
@@ -210,7 +203,7 @@ def _write_folds(search: Search) -> list[Fold]:
     config = search.config
     if config.k_folds is None:
         return []
-    arguments = search.space.settings(_first(search.space)).arguments
+    arguments = search.space.settings(search.space.first()).arguments
     with _lock(search.out / _LOCK):
         return write_folds(arguments["train"], arguments["task"], config.k_folds, config.seed, search.out / "folds")
 

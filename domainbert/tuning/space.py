@@ -77,6 +77,17 @@ class Space:
     base: Node
     dimensions: tuple[Dimension, ...]
 
+    def first(self) -> dict[str, Any]:
+        """The point of the first choices and the lowest values."""
+        values: dict[str, Any] = {}
+        for one in self.dimensions:
+            if one.applies(values):
+                low = one.parameter.low or 0
+                values[one.key] = (
+                    one.parameter.choices[0] if one.parameter.choices else int(low) if one.integer else low
+                )
+        return values
+
     def draw(self, trial: Trial) -> dict[str, Any]:
         """The point of a trial: dotted keys to values."""
         values: dict[str, Any] = {}

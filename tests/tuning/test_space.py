@@ -135,6 +135,18 @@ def test_variables_and_options_override(monkeypatch: pytest.MonkeyPatch) -> None
     assert (plain["seconds"], plain["epochs"], found.config.trials, found.config.study) == (0.5, 9, 3, "study")
 
 
+def test_settings_may_stand_in_a_file_of_their_own() -> None:
+    Path("learn.yaml").write_text("epochs: 7\nseconds: ${speed}\n")
+    found = search(("settings.epochs", "8"), vars={"speed": "0.5"}, settings="learn.yaml")
+    plain = found.space.settings(found.space.first()).plain
+    assert (plain["epochs"], plain["seconds"], plain["x"]) == (8, 0.5, 0.0)
+
+
+def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "evaluate", "domainbert.stages.evaluate:evaluate")
+    assert "tune.yaml:2: stage: evaluate opens the test set; a search never does" in refusal(stage="evaluate")
+
+
 def test_lower_is_better_for_losses_and_costs() -> None:
     objectives = ["validation/f1", "validation/loss", "validation/general_loss"]
     assert search(objective=objectives).config.directions == ("maximize", "minimize", "minimize")
