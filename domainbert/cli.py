@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.ranks import launched_here, process_rank
+from domainbert.ranks import launched_here, process_rank, started_together
 from domainbert.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import allow_imports
@@ -132,9 +132,12 @@ def _run(typed: Typed) -> int:
     flags = typed.flags
     recipe = read_recipe(Path(typed.words[0]), typed.options)
     force = _names(flags["force"]) if "force" in flags else None
+    if force is not None and started_together() > 1:
+        raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
     selection = Selection(_names(flags.get("only")), flags.get("from"), force)
     if process_rank() > 0:
-        follow_recipe(recipe, selection)
+        if "dry_run" not in flags:
+            follow_recipe(recipe, selection)
         return 0
     plan = make_plan(recipe, selection)
     if "dry_run" in flags:

@@ -19,18 +19,36 @@ _OF_A_LAUNCH = (
 def process_rank(environment: Mapping[str, str] = os.environ) -> int:
     """The number of this process among all that work on one command; 0 where it is alone.
 
-    torchrun sets RANK, SLURM sets SLURM_PROCID. Where Lightning starts the processes of a machine, only NODE_RANK and
+    torchrun sets RANK, srun sets SLURM_PROCID. Where Lightning starts the processes of a machine, only NODE_RANK and
     LOCAL_RANK are known: then any number but 0 says no more than that the process is not the first.
     """
-    for name in ("RANK", "SLURM_PROCID"):
-        if name in environment:
-            return int(environment[name])
+    if "RANK" in environment:
+        return int(environment["RANK"])
+    if "SLURM_PROCID" in environment and _task_of_srun(environment):
+        return int(environment["SLURM_PROCID"])
     return int(environment.get("NODE_RANK", 0)) + int(environment.get("LOCAL_RANK", 0))
 
 
 def launched_here(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a stage started this process beside itself, as opposed to torchrun, SLURM or the user."""
     return LAUNCH in environment and process_rank(environment) > 0
+
+
+def laid_out(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun or srun started all processes; a stage starts the others of this machine itself if not."""
+    return "LOCAL_WORLD_SIZE" in environment or _task_of_srun(environment)
+
+
+def started_together(environment: Mapping[str, str] = os.environ) -> int:
+    """How many processes torchrun or srun started to work on one command; 1 if neither did."""
+    if "LOCAL_WORLD_SIZE" in environment:
+        return int(environment["WORLD_SIZE"])
+    return int(environment["SLURM_NTASKS"]) if _task_of_srun(environment) else 1
+
+
+def _task_of_srun(environment: Mapping[str, str]) -> bool:
+    """As Lightning tells it: in an interactive allocation the one task is a shell, in which commands are typed."""
+    return "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive")
 
 
 def launch_id(environment: Mapping[str, str] = os.environ) -> str:

@@ -29,11 +29,13 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 class StopSignals:
-    """Notes the first signal; a second Ctrl-C ends the process at once."""
+    """Notes a signal until it is obeyed; a second Ctrl-C ends the process at once.
 
-    def __init__(self) -> None:
-        self.received = 0
-        """Number of the signal, 0 while there was none."""
+    One that comes in the last step of a training, when nothing is left to stop, stops the next one of the process.
+    """
+
+    received = 0
+    """Number of the signal, 0 while there was none."""
 
     def install(self) -> None:
         """Handle the signals from now on."""
@@ -44,7 +46,11 @@ class StopSignals:
         if number == self.received == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        self.received = number
+        StopSignals.received = number
+
+    def obey(self) -> None:
+        """Forget the signal: it has done its work."""
+        StopSignals.received = 0
 
 
 def ignore_stop_signals(worker: int) -> None:

@@ -176,7 +176,7 @@ def test_a_failing_stage_leaves_nothing_and_is_named(fake_stages: ModuleType) ->
 def test_an_unfinished_stage_runs_again(fake_stages: ModuleType) -> None:
     with pytest.raises(RuntimeError):
         run(("vars.words", "crash"))
-    assert (Path("runs/test/make") / "running.json").exists()
+    assert (Path("runs/test/make") / "running.lock").exists()
     assert to_run()["make"] == "not finished"
     run()
     assert sorted(path.name for path in Path("runs/test/make").iterdir()) == [

@@ -84,12 +84,14 @@ def read_conll(path: Path, source: Source) -> Texts:
     What pretraining on a task's own text (TAPT) reads; labels are for `finetune`, whose reader is strict about them.
 
     Raises:
-        DomainbertError: as `read_lines`.
+        DomainbertError: as `read_lines`, or a line without a word.
     """
     words: list[str] = []
     start = 0
     for number, line in read_lines(path):
         word = line.split("\t" if "\t" in line else " ")[0].strip()
+        if not word and line.strip():
+            raise DomainbertError(f"{path}:{number}: the first column is empty; expected a word")
         if word and word != "-DOCSTART-":
             start = start if words else number
             words.append(word)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightning
@@ -237,10 +237,10 @@ class TrainAndValidation(lightning.LightningDataModule):
             DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
         """
         share = self._share()
-        sets = [validation(share) for validation in self.validation]
-        if not all(len(batches) for batches in sets):  # type: ignore[arg-type]
+        last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
+        if not all(len(validation(last)) for validation in self.validation):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._loader(batches) for batches in sets]
+        return [self._loader(validation(share)) for validation in self.validation]
 
     def _share(self) -> Share:
         trainer = self.trainer

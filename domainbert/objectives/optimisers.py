@@ -21,9 +21,10 @@ class CombinedOptimizer(Optimizer):
     def __init__(self, optimizers: list[Optimizer]) -> None:
         self.optimizers = optimizers
         super().__init__([{"params": group["params"]} for o in optimizers for group in o.param_groups], {})
-        self._share_groups()
+        self.share_groups()
 
-    def _share_groups(self) -> None:
+    def share_groups(self) -> None:
+        """Take the optimisers' groups as one's own, so that a schedule reaches them: a loaded state brings new ones."""
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @torch.no_grad()
@@ -45,7 +46,7 @@ class CombinedOptimizer(Optimizer):
         """The reverse of `state_dict`."""
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
-        self._share_groups()
+        self.share_groups()
 
 
 def build_optimizer(model: EncoderWithHead, config: OptimConfig, fused: bool = True) -> Optimizer:

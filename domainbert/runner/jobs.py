@@ -1,8 +1,8 @@
 """Runs one stage: its output folder, which is taken, filled and sealed, or left so that the stage can go on.
 
-running.json     while the stage runs, and after it was interrupted: what it was started with; locked by its process
+running.lock     while the stage runs, and after it was interrupted; locked by its process
 config.yaml      the resolved settings
-status.json      what happened last, and how to go on
+status.json      what happened last, how to go on, and what the stage was started with
 manifest.json    once the stage is done
 """
 
@@ -30,11 +30,11 @@ from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.signals import stopping_at_once
+from domainbert.signals import StopSignals, stopping_at_once
 from domainbert.training.checkpoint_files import holds_progress, remove_progress
-from domainbert.training.processes import command_of_other_processes
+from domainbert.training.processes import command_of_other_processes, end_with_parent
 
-RUNNING = "running.json"
+RUNNING = "running.lock"
 CONFIG = "config.yaml"
 STATUS = "status.json"
 _POLL_SECONDS = 0.2
@@ -87,9 +87,9 @@ def folder_state(job: Job) -> FolderState:
         return FolderState(False, "never run", empty=True)
     if not out.is_dir():
         raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
-    if (out / RUNNING).exists():
-        return _unfinished_state(job)
     manifest = read_manifest(out)
+    if (out / RUNNING).exists() and (manifest is None or manifest["key"] != job.key):
+        return _unfinished_state(job)
     if manifest is None:
         raise DomainbertError(
             f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet"
@@ -102,7 +102,7 @@ def folder_state(job: Job) -> FolderState:
 def _unfinished_state(job: Job) -> FolderState:
     if not holds_progress(job.out):
         return FolderState(False, "not finished")
-    seal = _read_running(job.out).get("seal", {"inputs": {}})
+    seal = _read_status(job.out).get("seal", {"inputs": {}})
     if seal_key(seal) == job.key:
         return FolderState(False, "interrupted", resumable=True)
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
@@ -154,17 +154,20 @@ def follow_job(job: Job, force: bool = False) -> None:
     if folder_state(job).done and not force:
         return
     nothing_follows = launched_here()
+    if nothing_follows:
+        end_with_parent()
+        StopSignals().install()  # alone it must not go: the first process would wait for it
     if job.trains:
-        _wait(lambda: _read_running(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
+        _wait(lambda: _read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            _call(job)
+            _call(job, stop_at_once=not nothing_follows)
     if not nothing_follows:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
-def _call(job: Job) -> dict[str, Any]:
+def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
     in_main_thread = threading.current_thread() is threading.main_thread()
-    with stopping_at_once() if job.trains and in_main_thread else nullcontext():
+    with stopping_at_once() if stop_at_once and job.trains and in_main_thread else nullcontext():
         return job.stage.function(out=job.out, **job.settings.arguments)
 
 
@@ -184,10 +187,10 @@ def _config(job: Job) -> dict[str, Any]:
     return {"out": str(job.out), **job.settings.plain}
 
 
-def _read_running(out: Path) -> dict[str, Any]:
-    """What `running.json` says; a process that was killed while it wrote the file has said nothing."""
+def _read_status(out: Path) -> dict[str, Any]:
+    """What `status.json` says; nothing, if there is none."""
     try:
-        found = json.loads((out / RUNNING).read_text(encoding="utf-8"))
+        found = json.loads((out / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -195,7 +198,7 @@ def _read_running(out: Path) -> dict[str, Any]:
 
 @contextmanager
 def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
-    """The folder with `running.json`, which is locked as long as this process lives, and empty unless it resumes."""
+    """The folder with `running.lock`, which is locked as long as this process lives, and empty unless it resumes."""
     created = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker:
@@ -203,28 +206,29 @@ def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
         if not resume:
             _clear(job.out)
         (job.out / CONFIG).write_text(dump_yaml(_config(job)), encoding="utf-8")
-        status = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on}
-        write_json(job.out / STATUS, {"state": "running", **status})
-        marker.truncate(0)
-        marker.write(json.dumps({"stage": job.stage.name, "launch": launch_id(), "seal": job.seal}))
-        marker.flush()
+        facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on, "launch": launch_id()}
+
+        def write_status(state: str, reason: str = "") -> None:
+            write_json(job.out / STATUS, {"state": state, "reason": reason, **facts, "seal": job.seal})
+
+        write_status("running")
         try:
             yield
         except TrainingStopped as stop:
-            write_json(job.out / STATUS, {"state": "stopped", "reason": str(stop), **status})
+            write_status("stopped", str(stop))
             raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
         except DomainbertError as error:
             if not isinstance(error, TrainingFailed) and not holds_progress(job.out):
                 _give_up(job.out, created)
                 raise
-            write_json(job.out / STATUS, {"state": "failed", "reason": str(error), **status})
+            write_status("failed", str(error))
             raise
         except Exception as error:
-            write_json(job.out / STATUS, {"state": "failed", "reason": repr(error), **status})
+            write_status("failed", repr(error))
             raise
+        remove_progress(job.out)
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
         (job.out / RUNNING).unlink()
-        remove_progress(job.out)
 
 
 def _lock(marker: TextIO, job: Job) -> None:

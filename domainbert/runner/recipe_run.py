@@ -100,8 +100,6 @@ def make_plan(recipe: Recipe, selection: Selection) -> list[Step]:
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:
     """What one of several processes does that is not the first: take part in training, and wait for the rest."""
-    if selection.force is not None:
-        raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
     for name in _chosen(recipe, selection):
         follow_job(recipe.jobs[name])
 

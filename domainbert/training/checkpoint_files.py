@@ -9,6 +9,7 @@ A checkpoint is written into a hidden folder beside its place, synchronised to d
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -95,7 +96,7 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
     Raises:
         DomainbertError: there are checkpoints, and every one of them is damaged.
     """
-    for path in folder.glob(".*"):
+    for path in folder.glob(".step-*"):
         shutil.rmtree(path)
     damaged: list[str] = []
     for path in sorted(folder.glob("step-*"), reverse=True):
@@ -127,7 +128,7 @@ def remove_progress(out: Path) -> None:
     """Remove what only an interrupted run needs, once the stage is done."""
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
-            shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
     for path in out.glob(f"*/{FINISHED}"):
         path.unlink()
 
@@ -149,7 +150,8 @@ def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
 
 def _prune(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
-    scored = [(found.score, found.path) for found in map(_read, paths) if found.score is not None]
+    found = [(checkpoint.score, checkpoint.path) for checkpoint in map(_read, paths)]
+    scored = [(score, path) for score, path in found if score is not None and not math.isnan(score)]
     kept = {*paths[-_KEPT:], *([min(scored)[1]] if scored else [])}
     for path in paths:
         if path not in kept:
@@ -157,12 +159,15 @@ def _prune(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Renamed first, so that a removal that is interrupted does not look like a damaged checkpoint."""
+    """Renamed first, so that a removal that is interrupted does not look like a damaged checkpoint.
+
+    What cannot be removed now (over NFS, while a process has it mapped) is removed at the next start.
+    """
     if path.exists():
         hidden = path.with_name(f".{path.name}.removed")
         shutil.rmtree(hidden, ignore_errors=True)
         path.rename(hidden)
-        shutil.rmtree(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _damage(path: Path) -> str | None:

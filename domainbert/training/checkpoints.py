@@ -15,7 +15,7 @@ from domainbert.signals import StopSignals
 from domainbert.training.checkpoint_files import FOLDER, Checkpoint, check_room, newest_checkpoint, write_checkpoint
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.processes import highest
-from domainbert.training.state import load_training_state, training_state
+from domainbert.training.state import can_be_saved, load_training_state, training_state
 
 _SECONDS = 600.0
 _SAVE = 1  # what the processes agree on between two steps; higher numbers are signals, and ask for a stop
@@ -70,23 +70,29 @@ class Checkpoints(lightning.Callback):
         self._saved_at = time.monotonic()
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Note the score."""
-        if self.monitor is not None:
+        """Note the score; before the first step there is nothing to keep."""
+        if self.monitor is not None and trainer.global_step > 0:
             self._score = float(trainer.callback_metrics[self.monitor])
 
     def on_train_batch_start(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Between two steps: agree whether to save or to stop, and do it."""
-        if batch_idx % trainer.accumulate_grad_batches:
+        if batch_idx % trainer.accumulate_grad_batches or not can_be_saved(trainer):
             return
         asked = highest(self._asks(trainer))
-        if asked and trainer.global_step > self._saved_step:  # which is 0 in the beginning
+        if asked and trainer.global_step > self._saved_step:
             self._save(trainer, must=asked >= _STOP)
         self._score = None
         if asked >= _STOP:
             name = signal.Signals(asked - _STOP).name
             raise TrainingStopped(f"stopped by {name} after step {trainer.global_step:,}; the state is saved")
+
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """The training ends, by a signal or otherwise: none is left for the next one."""
+        self._signals.obey()
 
     def _asks(self, trainer: lightning.Trainer) -> int:
         """What this process asks of all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,16 @@ class MetricsFile(Logger):
         """Drop the lines after a step: they were written by a process that went further than its last checkpoint."""
         if not self.path.is_file():
             return
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        complete = [line for line in lines if line.endswith("\n")]
-        kept = [line for line in complete if json.loads(line)["step"] <= step]
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if _step_of(line) <= step]
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text("".join(kept), encoding="utf-8")
         temporary.replace(self.path)
+
+
+def _step_of(line: str) -> float:
+    """Infinity where the line is not as it was written: killed processes leave half of one, power failures zeros."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from domainbert.ranks import LAUNCH, launch_id
+from domainbert.ranks import LAUNCH, laid_out, launch_id
+
+_WATCH_SECONDS = 1.0
 
 
 def highest(value: int) -> int:
@@ -33,12 +37,29 @@ def _group_on_cpu(world: int) -> Any:
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
 
 
+def end_with_parent() -> None:
+    """End this process soon after the one that started it, however that ended: it might wait for it for half an hour.
+
+    Nothing is lost: only the first process writes, and it is the one that starts the others.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @contextmanager
 def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
     """While this lasts, Lightning starts the other processes of a machine as `domainbert` with these arguments.
 
     Lightning repeats the command line of this process otherwise, which may be a whole recipe. It also leaves its
     environment variables and the process group behind: the next stage would take itself for one of several processes.
+    Where all processes were started together, the group is that of the next stage as well: torchrun's store still holds
+    the addresses of the first group, with which a second one would never come about.
     """
     argv, environment = sys.argv, dict(os.environ)
     sys.argv = [argv[0], *arguments]
@@ -47,7 +68,7 @@ def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = argv
-        if "torch" in sys.modules:
+        if "torch" in sys.modules and not laid_out(environment):
             _leave_process_group()
         for name in set(os.environ) - set(environment):
             del os.environ[name]

@@ -100,7 +100,7 @@ def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[
         devices = int(environment["LOCAL_WORLD_SIZE"])
         return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}
     if SLURMEnvironment.detect() and "SLURM_NTASKS_PER_NODE" in environment:
-        nodes = int(environment.get("SLURM_JOB_NUM_NODES", 1))
+        nodes = int(environment.get("SLURM_NNODES", 1))  # of this srun; SLURM_JOB_NUM_NODES are those of the job
         return {"devices": int(environment["SLURM_NTASKS_PER_NODE"]), "num_nodes": nodes}
     return {}
 

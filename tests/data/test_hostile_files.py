@@ -101,6 +101,10 @@ def check_corpus(path: Path, raw: bytes, base: Base, documents: Any) -> None:
         assert texts == [values(row, "text")[0] or "" for row in honest_json(raw)]
     elif suffix == ".csv":
         assert texts == [row["text"] for row in honest_csv(raw, ",")]
+    elif suffix == ".conll":
+        first = [line.split("\t")[0] if "\t" in line else line.split(" ")[0] for line in lines]
+        words = [word.strip() for word in first if word.strip() != "-DOCSTART-"]
+        assert "".join("".join(texts).split()) == "".join("".join(words).split())
     else:
         assert "".join("".join(texts).split()) == "".join("".join(lines).split())
     return None

@@ -38,7 +38,7 @@ def test_the_manifest_records_how_a_folder_was_made(fake_stages: ModuleType) -> 
         "numpy",
     }
     assert manifest["wall_seconds"] >= 0 and len(manifest["key"]) == 64 and "git_commit" in manifest
-    assert not Path("out/running.json").exists()
+    assert not Path("out/running.lock").exists()
 
 
 def test_the_resolved_yaml_gives_the_same_result(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def test_a_folder_that_another_process_writes_is_refused(
 ) -> None:
     Path("out").mkdir()
     Path("out/words.txt").write_text("of the other process")
-    lock = "import fcntl; file = open('out/running.json', 'w'); fcntl.lockf(file, fcntl.LOCK_EX)"
+    lock = "import fcntl; file = open('out/running.lock', 'w'); fcntl.lockf(file, fcntl.LOCK_EX)"
     code = f"{lock}; print(1, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"1\n"

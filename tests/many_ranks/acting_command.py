@@ -1,0 +1,66 @@
+"""`domainbert`, in which one process sends a signal in the middle of a step: no race between a test and a training.
+
+The environment variable ACT says which: `{"rank": 1, "step": 7, "signal": "SIGTERM", "during": "training"}`; step 7 is
+the eighth. `to` may be `group`, for all processes of the session's group, or `parent`, and `times` a number of signals.
+With `during: start` it is before the first step, while the first process waits for the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from domainbert.cli import main
+from domainbert.ranks import process_rank
+
+_HOOKS = {"training": "training_step", "validation": "validation_step"}
+
+
+def _act(act: dict[str, Any]) -> None:
+    number = signal.Signals[act["signal"]]
+    for _ in range(act.get("times", 1)):
+        if act.get("to") == "group":
+            os.killpg(0, number)
+        else:
+            os.kill(os.getppid() if act.get("to") == "parent" else os.getpid(), number)
+        time.sleep(0.2)  # for the signal to arrive
+
+
+def _prepare_start(act: dict[str, Any]) -> None:
+    """Put the signal into the reading of the corpus."""
+    from domainbert.data import corpus_rows
+
+    original = corpus_rows.rows_of_corpus
+
+    def rows_of_corpus(*arguments: Any) -> Any:
+        _act(act)
+        return original(*arguments)
+
+    corpus_rows.rows_of_corpus = rows_of_corpus
+
+
+def _prepare_step(act: dict[str, Any]) -> None:
+    """Put the signal into the module's step."""
+    from domainbert.objectives.masked_lm import MaskedLM
+
+    hook = _HOOKS[act.get("during", "training")]
+    original = getattr(MaskedLM, hook)
+
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        if module.trainer.global_step == act["step"] and not act.get("done"):
+            act["done"] = True
+            _act(act)
+        return original(module, batch, batch_idx)
+
+    setattr(MaskedLM, hook, step)
+
+
+if __name__ == "__main__":
+    wanted = json.loads(os.environ.get("ACT", "{}"))
+    if wanted and process_rank() == wanted["rank"]:
+        (_prepare_start if wanted.get("during") == "start" else _prepare_step)(wanted)
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Fine-tuning and whole recipes by several processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def tagger(trainings, commands):
+    """Two seeds, fine-tuned by one process."""
+    trainings.run(commands["domainbert"](*trainings.finetune("tagger")))
+    return trainings / "tagger"
+
+
+def seeds_of(trainings, out):
+    return trainings.json(out, "manifest.json")["metrics"]["seeds"]
+
+
+def weights_differ(one, other):
+    """The largest difference between two model folders."""
+    found, expected = (load_file(path / "model.safetensors") for path in (one, other))
+    assert found.keys() == expected.keys()
+    return max(float((found[name] - tensor).abs().max()) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_fine_tune_as_one(trainings, commands, tagger, strategy):
+    """Both seeds in one command; each keeps the weights of its best epoch, which is not the last one."""
+    out = f"tagger-{strategy}"
+    words = trainings.finetune(out, "--trainer.devices", "2", "--trainer.strategy", strategy)
+    trainings.run(commands["domainbert"](*words))
+    for found, expected in zip(seeds_of(trainings, out), seeds_of(trainings, "tagger"), strict=True):
+        for row, wanted in zip(found["history"], expected["history"], strict=True):
+            assert row == pytest.approx(wanted, rel=CLOSE)
+        seed = f"seed-{found['seed']}"
+        assert found["best_epoch"] == expected["best_epoch"] > 0
+        assert weights_differ(trainings / out / seed, tagger / seed) < CLOSE
+        losses = [trainings.lines(f"{folder}/{seed}", "train/loss") for folder in (out, "tagger")]
+        assert losses[0] == pytest.approx(losses[1], abs=CLOSE)
+    assert {row["best_epoch"] for row in seeds_of(trainings, out)} != {5}
+    assert trainings.json(out, "seeds.json") == trainings.json("tagger", "seeds.json")
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_equal_weights_have_exactly_equal_scores(trainings, commands, tagger, devices):
+    """Validation counts each of the 21 sentences once, also where they do not divide by the number of processes."""
+    still = ["--model", str(tagger / "seed-1"), "--optim.lr", "1e-30", "--optim.head_lr", "1e-30", "--seeds", "[1]"]
+    still += ["--max_epochs", "1"]
+    for out, number in (("still-1", 1), (f"still-{devices}", devices)):
+        if not (trainings / out).exists():
+            trainings.run(commands["domainbert"](*trainings.finetune(out, *still, "--trainer.devices", str(number))))
+    alone, many = (seeds_of(trainings, out)[0]["validation"] for out in ("still-1", f"still-{devices}"))
+    assert many == alone
+    assert alone["f1"] == seeds_of(trainings, "tagger")[0]["validation"]["f1"] > 0.0
+
+
+def test_fewer_validation_items_than_devices_is_an_error(trainings, commands):
+    """The other process has nothing to score: both end, with a sentence, and nothing stays."""
+    (trainings / "one.conll").write_text("Rates O\n", encoding="utf-8")
+    (trainings / "labelled.conll").write_text("Rates B-X\n\nfall O\n" * 8, encoding="utf-8")
+    options = ["--validation", str(trainings / "one.conll"), "--train", str(trainings / "labelled.conll")]
+    words = trainings.finetune("few", *options, "--trainer.devices", "2")
+    said = trainings.run(commands["domainbert"](*words), code=2).said
+    assert "validation: fewer items than devices (2); use fewer devices" in said
+    assert not (trainings / "few").exists()
+
+
+def recipe_by_two(trainings, name):
+    """The recipe as a file of its own, with two processes for each training."""
+    recipe = yaml.safe_load((trainings / "recipe.yaml").read_text(encoding="utf-8"))
+    recipe["out"] = str(trainings / name)
+    for stage in ("pretrain", "tagger"):
+        recipe["stages"][stage]["trainer"]["devices"] = 2
+    path = trainings / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("launcher", ["own", "torchrun"])
+def test_a_recipe_with_stages_for_one_and_for_two_processes(trainings, commands, tagger, launcher):
+    """Stages that do not train are run once; the processes of one training are not seen by the next stage."""
+    recipe = recipe_by_two(trainings, f"recipe-{launcher}")
+    if launcher == "own":
+        words = commands["domainbert"]("run", recipe)
+    else:
+        words = commands["torchrun"]("run", recipe, standalone=None, nproc_per_node=2)
+    said = trainings.run(words).said
+    for stage in ("sample", "vocab", "prepare", "pretrain", "tagger", "result"):
+        assert said.count(f"{stage}: running") == said.count(f"{stage}: done") == 1
+        assert trainings.json(f"recipe-{launcher}/{stage}", "status.json")["state"] == "done"
+    assert weights_differ(trainings / f"recipe-{launcher}/pretrain", trainings / "alone") < CLOSE
+    scores = [trainings.json(out, "seeds.json") for out in (f"recipe-{launcher}/tagger", "tagger")]
+    assert scores[0]["validation_f1"] == pytest.approx(scores[1]["validation_f1"], rel=CLOSE)
+    assert json.loads((trainings / f"recipe-{launcher}/results.json").read_text())["stages"].keys() >= {"result"}
+    again = trainings.run(words).said
+    assert again.count("skipped (done)") == 6

@@ -1,0 +1,130 @@
+"""One process, several, sharded or not, on one machine or two: the same losses, scores and models."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from domainbert.hub import load_model
+
+pytestmark = pytest.mark.slow
+CLOSE = 1e-5
+FSDP = ("--trainer.strategy", "fsdp")
+
+
+def slurm(rank: int, tasks: int, job: int) -> dict[str, str]:
+    """What `srun --ntasks-per-node=<tasks>` on one node sets for a process."""
+    values = {"SLURM_JOB_ID": job, "SLURM_STEP_ID": 0, "SLURM_JOB_NAME": "train", "SLURM_NODEID": 0}
+    values |= {"SLURM_NTASKS": tasks, "SLURM_NTASKS_PER_NODE": tasks, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+    values |= {"SLURM_NODELIST": "127.0.0.1", "SLURM_JOB_NODELIST": "127.0.0.1", "SLURM_JOB_NUM_NODES": 1}
+    return {name: str(value) for name, value in {**values, "SLURM_NNODES": 1}.items()}
+
+
+def launch_all(trainings, starts) -> None:
+    """Start several commands of one training, `(words, environment)` each, and wait for all of them."""
+    launches = [trainings.start(words, **environment) for words, environment in starts]
+    codes = [launch.wait() for launch in launches]
+    said = "\n".join(launch.said for launch in launches)
+    assert codes == [0] * len(codes), said
+    assert not [process for launch in launches for process in launch.left(seconds=20)], said
+
+
+class Ways:
+    """Ways to pretrain with two processes; each is used once."""
+
+    def __init__(self, trainings, commands) -> None:
+        self.trainings, self.commands = trainings, commands
+
+    def ddp(self, out: str) -> None:
+        words = self.trainings.pretrain(out, "--trainer.devices", "2")
+        self.trainings.run(self.commands["domainbert"](*words))
+
+    def fsdp(self, out: str) -> None:
+        words = self.trainings.pretrain(out, "--trainer.devices", "2", *FSDP)
+        self.trainings.run(self.commands["domainbert"](*words))
+
+    def micro_batches(self, out: str) -> None:
+        words = self.trainings.pretrain(out, "--trainer.devices", "2", "--micro_batch_size", "4", "--num_workers", "2")
+        self.trainings.run(self.commands["domainbert"](*words))
+
+    def torchrun(self, out: str) -> None:
+        words = self.commands["torchrun"](*self.trainings.pretrain(out, *FSDP), nnodes=1, nproc_per_node=2, **LOCAL)
+        self.trainings.run(words)
+
+    def two_nodes(self, out: str) -> None:
+        meet = {"rdzv_backend": "c10d", "rdzv_endpoint": f"127.0.0.1:{self.commands['free_port']()}", "rdzv_id": out}
+        words = self.commands["torchrun"](*self.trainings.pretrain(out), nnodes=2, nproc_per_node=1, **meet)
+        launch_all(self.trainings, [(words, {}), (words, {})])
+
+    def two_nodes_by_rank(self, out: str) -> None:
+        meet = {"master_addr": "127.0.0.1", "master_port": self.commands["free_port"](), "nnodes": 2}
+        pretrain = self.trainings.pretrain(out)
+        nodes = [self.commands["torchrun"](*pretrain, node_rank=n, nproc_per_node=1, **meet) for n in range(2)]
+        launch_all(self.trainings, [(words, {}) for words in nodes])
+
+    def slurm(self, out: str) -> None:
+        words = self.commands["domainbert"](*self.trainings.pretrain(out))
+        job = 1_000_000 + os.getpid() % 9000
+        launch_all(self.trainings, [(words, slurm(rank, 2, job)) for rank in range(2)])
+
+    def script(self, out: str) -> None:
+        script = Path(__file__).parents[2] / "configs" / "cluster" / "torchrun.sh"
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.trainings.run([script, *self.trainings.pretrain(out)], DEVICES="2", PATH=path)
+
+    def interactive(self, out: str) -> None:
+        """In a shell that srun has started, Lightning starts the second process."""
+        words = self.commands["domainbert"](*self.trainings.pretrain(out, "--trainer.devices", "2"))
+        self.trainings.run(words, **slurm(0, 1, 7) | {"SLURM_JOB_NAME": "bash"})
+
+
+LOCAL = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}  # what --standalone means
+
+
+def assert_same_training(trainings, out: str, wanted: str) -> None:
+    """Losses of every step, all validation metrics, and the models are equal but for rounding."""
+    assert trainings.lines(out, "train/loss") == pytest.approx(trainings.lines(wanted, "train/loss"), abs=CLOSE)
+    histories = [trainings.json(name, "manifest.json")["metrics"]["history"] for name in (out, wanted)]
+    assert len(histories[0]) == len(histories[1]) == 4
+    for found, expected in zip(*histories, strict=True):
+        assert found == pytest.approx(expected, rel=CLOSE)
+    assert_same_weights(trainings / out, trainings / wanted)
+
+
+def assert_same_weights(folder: Path, wanted: Path) -> None:
+    found, expected = (load_file(path / "model.safetensors") for path in (folder, wanted))
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert (found[name] - tensor).abs().max() < CLOSE, name
+
+
+@pytest.mark.parametrize("way", [name for name in vars(Ways) if not name.startswith("_")])
+def test_two_processes_train_as_one(trainings, commands, way):
+    getattr(Ways(trainings, commands), way)(way)
+    assert_same_training(trainings, way, "alone")
+    assert trainings.json(way, "status.json") == {"state": "done", "stage": "pretrain"}
+    assert not (trainings / way / "checkpoints").exists()
+    model = load_model(trainings / way, "masked_lm")[0]
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert parameters == trainings.json(way, "manifest.json")["metrics"]["num_parameters"]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_what_two_processes_saved_one_and_four_go_on_from(trainings, commands, strategy):
+    stopped = f"stopped-{strategy}"
+    words = trainings.pretrain(stopped, "--trainer.devices", "2", "--trainer.strategy", strategy)
+    act = json.dumps({"rank": 0, "step": 9, "signal": "SIGTERM"})
+    trainings.run(commands["acting"](*words), code=75, ACT=act)
+    assert trainings.checkpoints(stopped)[-1] == "step-00000010"
+    for devices, options in ((1, ()), (4, ("--trainer.strategy", strategy))):
+        out = f"{stopped}-{devices}"
+        trainings.copy(stopped, out)
+        words = trainings.pretrain(out, "--resume", "auto", "--trainer.devices", str(devices), *options)
+        assert "going on from step 10" in trainings.run(commands["domainbert"](*words)).said
+        assert_same_training(trainings, out, "alone")
+        assert trainings.json(out, "manifest.json")["resumed"] is True

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.training import checkpoints as module
+from domainbert.training.checkpoint_files import write_checkpoint
+from tests.resuming import Work, assert_same_outcome, pretraining
+
+GO_ON = ("--resume", "auto")
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+    return Work(tmp_path)
+
+
+@pytest.fixture
+def settings(runs: Any) -> dict[str, Any]:
+    return pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 9}, validate_every=4)
+
+
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> dict[int, float | None]:
+    """The steps at which checkpoints were written, and their scores."""
+    found: dict[int, float | None] = {}
+
+    def noted(folder: Path, step: int, num_bytes: int, save: Any, score: float | None = None) -> None:
+        assert step not in found
+        found[step] = score
+        write_checkpoint(folder, step, num_bytes, save, score)
+        assert (folder / f"step-{step:08d}/state.pt").stat().st_size == pytest.approx(num_bytes, rel=0.05)
+
+    monkeypatch.setattr(module, "write_checkpoint", noted)
+    return found
+
+
+@pytest.mark.parametrize(("every", "steps"), [(None, [4, 8]), (3, [3, 4, 6, 8]), (1, list(range(1, 9))), (100, [4, 8])])
+def test_checkpoints_are_written_every_so_many_steps_and_after_validations(
+    work: Work, settings: dict[str, Any], saved: dict[int, float | None], every: int | None, steps: list[int]
+) -> None:
+    """None after the last step: the model is written then."""
+    assert work.run("pretrain", "out", settings | {"checkpoint_every": every}) == 0
+    assert list(saved) == steps
+    metrics = json.loads((work / "out/manifest.json").read_text())["metrics"]
+    validated = {row["step"]: row["loss"] for row in metrics["history"]}
+    assert saved == {step: validated.get(step) for step in steps} and set(validated) == {4, 8, 9}
+
+
+def test_otherwise_one_is_written_every_ten_minutes(
+    work: Work, settings: dict[str, Any], saved: dict[int, float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes 200 s; the clock is asked once at the start, once a step, and once after a checkpoint."""
+    now = itertools.count(step=200)
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(now)))
+    assert work.run("pretrain", "out", settings | {"validate_every": 100}) == 0
+    assert list(saved) == [3, 6]
+
+
+def test_a_full_disk_does_not_end_a_training(
+    work: Work, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert work.run("pretrain", "whole", settings) == 0
+    fail_after(2, monkeypatch)
+    assert work.run("pretrain", "out", settings | {"checkpoint_every": 1}) == 0
+    printed = capsys.readouterr().out
+    failed = "the checkpoint could not be written ([Errno 28] No space left on device); it needs "
+    for step in range(1, 9):
+        line = f"warning: {work / 'out/checkpoints' / f'step-{step:08d}'}: {failed}"
+        assert (line in printed) == (step > 2)
+    assert printed.count("are free; the training goes on") == 6
+    assert_same_outcome(work / "whole", work / "out")
+
+
+def test_a_full_disk_at_the_end_is_told_and_the_checkpoint_before_stays(
+    work: Work, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert work.run("pretrain", "whole", settings) == 0
+    trained, work.trained = work.trained, []
+    with monkeypatch.context() as patch:
+        fail_after(2, patch)
+        assert work.run("pretrain", "out", settings | {"checkpoint_every": 2}, stop=(0, 6)) == 2
+    assert "step-00000007: the checkpoint could not be written" in capsys.readouterr().err
+    status = json.loads((work / "out/status.json").read_text())
+    assert status["state"] == "failed" and "step-00000007" in status["reason"] and status["go_on"].endswith("auto")
+    assert sorted(path.name for path in (work / "out/checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
+    assert work.run("pretrain", "out", settings, *GO_ON) == 0
+    assert work.trained == trained[:7] + trained[4:]
+    assert_same_outcome(work / "whole", work / "out")
+
+
+def fail_after(calls: int, patch: pytest.MonkeyPatch) -> None:
+    """The disk is full from the next write on."""
+    real, left = module._write, iter(range(calls))
+
+    def write(state: dict[str, Any], path: Path) -> None:
+        real(state, path)
+        if next(left, None) is None:
+            raise FULL
+
+    patch.setattr(module, "_write", write)
+
+
+def test_a_training_that_has_no_room_is_refused_before_it_starts(
+    work: Work, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four checkpoints of three floats a weight each, and the model."""
+    import shutil
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 1_000_000))
+    assert work.run("pretrain", "out", settings) == 2
+    weights = 4 * 144_192
+    assert capsys.readouterr().err == (
+        f"domainbert: {work / 'out'}: 1,000,000 bytes are free; "
+        f"expected at least {13 * weights:,} for the checkpoints and the model\n"
+    )
+    assert work.trained == [] and not (work / "out").exists()
+
+
+def test_a_checkpoint_is_about_as_large_as_is_said_before(
+    work: Work, settings: dict[str, Any], saved: dict[int, float | None]
+) -> None:
+    assert work.run("pretrain", "out", settings, stop=(0, 1)) == 75
+    size = (work / "out/checkpoints/step-00000002/state.pt").stat().st_size
+    assert size == pytest.approx(3 * 4 * 144_192, rel=0.1) and not math.isnan(size)
