@@ -28,9 +28,9 @@ from domainbert.settings.yaml_files import Node
 from domainbert.tuning.config import COST, TuneConfig
 from domainbert.tuning.folds import Fold, write_folds
 from domainbert.tuning.live_table import LiveTable
-from domainbert.tuning.methods import grid_size, method_problems
+from domainbert.tuning.methods import enqueued_problems, grid_size, method_problems
 from domainbert.tuning.results import closing_lines, write_results
-from domainbert.tuning.space import Space, enqueued_problems, read_space
+from domainbert.tuning.space import Space, read_space
 from domainbert.tuning.study import open_study
 from domainbert.tuning.trial_process import Step, stage_step
 

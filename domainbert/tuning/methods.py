@@ -1,12 +1,15 @@
-"""Samplers and pruners by name."""
+"""Samplers and pruners by name, and the trials that come before they choose."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.tuning.config import TuneConfig
+from domainbert.settings.tree import nearest
+from domainbert.settings.yaml_files import Node
+from domainbert.tuning.config import TuneConfig, Values
 from domainbert.tuning.space import Dimension, Space
 
 if TYPE_CHECKING:
@@ -32,6 +35,22 @@ def method_problems(config: TuneConfig, space: Space, where: str, problems: Prob
         problems.add(
             f"{where}: sampler: {config.sampler} needs what is not installed ({error}); pip install 'domainbert[tune]'"
         )
+
+
+def enqueued_problems(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:
+    """Check the points of `enqueue`."""
+    dimensions = {one.key: one for one in space.dimensions}
+    for number, point in enumerate(enqueue):
+        for key, value in point.items():
+            where = nodes.at([str(number), key]).where
+            if key not in dimensions:
+                problems.add(
+                    f"{where}: enqueue[{number}]: '{key}' is not in the space; {nearest(key, list(dimensions))}"
+                )
+            elif (message := dimensions[key].problem_of(value)) is not None:
+                problems.add(f"{where}: enqueue[{number}].{key}: {message}")
+            elif (other := dimensions[key].excluded_by(point)) is not None:
+                problems.add(f"{where}: enqueue[{number}].{key}: does not vary where {other} is {point[other]!r}")
 
 
 def build_sampler(config: TuneConfig, number: int) -> BaseSampler:

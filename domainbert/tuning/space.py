@@ -243,19 +243,3 @@ def _check_condition(
         unknown = [one for one in as_list(value) if one not in (space[other].choices or ())]
         for one in unknown:
             problems.add(f"{node.where}: {name}: found {one!r}; expected among {list(space[other].choices or ())}")
-
-
-def enqueued_problems(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:
-    """Check the points of `enqueue`."""
-    dimensions = {one.key: one for one in space.dimensions}
-    for number, point in enumerate(enqueue):
-        for key, value in point.items():
-            where = nodes.at([str(number), key]).where
-            if key not in dimensions:
-                problems.add(
-                    f"{where}: enqueue[{number}]: '{key}' is not in the space; {nearest(key, list(dimensions))}"
-                )
-            elif (message := dimensions[key].problem_of(value)) is not None:
-                problems.add(f"{where}: enqueue[{number}].{key}: {message}")
-            elif (other := dimensions[key].excluded_by(point)) is not None:
-                problems.add(f"{where}: enqueue[{number}].{key}: does not vary where {other} is {point[other]!r}")
