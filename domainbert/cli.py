@@ -20,6 +20,7 @@ from domainbert.settings.tree import nearest
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
+       domainbert tune -c FILE [--key value]...
 
 Small, fast BERT models of one domain, from raw text to evaluation.
 
@@ -43,6 +44,8 @@ Relative paths are relative to the current folder. "@name" is the folder of an e
 """
 _STAGE_FLAGS = {"out": "one", "resume": "one", "force": "none", "print_config": "none", "allow_import": "one"}
 _RUN_FLAGS = {"dry_run": "none", "only": "one", "from": "one", "force": "optional", "allow_import": "one"}
+
+_TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -83,14 +86,17 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if words[0] == "run":
         return _run(take_apart(words[1:], _RUN_FLAGS))
+    if words[0] == "tune":
+        return _tune(take_apart(words[1:], _TUNE_FLAGS))
     if words[0] not in STAGES:
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run'])}")
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune'])}")
     return _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
 
 
 def _print_usage() -> int:
     lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
     lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
+    lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
     sys.stdout.write(_USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n")
     return 0
 
@@ -138,6 +144,20 @@ def _run(typed: Typed) -> int:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan)
     else:
         run_plan(recipe, plan, _same_again(typed))
+    return 0
+
+
+def _tune(typed: Typed) -> int:
+    from domainbert.tuning import command
+
+    if "help" in typed.flags:
+        sys.stdout.write(command.tune_help())
+        return 0
+    allow_imports(typed.flags.get("allow_import"))
+    if typed.words or not typed.files:
+        raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
+    search = command.read_search([Path(file) for file in typed.files], typed.options)
+    sys.stdout.write(command.run_search(search, typed) + "\n")
     return 0
 
 

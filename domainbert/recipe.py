@@ -27,10 +27,10 @@ from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import merge, nearest, option_tree
+from domainbert.settings.variables import read_variables, substitute
 from domainbert.settings.yaml_files import Node, load_yaml
 
 _KEYS = ("out", "vars", "stages")
-_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 
@@ -49,10 +49,10 @@ def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Map
     problems = Problems(str(path))
     tree = _with_options(load_yaml(path), [option for option in options if not option[0].startswith("stages.")])
     _check_keys(tree, problems)
-    variables = _variables(tree, environment, problems)
-    tree = _substitute(tree, variables, problems)
+    variables = read_variables(tree, environment, problems)
+    tree = substitute(tree, variables, problems)
     stage_options = [option for option in options if option[0].startswith("stages.")]
-    tree = _substitute(_with_options(tree, stage_options), variables, problems)
+    tree = substitute(_with_options(tree, stage_options), variables, problems)
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
     hashes = FileHashes(out / ".cache" / "hashes.json")
@@ -82,43 +82,6 @@ def _check_keys(tree: Node, problems: Problems) -> None:
             problems.add(f"{node.where}: stages.{name}: found {node.shown()}; expected the settings of the stage")
         elif not _NAME.fullmatch(name):
             problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
-
-
-def _variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """`vars`, over which the environment goes, over which the command line goes."""
-    found: dict[str, str] = {}
-    node = tree.value.get("vars", Node({}, tree.where))
-    if not isinstance(node.value, dict):
-        problems.add(f"{node.where}: vars: found {node.shown()}; expected a mapping of names to text")
-        return found
-    for name, value in node.value.items():
-        typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
-        variable = f"DOMAINBERT_{name.upper()}"
-        chosen = typed if value.where.startswith("--") else environment.get(variable, typed)
-        if chosen is None:
-            advice = f"expected text, here, from --vars.{name} or from {variable}"
-            problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
-        found[name] = chosen or ""
-    return found
-
-
-def _substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
-    """Put variables in; `vars` themselves have none."""
-    if isinstance(node.value, dict):
-        items = node.value.items()
-        return replace(node, value={key: _substitute(child, variables, problems) for key, child in items})
-    if isinstance(node.value, list):
-        return replace(node, value=[_substitute(child, variables, problems) for child in node.value])
-    if not isinstance(node.value, str) or "${" not in node.value:
-        return node
-
-    def put(match: re.Match[str]) -> str:
-        name = match.group(1)
-        if name not in variables:
-            problems.add(f"{node.where}: ${{{name}}} is not among vars; {nearest(name, list(variables))}")
-        return variables.get(name, "")
-
-    return replace(node, value=_VARIABLE.sub(put, node.value))
 
 
 def _jobs(stages: Node, out: Path, hashes: FileHashes, problems: Problems) -> dict[str, Job]:

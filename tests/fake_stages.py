@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.errors import DomainbertError
+from domainbert.errors import DomainbertError, TrainingFailed
 
 SPEED_ONLY = {"num_workers"}
 CALLS: list[str] = []
@@ -132,3 +134,43 @@ def score(out: Path, models: dict[str, Path], seed: int = 3) -> dict[str, Any]:
     first, *others = models
     paired = [{"a": first, "b": other, "difference": 0.1, "interval": [0.05, 0.15]} for other in others]
     return {"task": "ner", "systems": systems, "paired": paired}
+
+
+def learn(
+    out: Path,
+    x: float = 0.0,
+    epochs: int = 4,
+    seeds: tuple[int, ...] = (1,),
+    optim: Optim = Optim(),
+    shape: Shape = Circle(2.0),
+    seconds: float = 0.0,
+    fail_above: float = 1e9,
+    loggers: tuple[str, ...] = ("jsonl",),
+) -> dict[str, Any]:
+    """Get better with every epoch, the more so the nearer `x` is to 0.3; what it does is noted in `learnt.txt`.
+
+    Args:
+        x: the setting that counts.
+        epochs: evaluations of each seed.
+        seeds: one training each.
+        optim: a group.
+        shape: an open choice.
+        seconds: that an epoch takes.
+        fail_above: an `x` above it is an error.
+        loggers: where metrics go.
+    """
+    if x > fail_above:
+        raise TrainingFailed(f"the loss is not finite at x = {x}")
+    rows = []
+    for seed in seeds:
+        for epoch in range(1, epochs + 1):
+            time.sleep(seconds)
+            f1 = (1 - (x - 0.3) ** 2) * epoch / epochs + seed / 1000
+            log = out / f"seed-{seed}" / "logs" / "metrics.jsonl"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with open(log, "a") as file:
+                file.write(json.dumps({"step": epoch, "validation/f1": f1, "validation/loss": 1 - f1}) + "\n")
+        rows.append({"seed": seed, "validation": {"step": epochs, "f1": f1, "loss": 1 - f1}})
+    with open(out.parent / "learnt.txt", "a") as file:
+        file.write(f"{x!r}\n")
+    return {"validation_f1": sum(row["validation"]["f1"] for row in rows) / len(rows), "seeds": rows}

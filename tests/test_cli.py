@@ -20,6 +20,7 @@ def test_errors_go_to_standard_error_with_exit_code_2(
         ("make", "-c", "none.yaml"): "none.yaml: cannot be read (No such file or directory); expected a YAML file",
         ("make", "--words", "[a]"): "--out: missing; expected the folder to write",
         ("make", "--words", "[a]", "--out", "o", "--siz", "1"): "--siz: unknown key; did you mean 'size'?",
+        ("tune",): "tune: expected a YAML: domainbert tune -c FILE",
         ("run",): "run: expected exactly one recipe: domainbert run recipe.yaml",
     }
     for words, message in cases.items():
@@ -64,7 +65,7 @@ def test_dry_run_prints_the_plan_and_does_nothing(
     assert not (tmp_path / "run").exists() and fake_stages.CALLS == []
 
 
-@pytest.mark.parametrize("words", [["--help"], ["vocab", "--help"], ["run", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["vocab", "--help"], ["run", "--help"], ["tune", "--help"]])
 def test_help_comes_in_under_a_second_without_torch(words: list[str]) -> None:
     code = f"import sys, domainbert.cli as c; code = c.main({words!r}); sys.exit(code or 'torch' in sys.modules)"
     seconds = []

@@ -24,7 +24,8 @@ LAYERS = {
     6: "stages",
     7: "settings",
     8: "runner",
-    9: "cli recipe",
+    9: "tuning",
+    10: "cli recipe",
 }
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
@@ -87,9 +88,9 @@ def test_tokenization_and_configuration_are_free_of_torch() -> None:
 
 
 def test_command_line_and_stages_import_nothing_heavy() -> None:
-    names = ["domainbert.cli", "domainbert.runner.stage_command", "domainbert.recipe"]
+    names = ["domainbert.cli", "domainbert.runner.stage_command", "domainbert.recipe", "domainbert.tuning.command"]
     names += [target.partition(":")[0] for target in STAGES.values()]
-    assert len(names) == 11
+    assert len(names) == 12
     code = (
         "import importlib, json, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 import shlex
 from argparse import SUPPRESS
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import is_dataclass, replace
 from pathlib import Path
@@ -73,6 +75,23 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
         kind = found
     parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
     parser.add_class_arguments(kind, key)
+    return _help_of(parser)
+
+
+def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
+    """The help of a command whose settings are the fields of a dataclass.
+
+    Args:
+        kind: the dataclass; its docstring describes the command.
+        usage: one line.
+        flags: options that are no settings, and what they do.
+    """
+    parser = ArgumentParser(usage=usage, description=inspect.getdoc(kind), argument_default=SUPPRESS)
+    parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with the settings below; several: later wins")
+    parser.add_argument("--out", metavar="FOLDER", help="folder to write (required)")
+    for name, text in flags.items():
+        parser.add_argument(name, action="store_true", help=text)
+    parser.add_class_arguments(kind, as_group=False)
     return _help_of(parser)
 
 

@@ -1,0 +1,210 @@
+"""What a search is told: the space, the objectives, the budget, the storage. Free of Optuna and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from domainbert.errors import DomainbertError
+from domainbert.redact import redact
+
+Direction = Literal["maximize", "minimize"]
+_LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", "parameters", "folder_bytes", "latency_1", "latency_32")
+VALIDATION, COST = "validation/", "cost/"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The values a setting may take: a range, or a list."""
+
+    low: float | None = None
+    """Lowest value of a range; whole numbers only, where the setting is one."""
+
+    high: float | None = None
+    """Highest value of a range, which itself may occur."""
+
+    step: float | None = None
+    """Distance between the values of a range, counted from `low`."""
+
+    log: bool = False
+    """Draw from the range on a logarithmic scale."""
+
+    choices: tuple[Any, ...] | None = None
+    """The values of a list; mappings and lists may stand in it, too."""
+
+    when: dict[str, Any] | None = None
+    """Only vary this setting while other settings of the space have these values (a value or a list of them)."""
+
+    def __post_init__(self) -> None:
+        """Check that a range or a list is described, and not both."""
+        if self.choices is not None:
+            self._check_choices(self.choices)
+        elif self.low is None or self.high is None:
+            raise DomainbertError("expected low and high, or choices")
+        elif not self.low < self.high:
+            raise DomainbertError(f"high: found {self.high}; expected more than low, which is {self.low}")
+        elif self.log and (self.low <= 0 or self.step is not None):
+            raise DomainbertError("log: a logarithmic range has no step and begins above 0; expected such a range")
+        elif self.step is not None and self.step <= 0:
+            raise DomainbertError(f"step: found {self.step}; expected a positive number")
+
+    def _check_choices(self, choices: Sequence[Any]) -> None:
+        if self.low is not None or self.high is not None or self.step is not None or self.log:
+            raise DomainbertError("choices: stands beside a range; expected either low and high, or choices")
+        if not choices or any(one in choices[:number] for number, one in enumerate(choices)):
+            raise DomainbertError("choices: expected one or more different values")
+
+
+@dataclass(frozen=True)
+class StorageConfig:
+    """Where trials are recorded."""
+
+    kind: Literal["sqlite", "postgresql", "journal"] = "sqlite"
+    """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that
+    share a disk, where there is no database."""
+
+    path: str | None = None
+    """File of `sqlite` or `journal`; None takes `study.db` or `study.journal` in `out`."""
+
+    url: str | None = None
+    """`postgresql://user@host/database`, without a password: that comes from PGPASSWORD, from ~/.pgpass, or with the
+    whole URL from DOMAINBERT_STORAGE_URL or `url_file`."""
+
+    url_file: Path | None = None
+    """A file that holds nothing but the URL, password and all; readable by its owner only."""
+
+    heartbeat: float = 15.0
+    """Seconds between the signs of life of a trial."""
+
+    grace: float = 60.0
+    """Seconds without one after which a trial is taken for dead and queued again."""
+
+    def __post_init__(self) -> None:
+        """Check that what is given fits the kind, and that no password stands in the YAML."""
+        database = self.kind == "postgresql"
+        if database and self.path is not None:
+            raise DomainbertError(
+                "path: is of no use with postgresql; expected url, url_file or DOMAINBERT_STORAGE_URL"
+            )
+        if not database and (self.url is not None or self.url_file is not None):
+            raise DomainbertError(f"kind: a URL is of no use with {self.kind}; expected kind: postgresql")
+        if self.url is not None and redact(self.url) != self.url:
+            raise DomainbertError("url: holds a password; expected it in PGPASSWORD, ~/.pgpass or url_file")
+        if not 0 < self.heartbeat < self.grace:
+            raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, which is {self.heartbeat}")
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """Search over the settings of a stage, and write the best as a YAML that the stage takes.
+
+    Every trial runs the stage as a process of its own. The same command goes on with a study; several at a time, on any
+    number of machines, work on the same study. The test set has no place here: run `evaluate` on it afterwards.
+    """
+
+    stage: str
+    """Which stage: `finetune`, `pretrain`, ..."""
+
+    settings: dict[str, Any]
+    """The settings of the stage, but for `out`; or a YAML file with them."""
+
+    space: dict[str, Parameter]
+    """Dotted keys of the stage's settings to the values they may take."""
+
+    objective: tuple[str, ...] = ("validation/f1",)
+    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other;
+    `cost/parameters`, `cost/folder_bytes`, `cost/latency_1`, `cost/latency_32` and `cost/words_per_second` are measured
+    on the words of the validation set."""
+
+    direction: tuple[Direction, ...] | None = None
+    """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies, and maximizes others."""
+
+    trials: int = 20
+    """How many trials the study has in the end, the pruned and the failed ones among them."""
+
+    max_hours: float | None = None
+    """Start no further trial after this time; those that run are finished."""
+
+    sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"
+    """How values are chosen. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
+
+    seed: int = 0
+    """Of the sampler; trial number n draws from seed + n, whichever worker runs it."""
+
+    pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
+    """What ends trials early that are worse than others were after as many evaluations."""
+
+    min_evaluations: int = 1
+    """Evaluations before a trial may be pruned."""
+
+    reduction: int = 3
+    """`asha` and `hyperband` let the best one in this many go on."""
+
+    enqueue: tuple[dict[str, Any], ...] = ()
+    """The first trials: dotted keys to values; what is not given is drawn."""
+
+    parallel: int | None = None
+    """Trials at a time in this worker; None takes one for each of `gpus`, or one."""
+
+    gpus: tuple[int, ...] | None = None
+    """Numbers of the GPUs; each trial of this worker gets one. None leaves them alone."""
+
+    k_folds: int | None = None
+    """Split the training file into so many parts, and take the mean over training without and validating on each.
+    Trials do not use the `validation` of the stage then; a training with the best settings does."""
+
+    study: str | None = None
+    """Name of the study in the storage; None takes the name of the folder `out`."""
+
+    storage: StorageConfig = StorageConfig()
+    """Where trials are recorded."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("trials", "min_evaluations", "parallel", "max_hours"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise DomainbertError(f"{name}: found {value}; expected a positive number")
+        for name in ("reduction", "k_folds"):
+            value = getattr(self, name)
+            if value is not None and value < 2:
+                raise DomainbertError(f"{name}: found {value}; expected 2 or more")
+        self._check_objectives()
+        if not self.space:
+            raise DomainbertError("space: empty; expected at least one setting to vary")
+
+    def _check_objectives(self) -> None:
+        known = (VALIDATION, COST)
+        wrong = [name for name in self.objective if not name.startswith(known) or name in known]
+        if wrong or len(set(self.objective)) != len(self.objective) or not self.objective:
+            raise DomainbertError(
+                f"objective: found {list(self.objective)}; expected different names such as validation/f1"
+            )
+        if not any(name.startswith(VALIDATION) for name in self.objective):
+            raise DomainbertError("objective: none of them is a validation metric; expected validation/f1, say")
+        if self.direction is not None and len(self.direction) != len(self.objective):
+            raise DomainbertError("direction: expected one for each objective")
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """One for each objective."""
+        if self.direction is not None:
+            return self.direction
+        lower = [name.partition("/")[2].endswith(_LOWER_IS_BETTER) for name in self.objective]
+        return tuple("minimize" if one else "maximize" for one in lower)
+
+    @property
+    def num_slots(self) -> int:
+        """Trials that this worker runs at a time."""
+        return self.parallel or len(self.gpus or ()) or 1
+
+    @property
+    def prunes(self) -> bool:
+        """Whether trials are ended early: there is no order among trials with several objectives."""
+        return self.pruner != "none" and len(self.objective) == 1
+
+
+Values = Mapping[str, Any]
+"""Dotted keys to plain values: one point of a space."""

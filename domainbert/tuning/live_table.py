@@ -1,0 +1,132 @@
+"""How a study stands: a table on a terminal that is rewritten in place, a line for each trial in a log."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from domainbert.progress import format_duration
+from domainbert.tuning.config import TuneConfig
+from domainbert.tuning.trials import ERROR, SECONDS
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+_TERMINAL_SECONDS = 0.5
+
+
+class Row(Protocol):
+    """A running trial."""
+
+    trial: Any
+    values: dict[str, Any]
+    process: Any
+
+
+class LiveTable:
+    """Shows done, running, pruned and failed trials, the best so far and the time left.
+
+    Args:
+        config: what was asked for.
+        stream: where to write; standard output by default.
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self, config: TuneConfig, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.config, self.clock = config, clock
+        self.stream = stream if stream is not None else sys.stdout
+        self._terminal = self.stream.isatty()
+        self._start, self._last, self._lines = clock(), float("-inf"), 0
+        self._trials: Sequence[FrozenTrial] = ()
+        self._at_start: int | None = None
+
+    def count(self, trials: Sequence[FrozenTrial]) -> None:
+        """What stands in the storage now."""
+        self._trials = trials
+        if self._at_start is None:
+            self._at_start = sum(one.state.is_finished() for one in trials)
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._clear()
+        print(line, file=self.stream, flush=True)
+
+    def ended(self, trial: FrozenTrial) -> None:
+        """A line about a trial that has ended."""
+        self.say(f"trial {trial.number}: {outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
+
+    def show(self, running: Sequence[Row]) -> None:
+        """Rewrite the table, on a terminal."""
+        now = self.clock()
+        if not self._terminal or now - self._last < _TERMINAL_SECONDS:
+            return
+        self._last = now
+        self._clear()
+        width = shutil.get_terminal_size().columns
+        lines = [self.summary(), *(_running_line(one, now) for one in running)]
+        self.stream.write("".join(f"{line[: width - 1]}\n" for line in lines))
+        self.stream.flush()
+        self._lines = len(lines)
+
+    def summary(self) -> str:
+        """`12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
+        states = [one.state.name for one in self._trials]
+        done, running = sum(one.state.is_finished() for one in self._trials), states.count("RUNNING")
+        text = f"{done}/{self.config.trials} done ({states.count('PRUNED')} pruned, {states.count('FAIL')} failed)"
+        parts = [text, f"{running} running", *self._best(), format_duration(elapsed := self.clock() - self._start)]
+        new = done - (self._at_start or 0)
+        if new > 0 and done < self.config.trials:
+            parts.append(f"{format_duration(elapsed / new * (self.config.trials - done))} left")
+        return ", ".join(parts)
+
+    def close(self) -> None:
+        """Leave the last summary standing."""
+        self.say(self.summary())
+
+    def _best(self) -> list[str]:
+        """The best trial by the first objective."""
+        best = best_trial(self._trials, self.config)
+        return [] if best is None else [f"best {best.values[0]:.4f} (trial {best.number})"]
+
+    def _clear(self) -> None:
+        if self._lines:
+            self.stream.write(f"\x1b[{self._lines}F\x1b[J")
+            self._lines = 0
+
+
+def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
+    """The complete trial that is best by the first objective; of equal ones the first."""
+    sign = 1 if config.directions[0] == "minimize" else -1
+    complete = [one for one in trials if one.state.name == "COMPLETE"]
+    return min(complete, key=lambda one: (sign * one.values[0], one.number), default=None)
+
+
+def outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
+    """What became of a trial."""
+    seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
+    if trial.state.name == "COMPLETE":
+        values = zip(objectives, trial.values, strict=True)
+        return ", ".join(f"{name} {value:.4f}" for name, value in values) + f" in {seconds}"
+    if trial.state.name == "PRUNED":
+        reached = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
+        return f"pruned at {reached:.4f} after {trial.last_step} evaluations, {seconds}"
+    return f"failed: {trial.user_attrs.get(ERROR, 'for an unknown reason')}"
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """`optim.lr 0.0003, batch_size 16`."""
+    shown = {key: f"{one:.4g}" if isinstance(one, float) else json.dumps(one) for key, one in values.items()}
+    return ", ".join(f"{key} {text}" for key, text in shown.items())
+
+
+def _running_line(one: Row, now: float) -> str:
+    values = one.process.stream.values
+    last = f"{values[-1]:.4f} after {len(values)} evaluations" if values else "no evaluation yet"
+    seconds = format_duration(max(0.0, now - one.process.started))
+    return f"  trial {one.trial.number}: {last}, {seconds}; {describe_values(one.values)}"

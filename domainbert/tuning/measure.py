@@ -1,0 +1,63 @@
+"""What a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json`, in a process of its own.
+
+The words are those of the validation set.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from domainbert.errors import DomainbertError, Problems
+from domainbert.files import write_json
+from domainbert.objectives.task_config import Classification, Ner
+from domainbert.redact import redact
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.reader import read_settings
+from domainbert.settings.yaml_files import load_yaml
+
+
+def measure(config: Path, result: Path) -> None:
+    """Measure the best model that `finetune` has written.
+
+    Args:
+        config: the settings that it ran with.
+        result: a JSON file: the fields of `cost.Cost`.
+
+    Raises:
+        DomainbertError: the task has no words to predict.
+    """
+    from domainbert.cost import measure_cost
+    from domainbert.data.scoring import ClassScoring, EntityScoring
+    from domainbert.inference import load_predictor
+
+    tree, problems = load_yaml(config), Problems(str(config))
+    settings = replace(tree, value={key: node for key, node in tree.value.items() if key != "out"})
+    arguments = read_settings(load_stage("finetune").function, settings, problems).arguments
+    problems.raise_if_any()
+    task, validation = arguments["task"], arguments["validation"]
+    if not isinstance(task, (Ner, Classification)):
+        raise DomainbertError(f"task: {task.name} has no cost that is measured; expected Ner or Classification")
+    scoring = (
+        EntityScoring(validation, None, task.format) if isinstance(task, Ner) else ClassScoring(validation, task.format)
+    )
+    out = Path(str(tree.value["out"].value))
+    folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
+    write_json(result, asdict(measure_cost(load_predictor(folder), folder, scoring.words)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
+    try:
+        measure(Path(arguments[0]), Path(arguments[1]))
+    except DomainbertError as error:
+        sys.stderr.write(f"domainbert: {redact(str(error))}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""What a study hands back: the best settings as a YAML, all trials as a table, what the search has cost."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.files import write_json
+from domainbert.progress import format_duration
+from domainbert.settings.yaml_files import dump_yaml
+from domainbert.tuning.config import TuneConfig
+from domainbert.tuning.live_table import best_trial, describe_values
+from domainbert.tuning.space import Space
+from domainbert.tuning.trials import ERROR, LOST, SECONDS, WORKER
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+_FEWEST = 4  # complete trials below which importance says nothing
+BEST, TRIALS, SUMMARY = "best.yaml", "trials.csv", "study.json"
+
+
+def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> dict[str, Any]:
+    """Write `best.yaml` (with several objectives also `pareto/`), `trials.csv` and `study.json`; return the last.
+
+    Args:
+        study: the study.
+        config: what was asked for.
+        space: to make a stage's settings of a trial.
+        out: the folder.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    trials = study.get_trials(deepcopy=False)
+    _write_table(trials, config, space, out / TRIALS)
+    best = best_trial(trials, config)
+    if best is not None:
+        _write_settings(best, config, space, out / BEST, out / "best")
+    front = sorted(study.best_trials, key=lambda one: one.number) if len(config.objective) > 1 and best else []
+    for trial in front:
+        (out / "pareto").mkdir(exist_ok=True)
+        name = f"trial-{trial.number:05d}"
+        _write_settings(trial, config, space, out / "pareto" / f"{name}.yaml", out / "pareto" / name)
+    summary = {**summarise(trials, config), "pareto_front": [one.number for one in front]}
+    summary["importance"] = importance(study, config)
+    write_json(out / SUMMARY, summary)
+    return summary
+
+
+def importance(study: Study, config: TuneConfig) -> dict[str, float]:
+    """How much each setting matters for the first objective, as shares (PED-ANOVA, Watanabe et al. 2023).
+
+    Empty where there are too few complete trials to tell.
+    """
+    import optuna
+
+    if sum(one.state.name == "COMPLETE" for one in study.get_trials(deepcopy=False)) < _FEWEST:
+        return {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            target = (lambda trial: trial.values[0]) if len(config.objective) > 1 else None
+            return optuna.importance.get_param_importances(study, target=target)
+    except (ValueError, RuntimeError, ZeroDivisionError):
+        return {}
+
+
+def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any]:
+    """The numbers of a study.
+
+    What pruning has saved is an estimate: how much longer the median complete trial took than each of the pruned ones.
+    """
+    by_state = {name: [one for one in trials if one.state.name == name] for name in ("COMPLETE", "PRUNED", "FAIL")}
+    lost = [one for one in by_state["FAIL"] if LOST in one.user_attrs]
+    failed = [one for one in by_state["FAIL"] if LOST not in one.user_attrs]
+    spent = sum(float(one.user_attrs.get(SECONDS, 0)) for one in trials)
+    saved = _saved_seconds(by_state["COMPLETE"], by_state["PRUNED"])
+    best = best_trial(trials, config)
+    finished = len(by_state["COMPLETE"]) + len(by_state["PRUNED"]) + len(failed)
+    return {
+        "objective": list(config.objective),
+        "direction": list(config.directions),
+        "trials": finished,
+        "complete": len(by_state["COMPLETE"]),
+        "pruned": len(by_state["PRUNED"]),
+        "failed": len(failed),
+        "queued_again": len(lost),
+        "pruned_share": len(by_state["PRUNED"]) / finished if finished else 0.0,
+        "seconds": spent,
+        "seconds_saved_by_pruning": saved,
+        "best": None if best is None else {"trial": best.number, "values": best.values, "settings": best.params},
+    }
+
+
+def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
+    """What is printed at the end."""
+    counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
+    spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
+    lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
+    if summary["pruned"] and saved:
+        lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
+    best = summary["best"]
+    if best is None:
+        return [*lines, "no trial was completed"]
+    values = ", ".join(f"{name} {value:.4f}" for name, value in zip(summary["objective"], best["values"], strict=True))
+    lines.append(f"best: trial {best['trial']}, {values}; {describe_values(best['settings'])}")
+    if summary["pareto_front"]:
+        lines.append(f"Pareto front: trials {', '.join(map(str, summary['pareto_front']))}, in {out / 'pareto'}")
+    lines.append(
+        f"{out / BEST} has the settings. The best of {summary['trials']} trials on the same validation set is "
+        "flattered by it; train with these settings, and run evaluate on the test set."
+    )
+    return lines
+
+
+def _saved_seconds(complete: Sequence[FrozenTrial], pruned: Sequence[FrozenTrial]) -> float:
+    taken = [float(one.user_attrs[SECONDS]) for one in complete if SECONDS in one.user_attrs]
+    if not taken:
+        return 0.0
+    usual = statistics.median(taken)
+    return sum(max(0.0, usual - float(one.user_attrs.get(SECONDS, usual))) for one in pruned)
+
+
+def _write_settings(trial: FrozenTrial, config: TuneConfig, space: Space, file: Path, out: Path) -> None:
+    plain = space.settings(space.values_of(trial.params)).plain
+    values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
+    head = f"# Trial {trial.number} of study {config.study}: {values}.\n#   domainbert {config.stage} -c {file}\n"
+    _replace(file, head + dump_yaml({"out": str(out), **plain}))
+
+
+def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
+    keys = [one.key for one in space.dimensions]
+    temporary = file.with_name(f"{file.name}.tmp")
+    with open(temporary, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["trial", "state", *config.objective, *keys, "evaluations", "seconds", "worker", "error"])
+        for one in trials:
+            state = "queued again" if LOST in one.user_attrs else one.state.name.lower()
+            values = one.values if one.state.name == "COMPLETE" else [""] * len(config.objective)
+            point = space.values_of(one.params)
+            error = one.user_attrs.get(ERROR, one.user_attrs.get(LOST, ""))
+            facts = [one.last_step or 0, one.user_attrs.get(SECONDS, ""), one.user_attrs.get(WORKER, ""), error]
+            writer.writerow([one.number, state, *values, *(point.get(key, "") for key in keys), *facts])
+    temporary.replace(file)
+
+
+def _replace(file: Path, text: str) -> None:
+    """Written as a whole or not at all: several workers write the same."""
+    temporary = file.with_name(f"{file.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

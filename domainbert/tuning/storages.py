@@ -1,0 +1,121 @@
+"""Where a study is recorded: SQLite, PostgreSQL, or a journal file on a shared disk.
+
+Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), from ~/.pgpass, or from a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.errors import DomainbertError
+from domainbert.redact import redact
+from domainbert.tuning.config import StorageConfig
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+URL = "DOMAINBERT_STORAGE_URL"
+_TRIES, _WAIT_SECONDS = 5, 0.5
+_SQLITE_TIMEOUT = 60  # seconds to wait for another worker's transaction
+
+
+def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> BaseStorage:
+    """The storage, made if there is none yet.
+
+    Raises:
+        DomainbertError: it cannot be reached, or its driver is not installed; no message holds a password.
+    """
+    if config.kind == "journal":
+        return _open_journal(Path(config.path or out / "study.journal"))
+    if config.kind == "sqlite":
+        path = Path(config.path or out / "study.db")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _open_database(f"sqlite:///{path.resolve()}", {"connect_args": {"timeout": _SQLITE_TIMEOUT}})
+    return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
+
+
+def database_url(config: StorageConfig, environment: Mapping[str, str] = os.environ) -> str:
+    """The URL of the database, with its password where it holds one: not to be shown.
+
+    Raises:
+        DomainbertError: there is none, or others may read the file that it stands in.
+    """
+    if config.url_file is not None:
+        if config.url_file.stat().st_mode & 0o077:
+            raise DomainbertError(f"{config.url_file}: others may read it; expected mode 0600 (chmod 600)")
+        return config.url_file.read_text(encoding="utf-8").strip()
+    url = environment.get(URL) or config.url
+    if not url:
+        raise DomainbertError(f"storage: no database is named; expected url, url_file, or {URL} in the environment")
+    return url
+
+
+def _driver(url: str) -> str:
+    """The URL for psycopg 3, however the dialect was written."""
+    scheme, colon, rest = url.partition("://")
+    if not colon or scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise DomainbertError("storage: the URL is not one of PostgreSQL; expected postgresql://user@host/database")
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        raise DomainbertError("storage: psycopg is not installed; pip install 'domainbert[postgresql]'") from error
+    return f"postgresql+psycopg://{rest}"
+
+
+def _open_database(url: str, engine: Mapping[str, Any]) -> BaseStorage:
+    """Several workers may start at once, and make the same tables: the losers find them at the next try."""
+    from optuna.storages import RDBStorage
+    from sqlalchemy.exc import SQLAlchemyError
+
+    for number in range(_TRIES):
+        try:
+            return RDBStorage(url, engine_kwargs=dict(engine))
+        except (SQLAlchemyError, RuntimeError) as error:
+            failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
+        time.sleep(_WAIT_SECONDS * (number + 1))
+    raise DomainbertError(f"storage: {redact(url)} cannot be used: {failure}")
+
+
+def _open_journal(path: Path) -> BaseStorage:
+    """Optuna's journal, but for one thing: a line that a killed worker has not finished would make all the rest of the
+    file unreadable once another line stands behind it."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    class WholeLines(JournalFileBackend):
+        """Cuts an unfinished last line off before it writes."""
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            """Append log entries as lines, all of them or, after a crash, the first ones."""
+            lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+            lock.acquire()
+            try:
+                with open(path, "r+b") as file:
+                    file.truncate(_end_of_lines(file))
+                    file.seek(0, os.SEEK_END)
+                    file.write(lines.encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                lock.release()
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = JournalFileOpenLock(str(path))
+    return JournalStorage(WholeLines(str(path), lock))
+
+
+def _end_of_lines(file: Any) -> int:
+    """Bytes up to and with the last line feed."""
+    size: int = file.seek(0, os.SEEK_END)
+    block = 4096
+    for start in range(max(size - block, 0), -block, -block):
+        file.seek(max(start, 0))
+        found: int = file.read(min(block, size)).rfind(b"\n")
+        if found >= 0:
+            return max(start, 0) + found + 1
+    return 0

@@ -1,0 +1,169 @@
+"""A trial: processes one after another, each a stage in its own folder, from a resolved YAML.
+
+trials/00007/run.yaml       the settings of the stage
+trials/00007/run/           what it writes; fold-1, fold-2, ... where there are folds
+trials/00007/output.log     what its processes print
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domainbert.redact import redact
+from domainbert.settings.choices import allow_import_words
+from domainbert.settings.yaml_files import dump_yaml
+from domainbert.tuning.metric_stream import MetricStream
+
+COMMAND = (sys.executable, "-m", "domainbert.cli")
+"""What runs a stage in a process of its own."""
+
+_KILL_SECONDS = 60.0  # a training that is told to stop finishes its step and writes a checkpoint
+_TO_BE_CONTINUED = 75
+_OF_A_LAUNCHER = re.compile(
+    "(SLURM_|TORCHELASTIC_|DOMAINBERT_LAUNCH$|MASTER_(ADDR|PORT)$|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)$|NODE_RANK$)"
+)
+_SHOWN = 500  # characters of an error
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process of a trial."""
+
+    arguments: tuple[str, ...]
+    out: Path
+    """The folder that it writes, or the file."""
+
+
+def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> Step:
+    """A run of the stage: its YAML is written; what an earlier process has left in its folder is gone on from.
+
+    Unless that had other settings, as after `--extend`, or in a study that is no more: then it begins anew.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    out, config = folder / name, folder / f"{name}.yaml"
+    text = dump_yaml({"out": str(out), **plain})
+    if out.exists() and (not config.is_file() or config.read_text(encoding="utf-8") != text):
+        shutil.rmtree(out)
+    config.write_text(text, encoding="utf-8")
+    return Step((*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()), out)
+
+
+class TrialProcess:
+    """Runs the steps of a trial.
+
+    Args:
+        steps: the processes, in order.
+        folder: of the trial.
+        metric: what is followed in the first step.
+        environment: for the processes.
+    """
+
+    def __init__(self, steps: Sequence[Step], folder: Path, metric: str, environment: Mapping[str, str]) -> None:
+        self.steps, self.folder, self.environment = list(steps), folder, environment
+        self.stream = MetricStream(steps[0].out, metric)
+        self.started = time.monotonic()
+        self.stopping = False
+        """It was told to stop."""
+        self._kill_at = float("inf")
+        self._waiting = list(steps)
+        self._process = self._start()
+
+    def poll(self) -> int | None:
+        """Go on to the next step where one is done; the exit code of the last or of one that failed, None before."""
+        code = self._process.poll()
+        if code is None and time.monotonic() > self._kill_at:
+            self.kill()
+        if code == 0 and self._waiting and not self.stopping:
+            self._process = self._start()
+            return None
+        return code
+
+    def stop(self) -> None:
+        """Ask it to save what it has and end; it is killed when it does not."""
+        if not self.stopping:
+            self.stopping, self._kill_at = True, time.monotonic() + _KILL_SECONDS
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it at once, with the processes that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for the end of a process that was told to stop."""
+        while (code := self.poll()) is None:
+            time.sleep(0.05)
+        return code
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps have been done."""
+        return not self._waiting and self._process.poll() == 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody else has told it to stop: it could be gone on with."""
+        return self._process.poll() == _TO_BE_CONTINUED
+
+    def error(self) -> str:
+        """Why the last process failed: what it said last."""
+        code = self._process.poll()
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+        lines = (self.folder / "output.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line for line in lines if line.strip()]
+        own = [number for number, line in enumerate(said) if line.startswith("domainbert: ")]
+        text = " ".join(said[own[-1] :]).removeprefix("domainbert: ") if own else "".join(said[-1:])
+        return str(redact(text[:_SHOWN])) or f"exit code {code}"
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        step = self._waiting.pop(0)
+        with open(self.folder / "output.log", "ab") as log:
+            return subprocess.Popen(
+                step.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.environment),
+                start_new_session=True,  # Ctrl-C is for the worker, which tells its trials
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def _end_with_parent() -> None:
+    """Be killed when the worker dies: another one may go on with the trial in the same folder."""
+    assert _LIBC is not None
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
+    """The environment of the trials in one of a worker's slots: their GPU, and their share of the cores.
+
+    Where srun or torchrun has started several workers, each of their trials is a launch of its own.
+    """
+    environment = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.match(name)}
+    if not {"", os.getcwd()} & set(sys.path):
+        environment["PYTHONSAFEPATH"] = "1"  # `python -m` would look for modules in the current folder
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = str(gpus[slot % len(gpus)])
+    if num_slots > 1:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // num_slots)))
+    return environment

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from domainbert.data.formats import NerFormat
+from domainbert.data.labelled import read_classification, read_ner
+from domainbert.errors import DomainbertError
+from domainbert.objectives.task_config import Classification, Ner
+from domainbert.tuning.folds import write_folds
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("header", ["", "token tag\n"])
+def test_each_sentence_validates_once_and_documents_stay_together(tmp_path: Path, marked: bool, header: str) -> None:
+    train = tmp_path / "train.conll"
+    mark = "-DOCSTART- O\n\n" if marked else ""
+    documents = [mark + "".join(f"d{i}s{j} B-X\nend O\n\n" for j in range(3)) for i in range(5)]
+    train.write_text(header + "".join(documents).rstrip("\n"))
+    format = NerFormat(token_column="token", tag_column="tag") if header else NerFormat()
+    folds = write_folds(train, Ner(format), 4, 1, tmp_path / "folds")
+    seen: Counter[str] = Counter()
+    for fold in folds:
+        held, rest = (
+            [one.words[0] for one in read_ner(path, format).sentences] for path in (fold.validation, fold.train)
+        )
+        assert not set(held) & set(rest) and len(held) + len(rest) == 15
+        assert rest == sorted(rest)
+        if marked:
+            assert not {word[:2] for word in held} & {word[:2] for word in rest}
+        seen.update(held)
+    assert set(seen.values()) == {1} and len(seen) == 15
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
+    train = tmp_path / f"train.{suffix}"
+    rows = [{"text": f"text\nno {i}", "label": "rare" if i % 4 == 0 else "usual"} for i in range(24)]
+    with open(train, "w", newline="") as file:
+        if suffix == "csv":
+            writer = csv.DictWriter(file, ["text", "label"], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        else:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    folds = write_folds(train, Classification(), 3, 1, tmp_path / "folds")
+    held = [read_classification(fold.validation) for fold in folds]
+    assert [Counter(text.label for text in texts) for texts in held] == [{"rare": 2, "usual": 6}] * 3
+    assert {text.text for texts in held for text in texts} == {row["text"] for row in rows}
+    assert [len(read_classification(fold.train)) for fold in folds] == [16] * 3
+    again = write_folds(train, Classification(), 3, 1, tmp_path / "again")
+    assert [fold.train.read_bytes() for fold in again] == [fold.train.read_bytes() for fold in folds]
+
+
+def test_fewer_texts_than_folds(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "b"}\n')
+    with pytest.raises(DomainbertError, match=r"k_folds: 2, but .*train.jsonl has 1 documents"):
+        write_folds(tmp_path / "train.jsonl", Classification(), 2, 1, tmp_path / "folds")

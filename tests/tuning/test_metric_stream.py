@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from domainbert.tuning.metric_stream import MetricStream
+
+
+def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
+    stream = MetricStream(tmp_path, "validation/f1")
+    assert stream.new_values() == []
+    log = tmp_path / "seed-2" / "logs" / "metrics.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        '{"step": 1, "train/loss": 3.0}\n{"step": 4, "validation/f1": 0.25}\n{"step": 8, "validation/f1": 0.'
+    )
+    assert stream.new_values() == [0.25]
+    assert stream.new_values() == []
+    with open(log, "a") as file:
+        file.write('5}\n{"step": 12, "validation/f1": NaN}\n')
+    other = tmp_path / "seed-1" / "logs" / "metrics.jsonl"
+    other.parent.mkdir(parents=True)
+    other.write_text('{"step": 4, "validation/f1": 0.75}\n')
+    new = stream.new_values()
+    assert new[0] == 0.5 and new[1] != new[1]
+    assert len(stream.values) == 3
+
+
+def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
+    """What a process writes that goes on from a checkpoint replaces the file, shorter at first."""
+    stream, log = MetricStream(tmp_path, "validation/f1"), tmp_path / "logs" / "metrics.jsonl"
+    log.parent.mkdir()
+    lines = [f'{{"step": {step}, "validation/f1": 0.{step}}}\n' for step in range(1, 5)]
+    for shown, new in [(3, [0.1, 0.2, 0.3]), (1, []), (4, [0.4])]:
+        temporary = log.with_suffix(".tmp")
+        temporary.write_text("".join(lines[:shown]))
+        os.replace(temporary, log)
+        assert stream.new_values() == new

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import optuna
+import pytest
+import yaml
+from optuna.trial import FixedTrial
+
+from domainbert.errors import DomainbertError
+from domainbert.runner.stage_table import STAGES
+from domainbert.tuning.command import Search, read_search
+
+
+@pytest.fixture(autouse=True)
+def stages(fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "learn", "fake_stages:learn")
+    monkeypatch.chdir(tmp_path)
+
+
+def search(*options: tuple[str, str], **changes: Any) -> Search:
+    usual: dict[str, Any] = {"out": "study", "stage": "learn", "settings": {}, "space": {"x": {"low": 0, "high": 1}}}
+    Path("tune.yaml").write_text(yaml.safe_dump({**usual, **changes}, sort_keys=False))
+    return read_search([Path("tune.yaml")], options)
+
+
+def refusal(**changes: Any) -> str:
+    with pytest.raises(DomainbertError) as caught:
+        search(**changes)
+    return str(caught.value)
+
+
+def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
+    space = {"x": {"low": 0, "high": 1}, "epochs": {"low": 1, "high": 5}, "seconds": {"low": 0, "high": 4, "step": 2}}
+    found = search(space=space).space
+    assert [(one.key, one.integer) for one in found.dimensions] == [("x", False), ("epochs", True), ("seconds", False)]
+    values = found.draw(FixedTrial({"x": 0.5, "epochs": 3, "seconds": 2.0}))
+    assert values == {"x": 0.5, "epochs": 3, "seconds": 2.0}
+    plain = found.settings(values).plain
+    assert (plain["x"], plain["epochs"], plain["seconds"]) == (0.5, 3, 2.0) and type(plain["epochs"]) is int
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"space": {"y": {"low": 0, "high": 1}}}, "tune.yaml:6: y: unknown key; expected one of x, epochs"),
+        ({"space": {"optim.lrr": {"low": 0, "high": 1}}}, "tune.yaml:6: optim.lrr: unknown key; did you mean 'lr'?"),
+        (
+            {"space": {"optim.name": {"choices": ["adamw", "sgd"]}}},
+            "optim.name: expected one of 'adamw', 'muon'; found",
+        ),
+        ({"space": {"epochs": {"low": 0.5, "high": 2}}}, "tune.yaml:6: epochs: expected an integer; found 0.5"),
+        ({"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}}, "space.epochs.step: found 0.5; expected a whole"),
+        ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected more than low, which is 1.0"),
+        ({"space": {"x": {"low": 0, "high": 1, "log": True}}}, "space.x.log: a logarithmic range has no step"),
+        ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
+        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: stands beside a range"),
+        ({"space": {}}, "space: empty; expected at least one setting to vary"),
+        ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
+        ({"settings": {"out": "x"}}, "settings.out: trials have folders of their own; expected no out here"),
+        ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
+        ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
+        ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected one of x"),
+        (
+            {"enqueue": [{"epochs": 2.5}], "space": {"epochs": {"low": 1, "high": 3}}},
+            "expected 1.0 and so many steps of 1",
+        ),
+        (
+            {
+                "space": {"x": {"low": 0, "high": 1, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}},
+                "enqueue": [{"x": 0.5, "epochs": 1}],
+            },
+            "enqueue[0].x: does not vary where epochs is 1",
+        ),
+        ({"sampler": "grid"}, "space.x: is a range without steps; expected a step for sampler: grid"),
+        ({"settings": {"loggers": []}}, "asha follows metrics.jsonl; expected jsonl among settings.loggers"),
+        ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),
+        ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters is of finetune only"),
+        ({"k_folds": 3}, "k_folds: learn has no labelled files; expected finetune"),
+        ({"trials": 0}, "trials: found 0; expected a positive number"),
+        ({"storage": {"url": "postgresql://a:secret@b/c", "kind": "postgresql"}}, "storage.url: holds a password"),
+        ({"storage": {"path": "x", "kind": "postgresql"}}, "storage.path: is of no use with postgresql"),
+        ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9.0; expected more than heartbeat"),
+        (
+            {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
+            "space.x.when.epochs: is a range; expected a setting with choices",
+        ),
+        (
+            {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"choices": [1, 2]}}},
+            "space.x.when.epochs: found 3; expected among [1, 2]",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(changes: dict[str, Any], message: str) -> None:
+    assert message in refusal(**changes)
+    assert not Path("study").exists()
+
+
+def test_all_problems_of_the_space_at_once() -> None:
+    said = refusal(space={"optim.name": {"choices": ["adamw", "a", "b"]}, "epochs": {"low": 1, "high": 2.5}})
+    assert "3 problems" in said and "found 'a'" in said and "found 'b'" in said and "found 2.5" in said
+
+
+def test_choices_may_be_lists_and_mappings_and_are_drawn_as_they_stand() -> None:
+    shapes = [{"class_path": "Circle", "init_args": {"radius": 2}}, {"class_path": "Square", "init_args": {"side": 3}}]
+    found = search(space={"shape": {"choices": shapes}, "seeds": {"choices": [[1], [1, 2]]}}).space
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    for _ in range(8):
+        trial = study.ask()
+        values = found.draw(trial)
+        assert values["shape"] in shapes and values["seeds"] in ([1], [1, 2])
+        assert found.values_of(trial.params) == values
+        assert found.settings(values).arguments["seeds"] == tuple(values["seeds"])
+
+
+def test_a_condition_may_stand_before_what_it_looks_at() -> None:
+    space = {
+        "shape.side": {"low": 1, "high": 4, "when": {"shape.class_path": "Square"}},
+        "shape.class_path": {"choices": ["Circle", "Square"]},
+    }
+    found = search(space=space).space
+    assert [one.key for one in found.dimensions] == ["shape.class_path", "shape.side"]
+    assert found.dimensions[1].integer
+    assert found.draw(FixedTrial({"shape.class_path": "Circle"})) == {"shape.class_path": "Circle"}
+    square = found.draw(FixedTrial({"shape.class_path": "Square", "shape.side": 2}))
+    assert found.settings(square).arguments["shape"].side == 2
+
+
+def test_variables_and_options_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOMAINBERT_SPEED", "0.5")
+    found = search(("settings.epochs", "9"), ("trials", "3"), vars={"speed": "1"}, settings={"seconds": "${speed}"})
+    plain = found.space.settings({"x": 1.0}).plain
+    assert (plain["seconds"], plain["epochs"], found.config.trials, found.config.study) == (0.5, 9, 3, "study")
+
+
+def test_settings_may_stand_in_a_file_of_their_own() -> None:
+    Path("learn.yaml").write_text("epochs: 7\nseconds: ${speed}\n")
+    found = search(("settings.epochs", "8"), vars={"speed": "0.5"}, settings="learn.yaml")
+    plain = found.space.settings(found.space.first()).plain
+    assert (plain["epochs"], plain["seconds"], plain["x"]) == (8, 0.5, 0.0)
+
+
+def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "evaluate", "domainbert.stages.evaluate:evaluate")
+    assert "tune.yaml:2: stage: evaluate opens the test set; a search never does" in refusal(stage="evaluate")
+
+
+def test_lower_is_better_for_losses_and_costs() -> None:
+    objectives = ["validation/f1", "validation/loss", "validation/general_loss"]
+    assert search(objective=objectives).config.directions == ("maximize", "minimize", "minimize")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from domainbert.tuning.trial_process import Step, TrialProcess, slot_environment, stage_step
+
+
+def process(folder: Path, *codes: str) -> TrialProcess:
+    steps = [Step((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
+    return TrialProcess(steps, folder, "validation/f1", dict(os.environ))
+
+
+def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:
+    done = process(tmp_path, "print('one')", "print('two')")
+    assert done.wait() == 0 and done.finished
+    assert (tmp_path / "output.log").read_text() == "one\ntwo\n"
+    failing = process(
+        tmp_path, "import sys; print('domainbert: a.conll:3: bad\\n  word'); sys.exit(2)", "print('three')"
+    )
+    assert failing.wait() == 2 and not failing.finished
+    assert failing.error() == "a.conll:3: bad   word"
+    assert "three" not in (tmp_path / "output.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL, perhaps for want of memory"),
+        ("raise MemoryError('30 GiB')", "MemoryError: 30 GiB"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("print('postgresql://a:secret@b'); raise SystemExit(1)", "postgresql://a:***@b"),
+    ],
+)
+def test_the_error_is_what_was_said_last(tmp_path: Path, code: str, error: str) -> None:
+    failing = process(tmp_path, code)
+    failing.wait()
+    assert failing.error() == error
+
+
+def test_who_is_told_to_stop_begins_no_further_step(tmp_path: Path) -> None:
+    handler = "signal.signal(15, lambda *_: sys.exit(0))"
+    waiting = f"import signal, sys, time; {handler}; print('ready', flush=True); time.sleep(60)"
+    stopped = process(tmp_path, waiting, "print('two')")
+    while "ready" not in (tmp_path / "output.log").read_text():
+        time.sleep(0.02)
+    stopped.stop()
+    assert stopped.wait() == 0 and not stopped.finished
+    assert "two" not in (tmp_path / "output.log").read_text()
+
+
+def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
+    step = stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run")
+    assert (tmp_path / "t/run.yaml").read_text() == f"out: {tmp_path}/t/run\nlr: 1.0e-05\n"
+    assert step.arguments[3:] == ("finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "auto")
+    assert step.out == tmp_path / "t/run"
+    step.out.mkdir()
+    assert stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run") == step and step.out.exists()
+    assert stage_step("finetune", {"lr": 1e-4}, tmp_path / "t", "run") == step and not step.out.exists()
+
+
+def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.setenv(name, "1")
+    assert "OMP_NUM_THREADS" not in slot_environment(0, 1, None)
+    second = slot_environment(1, 2, (4, 6))
+    assert second["CUDA_VISIBLE_DEVICES"] == "6" and int(second["OMP_NUM_THREADS"]) >= 1
+    assert not {"SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & set(second)
+    assert second["PATH"] == os.environ["PATH"]

@@ -1,0 +1,205 @@
+"""One worker on a fake stage, from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from domainbert.settings.yaml_files import load_yaml
+
+
+def rows_of(fake: Any, out: str = "study") -> list[dict[str, str]]:
+    with open(fake.folder / out / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
+    fake.config(trials=4, enqueue=[{"x": 0.25}], pruner="none")
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    rows = rows_of(fake)
+    assert [row["trial"] for row in rows] == list("0123") and rows[0]["x"] == "0.25"
+    assert {row["state"] for row in rows} == {"complete"}
+    best = load_yaml(fake.folder / "study" / "best.yaml").plain()
+    summary = json.loads((fake.folder / "study" / "study.json").read_text())
+    assert best["x"] == summary["best"]["settings"]["x"] and best["out"] == "study/best"
+    assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
+    manifest = json.loads((fake.folder / "study" / "best" / "manifest.json").read_text())
+    assert manifest["metrics"]["validation_f1"] == summary["best"]["values"][0]
+    assert summary["best"]["values"][0] == max(float(row["validation/f1"] or 0) for row in rows)
+    assert {path.name for path in (fake.folder / "study" / "pictures").glob("*.svg")} >= {"history.svg", "slice.svg"}
+    assert said.splitlines()[-1].endswith("train with these settings, and run evaluate on the test set.")
+    with sqlite3.connect(fake.folder / "study" / "study.db") as database:
+        assert database.execute("select study_name from studies").fetchall() == [("study",)]
+
+
+@pytest.mark.slow
+def test_a_finished_study_goes_on_where_it_ended_and_draws_the_same(fake: Any) -> None:
+    fake.config(trials=2)
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert (code, said.splitlines()[0].startswith("2/2 done")) == (0, True)
+    assert fake.run("tune", "-c", "tune.yaml", "--trials", "4")[0] == 0
+    assert fake.run("tune", "-c", "tune.yaml", "--trials", "4", "--out", "whole")[0] == 0
+    ours, theirs = rows_of(fake), rows_of(fake, "whole")
+    keys = ("trial", "state", "x", "validation/f1", "evaluations")
+    assert [[row[key] for key in keys] for row in ours] == [[row[key] for key in keys] for row in theirs]
+
+
+@pytest.mark.slow
+def test_another_space_has_to_be_asked_for(fake: Any) -> None:
+    fake.config(trials=1)
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    fake.config(trials=2, space={"x": {"low": -1, "high": 2}})
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert (code, said) == (
+        2,
+        "domainbert: study study: was begun with other settings (space.x.high was 1.0, is now 2.0); expected the same, "
+        "or --extend to go on with these beside the trials there are\n",
+    )
+    code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
+    assert code == 0 and "extended (space.x.high was 1.0, is now 2.0)" in said
+    assert len(rows_of(fake)) == 2
+    fake.config(trials=2, objective="validation/loss", space={"x": {"low": -1, "high": 2}})
+    code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
+    assert code == 2 and "its objective was" in said
+
+
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(fake: Any) -> None:
+    fake.config(trials=3, settings={"epochs": 1, "fail_above": 0.5}, enqueue=[{"x": 0.75}, {"x": 0.25}])
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    rows = rows_of(fake)
+    assert (rows[0]["state"], rows[1]["state"]) == ("fail", "complete")
+    assert rows[0]["error"] == "the loss is not finite at x = 0.75"
+    assert "trial 0: failed: the loss is not finite at x = 0.75; x 0.75" in said
+
+
+def test_a_study_without_a_complete_trial_is_an_error(fake: Any) -> None:
+    fake.config(trials=1, settings={"fail_above": -5})
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 2 and "no trial was completed" in said and not (fake.folder / "study" / "best.yaml").exists()
+
+
+@pytest.mark.slow
+def test_an_objective_that_is_not_measured_ends_the_study(fake: Any) -> None:
+    fake.config(objective="validation/f2", pruner="none", settings={"epochs": 1})
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 2
+    assert "objective: learn does not measure validation/f2; did you mean 'validation/f1'?" in said
+
+
+@pytest.mark.slow
+def test_a_signal_puts_the_running_trial_back_and_the_same_command_goes_on(fake: Any) -> None:
+    fake.config(trials=2, settings={"epochs": 3, "seconds": 0.5}, pruner="none")
+    worker = fake.start("tune", "-c", "tune.yaml", "--seed", "7")
+    log = fake.folder / "study/trials/00000/run/seed-1/logs/metrics.jsonl"
+    end = time.monotonic() + 60
+    while not log.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    worker.send_signal(signal.SIGTERM)
+    said, _ = worker.communicate(timeout=60)
+    assert worker.returncode == 75
+    assert said.endswith("stopped by SIGTERM; to go on: domainbert tune -c tune.yaml --seed=7\n")
+    code, said = fake.run("tune", "-c", "tune.yaml", "--seed", "7")
+    assert code == 0, said
+    rows = rows_of(fake)
+    assert (rows[0]["state"], rows[0]["error"]) == ("queued again", "its worker stopped")
+    assert [row["state"] for row in rows].count("complete") == 2 and rows[1]["x"] == rows[0]["x"]
+
+
+@pytest.mark.slow
+def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
+    fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0 and "1 trials: 1 complete" in said
+    assert [row["state"] for row in rows_of(fake)] == ["complete"]
+
+
+@pytest.mark.slow
+def test_a_changed_queue_is_asked_for_too(fake: Any) -> None:
+    fake.config(trials=1, settings={"epochs": 1}, enqueue=[{"x": 0.5}])
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    fake.config(trials=2, settings={"epochs": 1}, enqueue=[{"x": 0.5}, {"x": 0.25}])
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 2 and "enqueue was" in said
+    assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
+    assert [row["x"] for row in rows_of(fake)] == ["0.5", "0.25"]
+
+
+@pytest.mark.slow
+def test_several_seeds_are_one_trial_with_their_mean(fake: Any) -> None:
+    fake.config(trials=1, settings={"epochs": 2, "seeds": [1, 4]}, enqueue=[{"x": 0.3}])
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    (row,) = rows_of(fake)
+    assert float(row["validation/f1"]) == pytest.approx(1.0025) and row["evaluations"] == "2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["random", "cmaes", "tpe"])
+def test_samplers_by_name(fake: Any, sampler: str) -> None:
+    fake.config(trials=2, sampler=sampler, pruner="median", settings={"epochs": 1}, parallel=2)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    assert len({row["x"] for row in rows_of(fake)}) == 2
+
+
+@pytest.mark.slow
+def test_a_grid_is_searched_whole_and_once(fake: Any) -> None:
+    space: dict[str, Any] = {"x": {"low": 0, "high": 0.5, "step": 0.5}, "optim.name": {"choices": ["adamw", "muon"]}}
+    fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space, parallel=2)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
+    assert sorted(points) == [("0.0", "adamw"), ("0.0", "muon"), ("0.5", "adamw"), ("0.5", "muon")]
+
+
+@pytest.mark.slow
+def test_conditions_decide_what_varies(fake: Any) -> None:
+    space: dict[str, Any] = {
+        "shape.radius": {"low": 1, "high": 2, "when": {"shape.class_path": "Circle"}},
+        "shape.side": {"low": 1, "high": 9, "when": {"shape.class_path": ["Square"]}},
+        "shape.class_path": {"choices": ["Circle", "Square"]},
+    }
+    fake.config(space=space, settings={"epochs": 1}, trials=6, sampler="random", pruner="none", parallel=2)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    kinds = {}
+    for row in rows_of(fake):
+        kinds.setdefault(row["shape.class_path"], set()).add((row["shape.radius"] != "", row["shape.side"] != ""))
+    assert kinds == {"Circle": {(True, False)}, "Square": {(False, True)}}
+
+
+@pytest.mark.slow
+def test_two_objectives_give_a_front(fake: Any) -> None:
+    fake.config(
+        objective=["validation/f1", "validation/loss"], settings={"epochs": 1}, trials=3, direction=["maximize"] * 2
+    )
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    summary = json.loads((fake.folder / "study" / "study.json").read_text())
+    assert summary["pareto_front"] == [0, 1, 2]  # the loss is 1 - F1, so every trial is best at something
+    files = sorted(path.name for path in (fake.folder / "study" / "pareto").iterdir())
+    assert files == ["trial-00000.yaml", "trial-00001.yaml", "trial-00002.yaml"]
+    assert (fake.folder / "study" / "pictures" / "pareto.svg").exists()
+
+
+def test_the_worker_imports_no_torch(fake: Any) -> None:
+    code = "import sys, domainbert.tuning.worker, domainbert.tuning.command, domainbert.tuning.pictures, optuna; "
+    code += (
+        "optuna.samplers.TPESampler(seed=1); print([name for name in ('torch', 'lightning') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=fake.environment, check=True
+    )
+    assert result.stdout == "[]\n"

@@ -1,0 +1,148 @@
+"""Several workers on one study, and what becomes of it when one of them is killed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TRIALS = 7
+
+
+def rows_of(fake: Any) -> list[dict[str, str]]:
+    with open(fake.folder / "study" / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def beginning(fake: Any, worker: Any) -> bool:
+    """Whether a trial of this worker has made its first evaluation, and no other."""
+    for log in fake.folder.glob("study/trials/*/run/seed-1/logs/metrics.jsonl"):
+        if log.read_text().count("\n") == 1 and worker.pid in parents_of(log.parents[3].name):
+            return True
+    return False
+
+
+def parents_of(trial: str) -> set[int]:
+    """The processes that have started one for a trial."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"trials/{trial}/run.yaml" in (folder / "cmdline").read_text():
+                found.add(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
+        except OSError:
+            continue
+    return found
+
+
+def kill_in_the_middle(fake: Any) -> list[str]:
+    """Two workers; the first is killed with a trial begun. Returns what the second said."""
+    first = fake.start("tune", "-c", "tune.yaml")
+    second = fake.start("tune", "-c", "tune.yaml")
+    wait_for(lambda: beginning(fake, second))
+    wait_for(lambda: beginning(fake, first))
+    first.send_signal(signal.SIGKILL)  # it is not waited for here: a dead worker may be a zombie for long
+    said, _ = second.communicate(timeout=120)
+    first.communicate(timeout=10)
+    assert second.returncode == 0, said
+    return said.splitlines()
+
+
+def check_nothing_lost(fake: Any, said: list[str]) -> None:
+    """As many trials as were asked for; the killed one once more with the same value; none was learnt twice."""
+    rows = rows_of(fake)
+    states = Counter(row["state"] for row in rows)
+    assert states == {"complete": TRIALS, "queued again": 1}
+    assert len({row["x"] for row in rows if row["state"] == "complete"}) == TRIALS
+    (lost,) = [row for row in rows if row["state"] == "queued again"]
+    assert lost["x"] in {row["x"] for row in rows if row["state"] == "complete"}
+    learnt = [line for file in fake.folder.glob("study/trials/*/learnt.txt") for line in file.read_text().split()]
+    assert sorted(learnt) == sorted(row["x"] for row in rows if row["state"] == "complete")
+    assert f"trial {lost['trial']}: its worker died; queued again" in said
+    assert any(line.startswith(f"{TRIALS} trials: {TRIALS} complete") for line in said)
+
+
+def settings(**storage: Any) -> dict[str, Any]:
+    fine = {"heartbeat": 0.5, "grace": 3, **storage}
+    return {"trials": TRIALS, "pruner": "none", "settings": {"epochs": 4, "seconds": 0.4}, "storage": fine}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_a_killed_worker_loses_no_trial(fake: Any, kind: str) -> None:
+    fake.config(**settings(kind=kind))
+    check_nothing_lost(fake, kill_in_the_middle(fake))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_trial_in_postgresql(fake: Any, postgresql: tuple[str, str]) -> None:
+    url, password = postgresql
+    fake.environment["PGPASSWORD"] = password
+    fake.config(**settings(kind="postgresql", url=url), study="killed")
+    said = kill_in_the_middle(fake)
+    check_nothing_lost(fake, said)
+    written = [path for path in fake.folder.rglob("*") if path.is_file() and path.suffix != ".svg"]
+    assert written and not [path for path in written if password.encode() in path.read_bytes()]
+    assert password not in "\n".join(said)
+
+
+@pytest.mark.slow
+def test_a_worker_of_another_machine_is_dead_when_its_signs_of_life_stop(fake: Any) -> None:
+    """The machine's name is another one for the first worker, so that its process cannot be looked up."""
+    fake.config(**settings())
+    fake.environment["FAKE_MACHINE"] = "elsewhere"
+    first = fake.start("tune", "-c", "tune.yaml")
+    wait_for(lambda: beginning(fake, first))
+    first.kill()
+    first.communicate(timeout=10)
+    del fake.environment["FAKE_MACHINE"]
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    check_nothing_lost(fake, said.splitlines())
+
+
+@pytest.mark.slow
+def test_the_password_is_shown_nowhere(fake: Any, postgresql: tuple[str, str]) -> None:
+    url, password = postgresql
+    secret = fake.folder / "url.txt"
+    secret.write_text(url.replace("tuner@", f"tuner:{password}-wrong@"))
+    os.chmod(secret, 0o644)
+    fake.config(storage={"kind": "postgresql", "url_file": "url.txt"})
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert (code, "others may read it; expected mode 0600" in said) == (2, True)
+    os.chmod(secret, 0o600)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 2 and "password authentication failed" in said and password not in said
+    secret.write_text(url.replace("tuner@", f"tuner:{password}@"))
+    fake.config(storage={"kind": "postgresql", "url_file": "url.txt"}, trials=1, study="told")
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0 and password not in said
+
+
+@pytest.mark.slow
+def test_workers_at_once_end_with_the_number_asked_for(fake: Any, postgresql: tuple[str, str]) -> None:
+    url, fake.environment["PGPASSWORD"] = postgresql
+    for name, storage in {"postgresql": {"kind": "postgresql", "url": url}, "sqlite": {"kind": "sqlite"}}.items():
+        fake.config(out=name, study="crowd", trials=6, settings={"epochs": 1}, parallel=2, storage=storage)
+        workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(3)]
+        for worker in workers:
+            said, _ = worker.communicate(timeout=120)
+            assert worker.returncode == 0, said
+            assert "6 trials: " in said
+        with open(fake.folder / name / "trials.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert Counter(row["state"] in ("complete", "pruned") for row in rows if row["x"]) == {True: 6}
+        learnt = [line for file in fake.folder.glob(f"{name}/trials/*/learnt.txt") for line in file.read_text().split()]
+        assert len(learnt) == len(set(learnt)) == 6
