@@ -172,7 +172,7 @@ def save_model(
     model: EncoderWithHead,
     config: EncoderConfig,
     tokenizer: DomainTokenizer,
-    head: str,
+    head: str | None,
     card: str,
     labels: Sequence[str] = (),
     max_length: int | None = None,
@@ -185,7 +185,7 @@ def save_model(
         model: the encoder with its head.
         config: the encoder's architecture.
         tokenizer: saved beside the weights.
-        head: the kind of head on the model.
+        head: the kind of head on the model; None leaves it out.
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.

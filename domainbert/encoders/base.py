@@ -25,6 +25,8 @@ class Encoder(nn.Module, ABC):
         layer_norm_eps: of the layer normalisations, for a masked-LM head.
         initializer_range: standard deviation for new heads.
         dropout_prob: dropout of heads put on top.
+        sequence_dropout_prob: that of a sequence head.
+        pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
     """
 
     layers: nn.ModuleList
@@ -34,6 +36,8 @@ class Encoder(nn.Module, ABC):
     layer_norm_eps: float
     initializer_range: float
     dropout_prob: float
+    sequence_dropout_prob: float
+    pooler_act: str = "tanh"
 
     @abstractmethod
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
