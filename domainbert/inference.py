@@ -74,7 +74,7 @@ class Predictor:
             raise DomainbertError(
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
-        self.tokenizer, self.labels = folder.tokenizer(), folder.labels
+        self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         positions = folder.config.max_length
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

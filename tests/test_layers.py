@@ -20,7 +20,7 @@ LAYERS = {
     2: "data transfer",
     3: "objectives",
     4: "training hub model_card",
-    5: "inference cost",
+    5: "inference cost teachers",
     6: "stages",
     7: "settings",
     8: "runner",

@@ -117,7 +117,8 @@ def _put_tables(encoder: Encoder, word: Tensor | None, position: Tensor, types: 
     own_position[:count] = position[:count] + (first if own_types is None else 0)
     if own_types is not None:
         own_types.zero_()
-        own_types[0] = first
+        for number, row in enumerate(types[: len(own_types)] if types is not None else []):
+            own_types[number] = row
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
