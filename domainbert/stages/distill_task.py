@@ -46,7 +46,7 @@ def distill_task(
     unlabelled: CorpusConfig | None = None,
     max_unlabelled: int | None = 20_000,
     unlabelled_batch_size: int = 64,
-    cache: Path | None = None,
+    cache: str | None = None,
     top_k: int = 64,
     max_length: int | None = None,
     batch_size: int = 32,
@@ -85,8 +85,8 @@ def distill_task(
         unlabelled: text of the domain, cut into sentences.
         max_unlabelled: take so many sentences of it, drawn at random; null takes all.
         unlabelled_batch_size: sentences of an optimiser step beside those of the training set.
-        cache: a folder where the teachers' logits are kept in half precision, by teachers and text, so that they are
-            asked once for all epochs, seeds and runs; null asks them at every step.
+        cache: a folder, made if there is none, where the teachers' logits are kept in half precision, by teachers and
+            text, so that they are asked once for all epochs, seeds and runs; null asks them at every step.
         top_k: in the cache keep so many logits of each word or text; the other labels share what is left evenly.
         max_length: tokens of a window, [CLS] and [SEP] included; longer inputs are read in overlapping windows. None
             takes what the encoder has positions for.
@@ -180,7 +180,7 @@ class _Learning:
     losses: list[LossConfig]
     teachers: list[Predictor]
     paths: list[Path]
-    cache: Path | None
+    cache: str | None
     top_k: int
     batch: _BatchSizes
     max_epochs: int
@@ -249,7 +249,7 @@ def _ask_before(
     if learning.cache is None:
         return None
     sizes = [example.num_outputs for example in examples]
-    return soft_labels(learning.teachers, learning.paths, text, task, sizes, learning.cache, learning.top_k)
+    return soft_labels(learning.teachers, learning.paths, text, task, sizes, Path(learning.cache), learning.top_k)
 
 
 def _train(

@@ -68,14 +68,15 @@ def test_a_student_of_a_task(runs, task):
 def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path):
     """The same training with the teacher asked before and asked at every step, but for half precision."""
     changes = {"unlabelled": runs.corpus, "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
-    asked = run(runs, f"{task}-asked", task, [SoftTargets(), LogitMSE()], **changes)
-    cached = run(runs, f"{task}-cached", task, [SoftTargets(), LogitMSE()], cache=tmp_path / "cache", **changes)
+    losses, cache = [SoftTargets(), LogitMSE()], str(tmp_path / "cache")
+    asked = run(runs, f"{task}-asked", task, losses, **changes)
+    cached = run(runs, f"{task}-cached", task, losses, cache=cache, **changes)
     (folder,) = (tmp_path / "cache").iterdir()
     assert np.load(folder / "logits.npy").dtype == np.float16
     one, other = weights(asked), weights(cached)
     for name in one:
         torch.testing.assert_close(one[name], other[name], atol=2e-3, rtol=0)
-    again = run(runs, f"{task}-cached-again", task, [SoftTargets(), LogitMSE()], cache=tmp_path / "cache", **changes)
+    again = run(runs, f"{task}-cached-again", task, losses, cache=cache, **changes)
     assert_equal(other, weights(again))
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
@@ -85,7 +86,7 @@ def test_an_ensemble_is_the_mean_of_its_logits(runs, tmp_path):
     teachers = [runs / "ner-pretrained" / name for name in ("seed-1", "seed-2")]
     changes = {"max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
     both = run(runs, "ner-ensemble", "ner", [LogitMSE()], teachers=teachers, **changes)
-    cached = run(runs, "ner-ensemble-cached", "ner", [LogitMSE()], teachers=teachers, cache=tmp_path, **changes)
+    cached = run(runs, "ner-ensemble-cached", "ner", [LogitMSE()], teachers=teachers, cache=str(tmp_path), **changes)
     alone = run(runs, "ner-one", "ner", [LogitMSE()], teachers=teachers[:1], **changes)
     name = "classifier.weight"
     torch.testing.assert_close(weights(both)[name], weights(cached)[name], atol=2e-3, rtol=0)
@@ -123,12 +124,12 @@ def test_another_vocabulary(runs, tmp_path):
     runs.run("prepare-small", prepare, corpus=runs.corpus, tokenizer=runs / "vocab-small", num_workers=0)
     runs.pretrain("pretrain-small", 2, prepared=[runs / "prepare-small"], budget=Budget(max_steps=2))
     changes = {"model": runs / "pretrain-small", "unlabelled": runs.corpus, "max_epochs": 1}
-    run(runs, "ner-other-words", "ner", [SoftTargets(), HardTargets()], cache=tmp_path, **changes)
+    run(runs, "ner-other-words", "ner", [SoftTargets(), HardTargets()], cache=str(tmp_path), **changes)
     with pytest.raises(DomainbertError, match="cache: missing; a teacher with another vocabulary is asked before"):
         run(runs, "ner-other-words-1", "ner", [SoftTargets()], **changes)
     with pytest.raises(DomainbertError, match="losses: some compare hidden states or attention, but the student has"):
         run(runs, "ner-other-words-2", "ner", [SoftTargets(), PatientCLS(student_layers=(1,), teacher_layers=(1,))],
-            cache=tmp_path, **changes)  # fmt: skip
+            cache=str(tmp_path), **changes)  # fmt: skip
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
