@@ -15,6 +15,7 @@ from domainbert.data.distillation import output_index, output_logits
 from domainbert.data.examples import Example, text_example
 from domainbert.data.masking import IGNORED
 from domainbert.data.soft_labels import Block, SoftLabels, cached_labels
+from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_json
 from domainbert.inference import Classifier, Predictor, Tagger, load_predictor
@@ -35,7 +36,7 @@ class TransferText:
     def encode(self, task: Task, tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """All of it as examples, the labelled ones first."""
         aligned = align_text(tokenizer, self.sentences)
-        if task.head == "tokens":
+        if task.head != "sequence":
             unlabelled = encode_words(aligned, None, task.labels, max_length)
         else:
             unlabelled = [text_example(words, IGNORED, max_length) for words in aligned]
@@ -59,7 +60,7 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision) -> li
     teachers: list[Predictor] = []
     for path in paths:
         teacher = load_predictor(path, precision)
-        wanted = Tagger if task.head == "tokens" else Classifier
+        wanted = Classifier if task.head == "sequence" else Tagger
         if not isinstance(teacher, wanted):
             raise DomainbertError(f"teachers: {path} is for {teacher.task}; expected a model of the task")
         if sorted(teacher.labels) != sorted(task.labels):
@@ -79,6 +80,12 @@ def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
     with torch.no_grad():
         for parameter in classifier.parameters():
             parameter.copy_(parameter[order].clone())
+        crf = crf_of(teacher.model.head)
+        if crf is not None:
+            for vector in (crf.start, crf.end):
+                vector.copy_(vector[order].clone())
+            crf.transitions.copy_(crf.transitions[order][:, order].clone())
+            crf.constrain(labels)
     teacher.labels = tuple(labels)
 
 
@@ -109,7 +116,7 @@ def soft_labels(
         "teachers": [[_weights_hash(path), teacher.max_length] for path, teacher in zip(paths, teachers, strict=True)],
         "text": text.fingerprint,
         "labels": list(task.labels),
-        "head": task.head,
+        "head": "sequence" if task.head == "sequence" else "words",
     }
 
     def ask() -> Iterator[Block]:
@@ -132,6 +139,7 @@ def _asked(teacher: Predictor, examples: Sequence[Example]) -> Iterator[Block]:
         items = [full[item] for item in batch["items"].tolist()]
         sizes = [examples[item].num_outputs for item in items]
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
+        logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
         values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield places, _numpy(values)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-HEADS = ("masked_lm", "tokens", "sequence")
+HEADS = ("masked_lm", "tokens", "sequence", "crf")
 
 NameMap = dict[str, tuple[str, ...]]
 """Our parameter -> the Hugging Face tensors it consists of, stacked along the first dimension."""
@@ -55,6 +55,10 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def input_embeddings(self) -> nn.Embedding:
         """The word embeddings (vocab_size, E), shared with a masked-LM head."""
+
+
+CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
+"""A random field on a token head, which Hugging Face's classes do not know and leave out."""
 
 
 def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:

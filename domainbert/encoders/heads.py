@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
+from domainbert.encoders.crf import Crf
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 
 _POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
@@ -40,6 +41,14 @@ class TokenHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
         return self.classifier(self.dropout(hidden))
+
+
+class CrfHead(TokenHead):
+    """A token head whose logits are the emissions of a random field, which whoever decodes asks."""
+
+    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+        super().__init__(hidden_size, num_labels, dropout)
+        self.crf = Crf(num_labels)
 
 
 class SequenceHead(nn.Module):
@@ -82,13 +91,13 @@ class EncoderWithHead(nn.Module):
 
 
 def build_head(kind: str, encoder: Encoder, num_labels: int = 0) -> nn.Module:
-    """A freshly initialised head: `masked_lm`, `tokens` or `sequence`."""
+    """A freshly initialised head, one of `base.HEADS`."""
     head: nn.Module
     if kind == "masked_lm":
         vocab_size = encoder.input_embeddings.num_embeddings
         head = MaskedLMHead(vocab_size, encoder.hidden_size, encoder.hidden_act, encoder.layer_norm_eps)
-    elif kind == "tokens":
-        head = TokenHead(encoder.hidden_size, num_labels, encoder.dropout_prob)
+    elif kind in ("tokens", "crf"):
+        head = (CrfHead if kind == "crf" else TokenHead)(encoder.hidden_size, num_labels, encoder.dropout_prob)
     else:
         dropout, activation = encoder.sequence_dropout_prob, encoder.pooler_act
         head = SequenceHead(encoder.hidden_size, num_labels, dropout, activation)

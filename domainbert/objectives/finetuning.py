@@ -39,6 +39,7 @@ class FineTuning(TrainedModule):
         super().__init__(model, optim, schedule, num_steps, seed)
         self.task, self.validation = task, validation
         self.metric = task.metric()
+        task.bind(model.head)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""

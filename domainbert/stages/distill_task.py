@@ -339,7 +339,7 @@ def _save(folder: Path, start: _Start, task: Task, seed: int, result: dict[str, 
         "best epoch": result["best_epoch"],
         "validation F1": f"{result['validation']['f1']:.4f}",
     }
-    usage = f"from domainbert import load_{'tagger' if task.head == 'tokens' else 'classifier'}"
+    usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
     card = model_card("Distilled domain model", "Distilled on its task with domainbert.", facts, usage)
     model, tokenizer = start.model, start.tokenizer
     save_model(folder, model, start.config, tokenizer, task.head, card, task.labels, start.window, weights)

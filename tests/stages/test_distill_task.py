@@ -160,3 +160,26 @@ def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
     few.write_text("the O\nbank B-outcome\n")
     with pytest.raises(DomainbertError, match=r"has the labels O, B-coreference.*; the training set has O, B-outcome"):
         run(runs, "wrong-labels", "ner", train=few, validation=few)
+
+
+def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
+    """Fine-tuned with one, saved, scored again, loaded by transformers without it; asked before or while training."""
+    import transformers
+
+    from domainbert.inference import load_tagger
+    from domainbert.objectives.task_config import Ner
+
+    teacher = runs.finetune("ner-crf", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=2)
+    scored = runs.evaluate("ner-crf-scores", "ner", {"m": teacher}, test=runs.labelled("ner", "validation"))
+    noted = runs.results["ner-crf"]["seeds"][0]["validation"]["f1"]
+    by_seed = json.loads((scored / "metrics.json").read_text())["systems"]["m"]["f1_by_seed"]
+    assert by_seed["seed-1"] == pytest.approx(noted, abs=1e-6)
+    tagger = load_tagger(teacher)
+    tagger.predict_words([["cash", "raised", "school", "attendance"]] * 3)
+    assert tagger.num_repaired == 0 and tagger.crf is not None and tagger.crf.transitions.abs().max() > 0
+    transformers.AutoModelForTokenClassification.from_pretrained(teacher / "seed-1")
+    changes = {"teachers": [teacher], "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
+    asked = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
+    cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
+    for name, tensor in weights(asked).items():
+        torch.testing.assert_close(tensor, weights(cached)[name], atol=2e-3, rtol=0)

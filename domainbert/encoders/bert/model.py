@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from domainbert.encoders.attention import segment_mask
-from domainbert.encoders.base import Encoder, NameMap
+from domainbert.encoders.base import CRF_NAMES, Encoder, NameMap
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
@@ -122,6 +122,7 @@ _HEADS = {
         "head.norm": "cls.predictions.transform.LayerNorm",
     },
     "tokens": {"head.classifier": "classifier"},
+    "crf": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "bert.pooler.dense", "head.classifier": "classifier"},
 }
 
@@ -139,6 +140,8 @@ def name_map(config: EncoderConfig, head: str | None) -> NameMap:
         names.update({f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in theirs) for ours, theirs in pairs.items()})
     if head == "masked_lm":
         names["head.bias"] = ("cls.predictions.bias",)
+    if head == "crf":
+        names |= CRF_NAMES
     return names
 
 
@@ -148,5 +151,6 @@ def architecture(head: str | None) -> str:
         None: "BertModel",
         "masked_lm": "BertForMaskedLM",
         "tokens": "BertForTokenClassification",
+        "crf": "BertForTokenClassification",
         "sequence": "BertForSequenceClassification",
     }[head]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.base import NameMap
+from domainbert.encoders.base import CRF_NAMES, NameMap
 from domainbert.encoders.bert.model import BertEncoder, build_layers
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.distilbert.config import DistilBertConfig
@@ -56,6 +56,7 @@ _HEADS = {
     None: {},
     "masked_lm": {"head.dense": "vocab_transform", "head.norm": "vocab_layer_norm"},
     "tokens": {"head.classifier": "classifier"},
+    "crf": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "pre_classifier", "head.classifier": "classifier"},
 }
 
@@ -77,6 +78,8 @@ def name_map(config: EncoderConfig, head: str | None) -> NameMap:
         names.update({f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in theirs) for ours, theirs in pairs.items()})
     if head == "masked_lm":
         names["head.bias"] = ("vocab_projector.bias",)
+    if head == "crf":
+        names |= CRF_NAMES
     return names
 
 
@@ -86,5 +89,6 @@ def architecture(head: str | None) -> str:
         None: "DistilBertModel",
         "masked_lm": "DistilBertForMaskedLM",
         "tokens": "DistilBertForTokenClassification",
+        "crf": "DistilBertForTokenClassification",
         "sequence": "DistilBertForSequenceClassification",
     }[head]

@@ -15,6 +15,7 @@ from torchmetrics import MetricCollection, SumMetric
 from domainbert.data.distillation import batch_counts, output_logits
 from domainbert.data.masking import IGNORED
 from domainbert.encoders.base import Encoder
+from domainbert.encoders.crf import label_logits
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
@@ -225,12 +226,20 @@ class TaskDistillation(Distilling, FineTuning):
             return Outputs([], {}, given)
         positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
         with torch.no_grad():
-            outputs = [observe(one, batch, self.losses.layers(1), positions, False) for one in self.teachers]
+            outputs = [self._opinion(one, batch, positions) for one in self.teachers]
         teacher = mean_outputs(outputs)
         logits = given
         if teacher.logits is not None:
             logits = output_logits(teacher.logits, batch["output_index"], batch["num_outputs_here"])
         return Outputs(teacher.hidden, teacher.projections, logits)
+
+    def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
+        """What one teacher made of a batch; a random field's logits are its marginals."""
+        found = observe(teacher, batch, self.losses.layers(1), positions, False)
+        if found.logits is None:
+            return found
+        logits = label_logits(teacher.head, found.logits, batch["example"], batch["outputs"])
+        return Outputs(found.hidden, found.projections, logits)
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
