@@ -272,6 +272,8 @@ def _train(
 
     tokenizer, batch, seed = start.tokenizer, learning.batch, learning.seed
     losses = WeightedLosses(learning.losses, start.model.encoder, learning.teachers[0].model.encoder)
+    if "all" in losses.reads:
+        raise DomainbertError("losses: SoftTargets with positions: all is for distill; expected positions: predicted")
     examples = text.encode(task, tokenizer, start.window)
     held_out = task.encode(validation, tokenizer, start.window)
     logits = None
