@@ -77,7 +77,7 @@ def open_model(path: Path) -> ModelFolder:
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields), int(fields["vocab_size"])
         # transformers leaves the names out of config.json when they are the two it gives by default
-        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence") else {}
+        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence", "crf") else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
@@ -89,6 +89,8 @@ def open_model(path: Path) -> ModelFolder:
 
 
 def _head(fields: dict[str, Any]) -> str | None:
+    if fields.get("domainbert_head") == "crf":
+        return "crf"
     names: list[str] = fields.get("architectures") or [""]
     return next((head for suffix, head in _HEAD_OF_ARCHITECTURE.items() if names[0].endswith(suffix)), None)
 
@@ -172,7 +174,7 @@ def save_model(
     model: EncoderWithHead,
     config: EncoderConfig,
     tokenizer: DomainTokenizer,
-    head: str,
+    head: str | None,
     card: str,
     labels: Sequence[str] = (),
     max_length: int | None = None,
@@ -185,7 +187,7 @@ def save_model(
         model: the encoder with its head.
         config: the encoder's architecture.
         tokenizer: saved beside the weights.
-        head: the kind of head on the model.
+        head: the kind of head on the model; None leaves it out.
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
@@ -198,6 +200,8 @@ def save_model(
         "pad_token_id": tokenizer.pad_id,
         "dtype": "float32",
     }
+    if head == "crf":
+        fields["domainbert_head"] = head
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}

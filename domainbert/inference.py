@@ -17,6 +17,7 @@ from domainbert.data.examples import Example, text_example
 from domainbert.data.masking import IGNORED
 from domainbert.data.modules import LabelledBatches, Share
 from domainbert.data.tags import spans_from_tags, to_iob2
+from domainbert.encoders.crf import crf_of
 from domainbert.errors import DomainbertError
 from domainbert.hub import load_model, open_model
 from domainbert.objectives.classification import mean_over_windows
@@ -74,7 +75,7 @@ class Predictor:
             raise DomainbertError(
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
-        self.tokenizer, self.labels = folder.tokenizer(), folder.labels
+        self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         positions = folder.config.max_length
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -98,8 +99,12 @@ class Tagger(Predictor):
     task: Literal["ner"] = "ner"
 
     def __init__(self, path: Path, precision: Precision = "32-true", max_length: int | None = None) -> None:
-        super().__init__(path, "tokens", precision, max_length)
+        head = "crf" if open_model(path).head == "crf" else "tokens"
+        super().__init__(path, head, precision, max_length)
         self.num_repaired = 0
+        self.crf = crf_of(self.model.head)
+        if self.crf is not None:
+            self.crf.constrain(self.labels)
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """IOB2 tags of words.
@@ -134,7 +139,7 @@ class Tagger(Predictor):
         tagged: list[tuple[list[str], list[float]]] = [([], [])] * len(examples)
         full = [number for number, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.logits([examples[number] for number in full]):
-            for item, (ids, scores) in zip(batch["items"].tolist(), decode_words(logits, batch), strict=True):
+            for item, (ids, scores) in zip(batch["items"].tolist(), decode_words(logits, batch, self.crf), strict=True):
                 tagged[full[item]] = ([self.labels[label] for label in ids.tolist()], scores.tolist())
         return tagged
 
@@ -172,7 +177,7 @@ def load_classifier(path: Path | str, precision: Precision = "32-true") -> Class
 def load_predictor(path: Path | str, precision: Precision = "32-true") -> Tagger | Classifier:
     """Whichever of the two the folder holds; `DomainbertError` if it holds neither."""
     head = open_model(Path(path)).head
-    if head == "tokens":
+    if head in ("tokens", "crf"):
         return load_tagger(path, precision)
     if head == "sequence":
         return load_classifier(path, precision)

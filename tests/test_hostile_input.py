@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -46,10 +46,10 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return message
 
 
-def abstract_keys() -> list[tuple[str, str]]:
-    """Every key of every stage that takes a `class_path`, as (stage, key)."""
+def abstract_keys() -> list[tuple[str, str, bool]]:
+    """Every key of every stage that takes a `class_path`, as (stage, key, whether it takes a list of them)."""
     return [
-        (stage, key)
+        (stage, key, get_origin(hint) is list)
         for stage in STAGES
         for key, hint in get_type_hints(load_stage(stage).function).items()
         if any(map(is_choice, [hint, *get_args(hint)]))
@@ -68,23 +68,29 @@ NAMES = (
 
 
 def test_every_key_that_takes_a_class_is_found() -> None:
-    assert {("pretrain", "encoder"), ("finetune", "task"), ("evaluate", "task")} <= set(abstract_keys())
+    assert {
+        ("pretrain", "encoder", False),
+        ("finetune", "task", False),
+        ("evaluate", "task", False),
+        ("distill", "losses", True),
+    } <= set(abstract_keys())
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("stage", "key"), abstract_keys())
+@pytest.mark.parametrize(("stage", "key", "several"), abstract_keys())
 def test_no_class_path_is_imported(
-    canary: Path, capsys: pytest.CaptureFixture[str], stage: str, key: str, name: str
+    canary: Path, capsys: pytest.CaptureFixture[str], stage: str, key: str, several: bool, name: str
 ) -> None:
     for text in (
         f"{{class_path: {name}}}",
         f"{{class_path: {name}, init_args: {{a: 1}}, dict_kwargs: {{b: 1}}}}",
         name,
     ):
-        Path("a.yaml").write_text(f"{key}: {text}\n")
+        value, place = (f"[{text}]", f"{key}[0]") if several else (text, key)
+        Path("a.yaml").write_text(f"{key}: {value}\n")
         message = refused([stage, "-c", "a.yaml", "--out", "out"], capsys)
-        assert f"{key}.class_path: '{name}' is not allowed" in message
-        assert "is not allowed" in refused([stage, f"--{key}", text, "--out", "out"], capsys)
+        assert f"{place}.class_path: '{name}' is not allowed" in message
+        assert "is not allowed" in refused([stage, f"--{key}", value, "--out", "out"], capsys)
     assert "no choice" in refused([stage, f"--{key}.help", name], capsys)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-HEADS = ("masked_lm", "tokens", "sequence")
+HEADS = ("masked_lm", "tokens", "sequence", "crf")
 
 NameMap = dict[str, tuple[str, ...]]
 """Our parameter -> the Hugging Face tensors it consists of, stacked along the first dimension."""
@@ -25,6 +25,8 @@ class Encoder(nn.Module, ABC):
         layer_norm_eps: of the layer normalisations, for a masked-LM head.
         initializer_range: standard deviation for new heads.
         dropout_prob: dropout of heads put on top.
+        sequence_dropout_prob: that of a sequence head.
+        pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
     """
 
     layers: nn.ModuleList
@@ -34,6 +36,8 @@ class Encoder(nn.Module, ABC):
     layer_norm_eps: float
     initializer_range: float
     dropout_prob: float
+    sequence_dropout_prob: float
+    pooler_act: str = "tanh"
 
     @abstractmethod
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
@@ -51,6 +55,10 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def input_embeddings(self) -> nn.Embedding:
         """The word embeddings (vocab_size, E), shared with a masked-LM head."""
+
+
+CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
+"""A random field on a token head, which Hugging Face's classes do not know and leave out."""
 
 
 def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -35,8 +34,8 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     if not any(name.startswith(prefix) for name in tensors):
         tensors = {prefix + name: tensor for name, tensor in tensors.items()}
     embeddings, bias = vocabulary_names(config)
-    weight_again, bias_again = _decoder_names(config)
-    if bias_again in tensors:
+    weight_again, bias_again = (f"{_decoder(config)}.{kind}" for kind in ("weight", "bias"))
+    if bias_again in tensors and bias_again != bias:
         tensors.setdefault(bias, tensors[bias_again])
         del tensors[bias_again]
     if embeddings in tensors and weight_again in tensors and torch.equal(tensors[weight_again], tensors[embeddings]):
@@ -85,7 +84,7 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
             f"{path}: weights that config.json does not account for: {', '.join(foreign[:5])} ({len(foreign)} in all); "
             f"expected those of the {config.model_type} encoder it describes"
         )
-    decoder, _ = _decoder_names(config)
+    decoder = _decoder(config) + ".weight"
     if head == "masked_lm" and decoder in left:
         raise DomainbertError(
             f"{path}: {decoder} differs from the word embeddings; expected a head that is tied to them"
@@ -126,6 +125,7 @@ def _all_names(config: EncoderConfig, heads: Sequence[str]) -> set[str]:
     return {name for head in heads for theirs in family(config).name_map(config, head).values() for name in theirs}
 
 
-def _decoder_names(config: EncoderConfig) -> tuple[str, str]:
-    decoder = re.sub(r"\.bias$", ".decoder", vocabulary_names(config)[1])
-    return decoder + ".weight", decoder + ".bias"
+def _decoder(config: EncoderConfig) -> str:
+    """What Hugging Face calls the output layer that is tied to the embeddings, without `.weight` and `.bias`."""
+    stem = vocabulary_names(config)[1].removesuffix(".bias")
+    return stem if stem.endswith("projector") else f"{stem}.decoder"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
+from domainbert.encoders.crf import Crf
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
+
+_POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
 
 
 class MaskedLMHead(nn.Module):
@@ -38,18 +43,27 @@ class TokenHead(nn.Module):
         return self.classifier(self.dropout(hidden))
 
 
+class CrfHead(TokenHead):
+    """A token head whose logits are the emissions of a random field, which whoever decodes asks."""
+
+    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+        super().__init__(hidden_size, num_labels, dropout)
+        self.crf = Crf(num_labels)
+
+
 class SequenceHead(nn.Module):
     """A label for each text, from the pooled [CLS] token."""
 
-    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, num_labels: int, dropout: float, activation: str) -> None:
         super().__init__()
         self.pooler = nn.Linear(hidden_size, hidden_size)
+        self.activation = _POOLER_ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[CLS] states (N, H) -> logits (N, labels)."""
-        return self.classifier(self.dropout(torch.tanh(self.pooler(hidden))))
+        return self.classifier(self.dropout(self.activation(self.pooler(hidden))))
 
 
 class EncoderWithHead(nn.Module):
@@ -67,21 +81,25 @@ class EncoderWithHead(nn.Module):
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
         hidden = self.encoder(input_ids, position_ids, segment_ids).flatten(0, 1)
-        chosen = hidden.index_select(0, positions)
+        return self.read(hidden.index_select(0, positions))
+
+    def read(self, chosen: Tensor) -> Tensor:
+        """Logits (N, V or labels) of hidden states (N, H)."""
         if isinstance(self.head, MaskedLMHead):
             return self.head(chosen, self.encoder.input_embeddings.weight)
         return self.head(chosen)
 
 
 def build_head(kind: str, encoder: Encoder, num_labels: int = 0) -> nn.Module:
-    """A freshly initialised head: `masked_lm`, `tokens` or `sequence`."""
+    """A freshly initialised head, one of `base.HEADS`."""
     head: nn.Module
     if kind == "masked_lm":
         vocab_size = encoder.input_embeddings.num_embeddings
         head = MaskedLMHead(vocab_size, encoder.hidden_size, encoder.hidden_act, encoder.layer_norm_eps)
-    elif kind == "tokens":
-        head = TokenHead(encoder.hidden_size, num_labels, encoder.dropout_prob)
+    elif kind in ("tokens", "crf"):
+        head = (CrfHead if kind == "crf" else TokenHead)(encoder.hidden_size, num_labels, encoder.dropout_prob)
     else:
-        head = SequenceHead(encoder.hidden_size, num_labels, encoder.dropout_prob)
+        dropout, activation = encoder.sequence_dropout_prob, encoder.pooler_act
+        head = SequenceHead(encoder.hidden_size, num_labels, dropout, activation)
     initialise(head, encoder.initializer_range)
     return head

@@ -43,6 +43,7 @@ class FineTuning(TrainedModule):
         self.metric = task.metric()
         self.row: Tensor | None
         self.register_buffer("row", row, persistent=False)
+        task.bind(model.head)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""

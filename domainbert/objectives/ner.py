@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric
 
@@ -16,6 +16,7 @@ from domainbert.data.examples import Example, word_example
 from domainbert.data.labelled import check_labels_known, label_set, read_ner
 from domainbert.data.masking import IGNORED
 from domainbert.data.tags import entity_types, iob2_labels, spans_from_tags
+from domainbert.encoders.crf import Crf, Sentences, crf_of
 from domainbert.metrics.entities import EntityF1
 from domainbert.objectives.task import Batch, Task, TaskFiles
 from domainbert.objectives.task_config import Ner
@@ -27,6 +28,7 @@ class NerTask(Task):
     """Tags words; `labels` are `O` and `B-X`, `I-X` for every type."""
 
     head = "tokens"
+    crf: Crf | None = None
 
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
@@ -46,9 +48,36 @@ class NerTask(Task):
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """See `Task.update`."""
-        predicted = decode_words(logits, batch)
+        predicted = decode_words(logits, batch, self.crf)
         gold = [items[item].spans for item in batch["items"].tolist()]
         metric.update(gold, [spans_from_tags([self.labels[i] for i in ids.tolist()]) for ids, _ in predicted])
+
+
+class CrfNerTask(NerTask):
+    """The same with a random field over the words; pieces that go on with a word learn from the emissions alone."""
+
+    head = "crf"
+
+    def bind(self, head: nn.Module) -> None:
+        """See `Task.bind`."""
+        self.crf = crf_of(head)
+        assert self.crf is not None
+        self.crf.constrain(self.labels)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Negative log-likelihood of the words' tags, with cross-entropy of other pieces; a mean as in `NerTask`."""
+        assert self.crf is not None
+        targets = batch["targets"]
+        words = (batch["outputs"] >= 0) & (targets != IGNORED)
+        others = targets.masked_fill(batch["outputs"] >= 0, IGNORED)
+        with torch.autocast(logits.device.type, enabled=False):
+            summed = functional.cross_entropy(logits.float(), others, ignore_index=IGNORED, reduction="sum")
+            if bool(words.any()):
+                chosen = Sentences(batch["example"], batch["outputs"].masked_fill(~words, -1))
+                emissions, tags = chosen.fill(logits.float()), chosen.fill(targets)
+                likelihood = self.crf.score(emissions, tags, chosen.lengths)
+                summed = summed + (self.crf.log_partition(emissions, chosen.lengths) - likelihood).sum()
+        return summed / batch["num_targets"]
 
 
 class Files(TaskFiles):
@@ -65,7 +94,8 @@ class Files(TaskFiles):
 
     def task(self, train: Sequence[Sentence]) -> NerTask:
         """See `TaskFiles.task`."""
-        return NerTask(iob2_labels(label_set(train)))
+        kind = CrfNerTask if self.config.head == "crf" else NerTask
+        return kind(iob2_labels(label_set(train)))
 
     def check(self, items: Sequence[Sentence], task: Task, path: Path) -> None:
         """See `TaskFiles.check`."""
@@ -90,17 +120,30 @@ def encode_words(
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
 
 
-def decode_words(logits: Tensor, batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
+def decode_words(logits: Tensor, batch: Batch, crf: Crf | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """The best label of every word: for each example its label ids and their probabilities, both (words,).
 
     Args:
         logits: (N, labels) at the batch's `positions`.
         batch: with `items`, `example` and `outputs`.
+        crf: decides together about the words of a sentence; probabilities are then its marginals.
     """
     scores, best = torch.softmax(logits.float(), dim=-1).max(dim=-1)
+    if crf is not None and bool((batch["outputs"] >= 0).any()):
+        scores, best = _decode_together(logits.float(), batch, crf)
     outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
     decides = outputs >= 0
     ids, probabilities = best.cpu().numpy()[decides], scores.cpu().numpy()[decides]
     order = np.lexsort((outputs[decides], owners[decides]))
     ends = np.cumsum(np.bincount(owners[decides], minlength=len(batch["items"])))
     return list(zip(np.split(ids[order], ends[:-1]), np.split(probabilities[order], ends[:-1]), strict=True))
+
+
+def _decode_together(logits: Tensor, batch: Batch, crf: Crf) -> tuple[Tensor, Tensor]:
+    """Marginal probabilities and labels (N,) of the best tag sequence of each sentence."""
+    sentences = Sentences(batch["example"], batch["outputs"])
+    emissions = sentences.fill(logits)
+    best = crf.decode(emissions, sentences.lengths)
+    marginals = crf.log_marginals(emissions, sentences.lengths).exp().gather(2, best.unsqueeze(2)).squeeze(2)
+    zeros = torch.zeros(len(logits), device=logits.device)
+    return sentences.put_back(marginals, zeros), sentences.put_back(best, zeros.long())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,9 @@ class CombinedOptimizer(Optimizer):
         self.share_groups()
 
 
-def build_optimizer(model: EncoderWithHead, config: OptimConfig, fused: bool = True) -> Optimizer:
+def build_optimizer(
+    model: EncoderWithHead, config: OptimConfig, fused: bool = True, extra: Sequence[nn.Parameter] = ()
+) -> Optimizer:
     """The optimiser of a model.
 
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
@@ -61,6 +63,7 @@ def build_optimizer(model: EncoderWithHead, config: OptimConfig, fused: bool = T
         model: the encoder with its head.
         config: see `OptimConfig`.
         fused: use AdamW's fused kernel.
+        extra: parameters beside the model's, which learn as its head does.
     """
     hidden: list[tuple[str, nn.Parameter]] = []
     others: list[tuple[str, nn.Parameter]] = []
@@ -68,6 +71,7 @@ def build_optimizer(model: EncoderWithHead, config: OptimConfig, fused: bool = T
         if parameter.requires_grad:
             by_muon = config.name == "muon" and _is_hidden_matrix(name, parameter)
             (hidden if by_muon else others).append((name, parameter))
+    others += [(f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
     adamw = AdamW(_groups(model, others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
         return adamw

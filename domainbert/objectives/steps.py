@@ -59,7 +59,9 @@ class TrainedModule(lightning.LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule, the latter stepped after every optimiser step."""
         # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
-        optimizer = build_optimizer(self.model, self.optim, fused=self.trainer.precision != "16-mixed")
+        fused = self.trainer.precision != "16-mixed"
+        extra = [parameter for name, parameter in self.named_parameters() if not name.startswith("model.")]
+        optimizer = build_optimizer(self.model, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self.num_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -79,7 +81,7 @@ class TrainedModule(lightning.LightningModule):
         Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
         optimiser passes over parameters without one. The schedule and the data go on.
         """
-        norm = clip_grad_norm_(self.model.parameters(), self.optim.max_grad_norm or float("inf"))
+        norm = clip_grad_norm_(self.parameters(), self.optim.max_grad_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         loss = torch.stack(self._losses).sum()
         self._losses.clear()

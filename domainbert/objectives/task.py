@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from domainbert.data.examples import Example
@@ -33,6 +33,10 @@ class Task(ABC):
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+
+    def bind(self, head: nn.Module) -> None:
+        """Take note of the head whose logits will come, where the loss needs more of it."""
+        return None
 
     @abstractmethod
     def encode(self, items: Sequence[Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Literal
 
 from domainbert.data.formats import ClassificationFormat, NerFormat
 
@@ -24,6 +25,10 @@ class Ner(TaskConfig):
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""
+
+    head: Literal["linear", "crf"] = "linear"
+    """`crf` puts a random field on the linear head, which weighs each tag with its neighbours and never leaves IOB2;
+    `transformers` loads such a folder without it."""
 
     @property
     def name(self) -> str:

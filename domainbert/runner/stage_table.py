@@ -17,6 +17,8 @@ STAGES = {
     "transfer": "domainbert.stages.transfer:transfer",
     "prepare": "domainbert.stages.prepare:prepare",
     "pretrain": "domainbert.stages.pretrain:pretrain",
+    "distill": "domainbert.stages.distill:distill",
+    "distill-task": "domainbert.stages.distill_task:distill_task",
     "finetune": "domainbert.stages.finetune:finetune",
     "evaluate": "domainbert.stages.evaluate:evaluate",
     "predict": "domainbert.stages.predict:predict",

@@ -247,7 +247,7 @@ def _save(
         "best epoch": result["best_epoch"],
         "validation F1": f"{result['validation']['f1']:.4f}",
     }
-    usage = f"from domainbert import load_{'tagger' if task.head == 'tokens' else 'classifier'}"
+    usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
     card = model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage)
     tokenizer, window = training.tokenizer, training.max_length
     model = training.model

@@ -13,6 +13,7 @@ import transformers
 from domainbert.encoders.base import from_hugging_face
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import family, family_names
 from domainbert.encoders.heads import EncoderWithHead, build_head
 
@@ -71,7 +72,26 @@ def bert(activation: str) -> Reference:
     return Reference(BertConfig(**sizes), theirs, classes)
 
 
-REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert}
+def distilbert(activation: str) -> Reference:
+    sizes: dict[str, Any] = {
+        "dim": 48,
+        "n_layers": 3,
+        "n_heads": 3,
+        "hidden_dim": 80,
+        "activation": activation,
+        "max_position_embeddings": 40,
+    }
+    classes = {
+        None: transformers.DistilBertModel,
+        "masked_lm": transformers.DistilBertForMaskedLM,
+        "tokens": transformers.DistilBertForTokenClassification,
+        "sequence": transformers.DistilBertForSequenceClassification,
+    }
+    theirs = transformers.DistilBertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
+    return Reference(DistilBertConfig(**sizes), theirs, classes)
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert}
 
 
 @pytest.fixture(autouse=True)

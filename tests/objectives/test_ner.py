@@ -10,11 +10,11 @@ from domainbert.data.labelled import label_set, read_ner
 from domainbert.data.masking import IGNORED
 from domainbert.data.modules import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.order import GlobalOrder
-from domainbert.data.tags import iob2_labels
+from domainbert.data.tags import iob2_labels, to_iob2
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.finetuning import FineTuning
-from domainbert.objectives.ner import NerTask, decode_words, encode_words
+from domainbert.objectives.ner import CrfNerTask, NerTask, decode_words, encode_words
 from domainbert.objectives.task import task_files
 from domainbert.objectives.task_config import Ner
 from domainbert.tokenization.align import align_words
@@ -175,3 +175,38 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     with pytest.raises(DomainbertError, match="person"):
         files.check(files.read(validation), task, validation)
     files.check(items, task, train)
+
+
+def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make_model):
+    """The loss of all together is that of each alone; decoding gives one valid tag a word, and the same either way."""
+    generator = np.random.default_rng(3)
+    sizes = (1, 7, 30, 4)
+    sentences = [
+        make_sentence(generator.choice(["a", "men's", "rates"], n), ["O", *["B-cell", "I-cell"] * n][:n]) for n in sizes
+    ]
+    task = CrfNerTask(LABELS)
+    model = make_model("crf", 5).eval()
+    task.bind(model.head)
+    with torch.no_grad():
+        for parameter in model.head.crf.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    examples = task.encode(sentences, tokenizer, 12)
+
+    def judge(chosen):
+        (batch,) = batch_of(chosen, tokenizer)
+        inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+        with torch.inference_mode():
+            logits = model(*inputs)
+            decoded = decode_words(logits, batch, task.crf)
+        return float(task.loss(logits, batch | {"num_targets": 1})), dict(
+            zip(batch["items"].tolist(), decoded, strict=True)
+        )
+
+    total, together = judge(examples)
+    alone = [judge([example]) for example in examples]
+    assert total == pytest.approx(sum(loss for loss, _ in alone), rel=1e-5)
+    for number, (_, decoded) in enumerate(alone):
+        assert together[number][0].tolist() == decoded[0][0].tolist() and len(decoded[0][0]) == sizes[number]
+        assert together[number][1] == pytest.approx(decoded[0][1], abs=1e-5)
+        tags = [LABELS[label] for label in decoded[0][0]]
+        assert to_iob2(tags) == tags

@@ -193,4 +193,7 @@ def test_classes_elsewhere_are_no_choices_though_they_are_imported() -> None:
         model_type = max_length = with_dropout = None  # type: ignore[assignment]
 
     choices_of.cache_clear()
-    assert list(choices_of(EncoderConfig)) == ["BertConfig"] and Stray in EncoderConfig.__subclasses__()
+    assert (
+        list(choices_of(EncoderConfig)) == ["BertConfig", "DistilBertConfig"]
+        and Stray in EncoderConfig.__subclasses__()
+    )

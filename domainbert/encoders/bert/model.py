@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from domainbert.encoders.attention import segment_mask
-from domainbert.encoders.base import Encoder, NameMap
+from domainbert.encoders.base import CRF_NAMES, Encoder, NameMap
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
@@ -40,7 +40,7 @@ class BertEmbeddings(nn.Module):
 class BertEncoder(Encoder):
     """Embeddings and a stack of post-norm layers (Devlin et al. 2019, section 3)."""
 
-    def __init__(self, embeddings: BertEmbeddings, layers: list[PostNormLayer], config: BertConfig) -> None:
+    def __init__(self, embeddings: nn.Module, layers: list[PostNormLayer], config: BertConfig) -> None:
         super().__init__()
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
@@ -49,7 +49,7 @@ class BertEncoder(Encoder):
         self.hidden_act = config.hidden_act
         self.layer_norm_eps = config.layer_norm_eps
         self.initializer_range = config.initializer_range
-        self.dropout_prob = config.hidden_dropout_prob
+        self.dropout_prob = self.sequence_dropout_prob = config.hidden_dropout_prob
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
         """See `Encoder.forward`."""
@@ -70,7 +70,9 @@ class BertEncoder(Encoder):
     @property
     def input_embeddings(self) -> nn.Embedding:
         """The word embeddings."""
-        return self.embeddings.word
+        word = self.embeddings.word
+        assert isinstance(word, nn.Embedding)
+        return word
 
 
 def build_encoder(config: EncoderConfig, vocab_size: int) -> BertEncoder:
@@ -78,21 +80,26 @@ def build_encoder(config: EncoderConfig, vocab_size: int) -> BertEncoder:
     assert isinstance(config, BertConfig)
     width, eps, dropout = config.hidden_size, config.layer_norm_eps, config.hidden_dropout_prob
     embeddings = BertEmbeddings(vocab_size, config.max_position_embeddings, config.type_vocab_size, width, eps, dropout)
-    layers = [
-        PostNormLayer(
-            SelfAttention(width, config.num_attention_heads, config.attention_probs_dropout_prob),
-            FeedForward(width, config.intermediate_size, config.hidden_act),
-            width,
-            eps,
-            dropout,
-        )
-        for _ in range(config.num_hidden_layers)
-    ]
-    encoder = BertEncoder(embeddings, layers, config)
+    encoder = BertEncoder(embeddings, build_layers(config), config)
     initialise(encoder, config.initializer_range)
     with torch.no_grad():
         embeddings.word.weight[0].zero_()  # [PAD], as in transformers
     return encoder
+
+
+def build_layers(config: BertConfig) -> list[PostNormLayer]:
+    """The layers of an encoder, as torch initialises them."""
+    width = config.hidden_size
+    return [
+        PostNormLayer(
+            SelfAttention(width, config.num_attention_heads, config.attention_probs_dropout_prob),
+            FeedForward(width, config.intermediate_size, config.hidden_act),
+            width,
+            config.layer_norm_eps,
+            config.hidden_dropout_prob,
+        )
+        for _ in range(config.num_hidden_layers)
+    ]
 
 
 _EMBEDDINGS = {
@@ -115,6 +122,7 @@ _HEADS = {
         "head.norm": "cls.predictions.transform.LayerNorm",
     },
     "tokens": {"head.classifier": "classifier"},
+    "crf": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "bert.pooler.dense", "head.classifier": "classifier"},
 }
 
@@ -132,6 +140,8 @@ def name_map(config: EncoderConfig, head: str | None) -> NameMap:
         names.update({f"{ours}.{kind}": tuple(f"{name}.{kind}" for name in theirs) for ours, theirs in pairs.items()})
     if head == "masked_lm":
         names["head.bias"] = ("cls.predictions.bias",)
+    if head == "crf":
+        names |= CRF_NAMES
     return names
 
 
@@ -141,5 +151,6 @@ def architecture(head: str | None) -> str:
         None: "BertModel",
         "masked_lm": "BertForMaskedLM",
         "tokens": "BertForTokenClassification",
+        "crf": "BertForTokenClassification",
         "sequence": "BertForSequenceClassification",
     }[head]

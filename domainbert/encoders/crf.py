@@ -1,0 +1,132 @@
+"""A linear-chain conditional random field over the words of sentences (Lafferty et al. 2001; Lample et al. 2016,
+arXiv:1603.01360, section 2.2), for all sentences of a batch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+_NEVER = -1e4  # a score that no path takes; finite, so that differences of scores stay numbers
+
+
+class Crf(nn.Module):
+    """Scores of label sequences: emissions plus transitions."""
+
+    def __init__(self, num_labels: int) -> None:
+        super().__init__()
+        self.transitions = nn.Parameter(torch.zeros(num_labels, num_labels))
+        self.start = nn.Parameter(torch.zeros(num_labels))
+        self.end = nn.Parameter(torch.zeros(num_labels))
+        self.constrain(["O"] * num_labels)
+
+    def constrain(self, labels: Sequence[str]) -> None:
+        """Never take what IOB2 forbids: I-X follows only B-X or I-X, and begins no sentence."""
+        follows = [[not b.startswith("I-") or a in ("B-" + b[2:], b) for b in labels] for a in labels]
+        self.allowed = torch.tensor(follows)  # no buffers: torch cannot load a sharded module that has one
+        self.allowed_first = torch.tensor([not label.startswith("I-") for label in labels])
+
+    def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """The logarithm of the summed exponential scores of all label sequences: (E, L, C), (E,) -> (E,)."""
+        start, moves = self._scores(emissions)
+        alpha = start + emissions[:, 0]
+        for step in range(1, emissions.shape[1]):
+            forward = torch.logsumexp(alpha.unsqueeze(2) + moves, dim=1) + emissions[:, step]
+            alpha = torch.where((step < lengths).unsqueeze(1), forward, alpha)
+        return torch.logsumexp(alpha + self.end.to(alpha), dim=1)
+
+    def score(self, emissions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
+        """The score of one label sequence of each sentence: (E, L, C), (E, L), (E,) -> (E,)."""
+        start, moves = self._scores(emissions)
+        steps = torch.arange(emissions.shape[1], device=lengths.device)
+        real = steps < lengths.unsqueeze(1)
+        summed = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * real).sum(dim=1)
+        summed = summed + (moves[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(dim=1)
+        last = labels.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
+        return summed + start[labels[:, 0]] + self.end.to(emissions)[last]
+
+    def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """The best label sequence of each sentence (Viterbi), (E, L); 0 behind its end."""
+        start, moves = self._scores(emissions)
+        best, came_from = start + emissions[:, 0], []
+        for step in range(1, emissions.shape[1]):
+            scores, source = (best.unsqueeze(2) + moves).max(dim=1)
+            inside = (step < lengths).unsqueeze(1)
+            best = torch.where(inside, scores + emissions[:, step], best)
+            stay = torch.arange(best.shape[1], device=best.device).expand_as(source)
+            came_from.append(torch.where(inside, source, stay))
+        path = [(best + self.end.to(best)).argmax(dim=1)]
+        for source in reversed(came_from):
+            path.append(source.gather(1, path[-1].unsqueeze(1)).squeeze(1))
+        steps = torch.arange(emissions.shape[1], device=lengths.device)
+        return torch.stack(path[::-1], dim=1) * (steps < lengths.unsqueeze(1))
+
+    def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
+        """Log-probability of each label of each word over all sequences, (E, L, C); 0 behind a sentence's end.
+
+        The probabilities are the gradient of `log_partition` with respect to the emissions.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = emissions.detach().clone().requires_grad_()
+            (marginals,) = torch.autograd.grad(self.log_partition(leaf, lengths.clone()).sum(), leaf)
+        steps = torch.arange(emissions.shape[1], device=lengths.device)
+        return marginals.clamp(min=1e-9).log() * (steps < lengths.unsqueeze(1)).unsqueeze(2)
+
+    def _scores(self, emissions: Tensor) -> tuple[Tensor, Tensor]:
+        first, allowed = (mask.to(emissions.device) for mask in (self.allowed_first, self.allowed))
+        return (
+            self.start.to(emissions).masked_fill(~first, _NEVER),
+            self.transitions.to(emissions).masked_fill(~allowed, _NEVER),
+        )
+
+
+class Sentences:
+    """The words of a packed batch as sentences (E, L), whatever rows and windows they stand in.
+
+    Args:
+        example: (N,) the sentence of each position that the head reads.
+        outputs: (N,) the word it decides, or -1.
+    """
+
+    def __init__(self, example: Tensor, outputs: Tensor) -> None:
+        decides = (outputs >= 0).nonzero().flatten()
+        rank = example[decides] * (int(outputs.max()) + 1) + outputs[decides]
+        self.positions = decides[rank.argsort()]
+        """(words,) places among the N, by sentence and word."""
+        counts = torch.bincount(example[decides])
+        present = counts > 0  # a sentence without words has no row
+        self.lengths = counts[present]
+        row = (present.cumsum(0) - 1)[example[self.positions]]
+        self.places = row, outputs[self.positions]
+
+    def fill(self, values: Tensor) -> Tensor:
+        """Values (N, ...) of positions as (E, L, ...); 0 where a sentence has ended."""
+        filled = values.new_zeros(len(self.lengths), int(self.lengths.max()), *values.shape[1:])
+        return filled.index_put(self.places, values[self.positions])
+
+    def put_back(self, filled: Tensor, values: Tensor) -> Tensor:
+        """`values` (N, ...) with those of the words taken from `filled` (E, L, ...)."""
+        return values.index_put((self.positions,), filled[self.places].to(values.dtype))
+
+
+def crf_of(head: nn.Module) -> Crf | None:
+    """The random field of a head, if it has one."""
+    found = getattr(head, "crf", None)
+    return found if isinstance(found, Crf) else None
+
+
+def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
+    """Logits whose softmax is a model's opinion of each word: those of a linear head; a random field's log-marginals.
+
+    Args:
+        head: the model's.
+        logits: (N, C) what it gave at the positions it read.
+        example: (N,) see `Sentences`.
+        outputs: (N,) see there.
+    """
+    crf = crf_of(head)
+    if crf is None or not bool((outputs >= 0).any()):
+        return logits
+    sentences = Sentences(example, outputs)
+    return sentences.put_back(crf.log_marginals(sentences.fill(logits.float()), sentences.lengths), logits.float())

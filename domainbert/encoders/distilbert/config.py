@@ -1,0 +1,88 @@
+"""The architecture of a DistilBERT encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import get_args
+
+from domainbert.encoders.bert.config import Activation, BertConfig
+from domainbert.encoders.config import EncoderConfig, require
+
+_POSITIVE = ("dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings")
+
+
+@dataclass(frozen=True)
+class DistilBertConfig(EncoderConfig):
+    """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs."""
+
+    dim: int = 768
+    """Width of the hidden states."""
+
+    n_layers: int = 6
+    """Number of transformer layers."""
+
+    n_heads: int = 12
+    """Heads per layer; must divide `dim`."""
+
+    hidden_dim: int = 3072
+    """Width of the feed-forward layers."""
+
+    activation: Activation = "gelu"
+    """Activation of the feed-forward layers."""
+
+    dropout: float = 0.1
+    """Dropout on hidden states."""
+
+    attention_dropout: float = 0.1
+    """Dropout on attention probabilities."""
+
+    seq_classif_dropout: float = 0.2
+    """Dropout before the classifier of a sequence head."""
+
+    max_position_embeddings: int = 512
+    """Longest sequence, special tokens included."""
+
+    initializer_range: float = 0.02
+    """Standard deviation of the initial weights."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit together."""
+        for name in _POSITIVE:
+            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
+        require(self.dim % self.n_heads == 0, f"dim: {self.dim} is not divisible by n_heads={self.n_heads}")
+        require(
+            self.activation in get_args(Activation),
+            f"activation: found {self.activation!r}; expected one of {', '.join(get_args(Activation))}",
+        )
+        for name in ("dropout", "attention_dropout", "seq_classif_dropout"):
+            require(0 <= getattr(self, name) < 1, f"{name}: found {getattr(self, name)}; expected from 0 to below 1")
+
+    @property
+    def model_type(self) -> str:
+        """Always `distilbert`."""
+        return "distilbert"
+
+    @property
+    def max_length(self) -> int:
+        """Positions are absolute, so their number is the limit."""
+        return self.max_position_embeddings
+
+    @property
+    def as_bert(self) -> BertConfig:
+        """The same sizes under BERT's names; norms have BERT's epsilon, which is fixed here."""
+        return BertConfig(
+            hidden_size=self.dim,
+            num_hidden_layers=self.n_layers,
+            num_attention_heads=self.n_heads,
+            intermediate_size=self.hidden_dim,
+            hidden_act=self.activation,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.attention_dropout,
+            max_position_embeddings=self.max_position_embeddings,
+            initializer_range=self.initializer_range,
+        )
+
+    def with_dropout(self, rate: float) -> DistilBertConfig:
+        """The same encoder with its three rates of dropout set to `rate`."""
+        return dataclasses.replace(self, dropout=rate, attention_dropout=rate, seq_classif_dropout=rate)

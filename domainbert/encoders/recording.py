@@ -1,0 +1,93 @@
+"""What a loss between two encoders looks at: hidden states of every layer, and queries, keys and values of some.
+
+Projections are taken by hooks that exist only while they are wanted, so an encoder that nobody looks into pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.layers import SelfAttention
+
+
+@dataclass(frozen=True)
+class Projections:
+    """What the attention of one layer compares and mixes, each (B, heads, S, D)."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+
+    def regrouped(self, num_heads: int) -> Projections:
+        """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""
+        return Projections(*(_regrouped(part, num_heads) for part in (self.queries, self.keys, self.values)))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One pass through an encoder.
+
+    Attributes:
+        hidden: the embeddings' output and every layer's, each (B, S, H).
+        projections: of the layers asked for, by their number; 1 is the first layer.
+    """
+
+    hidden: list[Tensor]
+    projections: dict[int, Projections]
+
+
+def record(
+    encoder: Encoder, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, layers: Collection[int] = ()
+) -> Recording:
+    """Run an encoder and keep what losses look at.
+
+    Args:
+        encoder: see `Encoder.forward` for the three tensors.
+        input_ids: (B, S).
+        position_ids: (B, S).
+        segment_ids: (B, S).
+        layers: numbers of the layers, from 1, whose projections are kept.
+    """
+    with _projections(encoder, layers) as projections:
+        hidden = encoder.hidden_states(input_ids, position_ids, segment_ids)
+    return Recording(hidden, projections)
+
+
+def attention_of(encoder: Encoder, layer: int) -> SelfAttention:
+    """The attention of layer number `layer`, from 1."""
+    return next(part for part in encoder.layers[layer - 1].modules() if isinstance(part, SelfAttention))
+
+
+@contextmanager
+def _projections(encoder: Encoder, layers: Collection[int]) -> Iterator[dict[int, Projections]]:
+    found: dict[int, Projections] = {}
+    handles = []
+    for number in layers:
+        attention = attention_of(encoder, number)
+
+        def keep(module: nn.Module, inputs: Any, output: Tensor, number: int = number) -> None:
+            found[number] = Projections(*_split(output, attention_of(encoder, number).num_heads))
+
+        handles.append(attention.query_key_value.register_forward_hook(keep))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _split(projected: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    batch, length, width = projected.shape
+    parts = projected.view(batch, length, 3, num_heads, width // (3 * num_heads)).permute(2, 0, 3, 1, 4)
+    return parts[0], parts[1], parts[2]
+
+
+def _regrouped(heads: Tensor, num_heads: int) -> Tensor:
+    batch, _, length, _ = heads.shape
+    return heads.transpose(1, 2).reshape(batch, length, num_heads, -1).transpose(1, 2)

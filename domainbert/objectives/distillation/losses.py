@@ -1,0 +1,105 @@
+"""What a distillation loss is given, and what it gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from domainbert.encoders.recording import Projections
+
+Reads = Literal["none", "predicted", "all", "hard"]
+Unit = Literal["targets", "outputs", "tokens", "segments", "pairs"]
+"""What a loss is a mean over: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
+tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of one segment."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a model made of a batch; only what some loss needs is there.
+
+    Attributes:
+        hidden: of every layer, the embeddings first, each (B, S, H).
+        projections: of the layers that losses name.
+        logits: at the positions that are predicted, (N, C).
+        all_logits: at every token that is not padding, (tokens, C).
+        hard_loss: cross-entropy with what is true, summed; of a student only.
+    """
+
+    hidden: list[Tensor]
+    projections: dict[int, Projections]
+    logits: Tensor | None = None
+    all_logits: Tensor | None = None
+    hard_loss: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where in a batch the losses look.
+
+    Attributes:
+        segment_ids: (B, S), 0 is padding.
+        first: (segments,) the first token of each segment in the flattened rows: its [CLS].
+    """
+
+    segment_ids: Tensor
+    first: Tensor
+
+    @property
+    def real(self) -> Tensor:
+        """(B, S) which tokens are not padding."""
+        return self.segment_ids > 0
+
+    @property
+    def pairs(self) -> Tensor:
+        """(B, S, S) which tokens are of the same segment."""
+        same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
+        return same & self.real.unsqueeze(-1)
+
+    @classmethod
+    def of(cls, position_ids: Tensor, segment_ids: Tensor) -> Places:
+        """The places of a packed batch, whose positions restart with each segment."""
+        first = ((position_ids == 0) & (segment_ids > 0)).flatten().nonzero().flatten()
+        return cls(segment_ids, first)
+
+
+class DistillationLoss(nn.Module, ABC):
+    """A loss, summed over a micro-batch; who calls it divides by the number of units in the *global* batch.
+
+    Attributes:
+        unit: what is counted.
+        reads: which logits it looks at: none, those at predicted positions, all, or those with a true class (`hard`).
+        needs_teacher: whether it looks at the teacher at all.
+        pairs: layers of student and teacher that are compared.
+        attends: whether it looks at the projections of those layers, not at their hidden states.
+    """
+
+    unit: Unit
+    reads: ClassVar[Reads] = "none"
+    needs_teacher: ClassVar[bool] = True
+    attends: ClassVar[bool] = False
+    pairs: Sequence[tuple[int, int]] = ()
+
+    @abstractmethod
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """The sum over the micro-batch, a scalar; `teacher` is None only where no loss needs it."""
+
+
+def full(tensor: Tensor) -> Tensor:
+    """At least fp32: losses are small differences of large numbers."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def divergence(teacher: Tensor, student: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of softmax(teacher) from softmax(student) over the last dimension, which is gone.
+
+    Scores of -inf, which have to be the same in both, are no part of it.
+    """
+    log_teacher, log_student = full(teacher).log_softmax(dim=-1), full(student).log_softmax(dim=-1)
+    impossible = log_teacher == float("-inf")
+    difference = log_teacher.masked_fill(impossible, 0) - log_student.masked_fill(impossible, 0)
+    return (log_teacher.exp() * difference).sum(dim=-1)

@@ -1,0 +1,219 @@
+"""`distill`: a smaller model learns from a bigger one on a prepared corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.data.config import MaskingConfig
+from domainbert.encoders.student_config import StudentConfig
+from domainbert.errors import DomainbertError
+from domainbert.model_card import model_card
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.distillation.config import LossConfig
+from domainbert.ranks import process_rank
+from domainbert.training.config import Budget, LoggerName, Precision, Runtime
+
+if TYPE_CHECKING:
+    from domainbert.data.modules import PackedRowsReader
+    from domainbert.encoders.config import EncoderConfig
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.hub import ModelFolder
+    from domainbert.objectives.distillation.modules import CorpusDistillation
+
+SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
+_VALIDATIONS = 10
+
+
+def distill(
+    out: Path,
+    teachers: list[Path],
+    prepared: list[Path],
+    losses: list[LossConfig],
+    budget: Budget,
+    student: StudentConfig = StudentConfig(),
+    masking: MaskingConfig = MaskingConfig(),
+    max_length: int = 128,
+    batch_size: int = 64,
+    dropout: float | None = None,
+    unfreeze_every: int = 0,
+    optim: OptimConfig = OptimConfig(),
+    schedule: ScheduleConfig = ScheduleConfig(),
+    validate_every: int | None = None,
+    seed: int = 0,
+    precision: Precision = "auto",
+    micro_batch_size: int | None = None,
+    num_workers: int = 0,
+    loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
+    checkpoint_every: int | None = None,
+    trainer: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Distil a model into a smaller one on a prepared corpus.
+
+    The teacher runs beside the student, in eval mode, and is not changed. `losses: [HardTargets]` trains the same
+    student without a teacher. configs/presets/ holds the lists of the published methods.
+
+    Args:
+        out: the model folder to write; logs stand in its `logs` folder. Training goes on from the newest checkpoint in
+            its `checkpoints` folder if there is one.
+        teachers: model folders, usually one; several are an ensemble, whose logits are averaged. The student starts
+            from the first.
+        prepared: folders that `prepare` wrote with the teacher's tokenizer; together they are the corpus.
+        losses: what the student learns from; their weighted sum is the loss, and each is logged.
+        budget: how long to train; exactly one of the three is given.
+        student: its architecture, and what it takes over from the teacher.
+        masking: what is hidden in what both read.
+        max_length: tokens of a row, [CLS] and [SEP] included.
+        batch_size: rows of an optimiser step, over all devices.
+        dropout: overrides the student's dropout during this stage; the model folder keeps its own.
+        unfreeze_every: optimiser steps after which one layer more learns, from the top, the head first and the
+            embeddings last; 0 lets all learn from the start.
+        optim: the optimiser.
+        schedule: the learning rate over the steps.
+        validate_every: optimiser steps between validations; None validates ten times.
+        seed: of new weights, the order, the masks and the dropout.
+        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
+        num_workers: processes that build batches beside the training process.
+        loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
+            each validation and when a signal ends the training, too.
+        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
+
+    Raises:
+        DomainbertError: a loss that cannot compare the two, by its place in the list; a corpus with another vocabulary;
+            rows that are longer than the positions of one of the models; a teacher without the head that a loss reads.
+    """
+    import lightning
+
+    from domainbert.data.corpus_rows import rows_of_corpus
+    from domainbert.data.prepared import open_prepared
+    from domainbert.hub import save_model
+    from domainbert.objectives.distillation.modules import CorpusDistillation
+    from domainbert.objectives.distillation.weighted import WeightedLosses
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.state import whole_weights
+
+    lightning.seed_everything(seed, verbose=False)
+    models, folders = _load_teachers(teachers, prepared, losses)
+    model, config, keeps_head = _student(student, models[0], folders[0], dropout)
+    if max_length > min(config.max_length, *(folder.config.max_length for folder in folders)):
+        raise DomainbertError(f"max_length: {max_length}; student or teacher has positions for fewer tokens")
+    weighted = WeightedLosses(losses, model.encoder, models[0].encoder)
+    if weighted.reads & {"predicted", "all"} and not all(folder.head == "masked_lm" for folder in folders):
+        raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
+    corpus = open_prepared(prepared)
+    tokenizer = load_tokenizer(corpus.tokenizer_folder)
+    train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
+    num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
+    asked = models if weighted.needs_teacher else []
+    objective = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
+    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
+    every = validate_every or max(1, num_steps // _VALIDATIONS)
+    metrics = _fit(objective, train, validation, batch_size, every, runtime)
+    metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
+    weights = whole_weights(model)
+    if process_rank() == 0:
+        head = "masked_lm" if keeps_head or weighted.reads else None
+        save_model(out, model, config, tokenizer, head, _card(config, metrics, folders), weights=weights)
+    return metrics
+
+
+def _load_teachers(
+    teachers: list[Path], prepared: list[Path], losses: list[LossConfig]
+) -> tuple[list[EncoderWithHead], list[ModelFolder]]:
+    """The teachers, checked to read the tokens of the corpus."""
+    from domainbert.data.prepared import open_prepared
+    from domainbert.hub import load_model, open_model
+
+    if not teachers:
+        raise DomainbertError("teachers: empty; expected one model folder or more")
+    fingerprint = open_prepared(prepared).tokenizer_fingerprint
+    for path in teachers:
+        if open_model(path).tokenizer().fingerprint != fingerprint:
+            names = ", ".join(type(loss).__name__ for loss in losses)
+            raise DomainbertError(
+                f"prepared: {prepared[0]} was made with another vocabulary than the teacher {path}, and {names} "
+                "compare token by token; expected a corpus prepared with the teacher's tokenizer "
+                "(distill-task compares words)"
+            )
+    loaded = [load_model(path, "masked_lm") for path in teachers]
+    return [model for model, _, _ in loaded], [folder for _, folder, _ in loaded]
+
+
+def _student(
+    student: StudentConfig, teacher: EncoderWithHead, folder: ModelFolder, dropout: float | None
+) -> tuple[EncoderWithHead, EncoderConfig, bool]:
+    """The student, the architecture to save, and whether its head is the teacher's."""
+    from domainbert.encoders.students import build_student, student_config
+
+    config = student_config(student, folder.config)
+    trained = config if dropout is None else config.with_dropout(dropout)
+    vocab_size = teacher.encoder.input_embeddings.num_embeddings
+    model, taken = build_student(trained, student, teacher, "masked_lm", 0, vocab_size)
+    print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
+    return model, config, "head" in taken and folder.head == "masked_lm"
+
+
+def _fit(
+    objective: CorpusDistillation,
+    train: PackedRowsReader,
+    validation: PackedRowsReader,
+    batch_size: int,
+    validate_every: int,
+    runtime: Runtime,
+) -> dict[str, Any]:
+    from domainbert.data.distillation import CountedRows
+    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.order import GlobalOrder
+    from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.numbers import NumberWatch
+    from domainbert.training.throughput import throughput_of
+    from domainbert.training.trainer import build_trainer
+
+    steps, plan = objective.num_steps, train.plan
+    order = GlobalOrder(plan.num_rows, batch_size, objective.seed)
+    history, numbers = History(), NumberWatch(runtime.out, lambda step: train.describe(order.batch(step)[1]))
+    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
+    checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
+    callbacks = [history, throughput, numbers, ProgressLines("distill", steps), checkpoints]
+    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
+    size = runtime.micro_batch_size or batch_size
+    data = TrainAndValidation(
+        lambda share, steps: CountedRows(MaskedLMTrainBatches(train, order, share, steps)),
+        lambda share: MaskedLMValidationBatches(validation, size, share),
+        steps,
+        runtime.num_workers,
+    )
+    counts = [sum(p.numel() for p in model.parameters()) for model in (objective.model, *objective.teachers)]
+    teachers = ", ".join(f"teacher: {count:,}" for count in counts[1:]) or "no teacher"
+    print(
+        f"student: {counts[0]:,} parameters; {teachers}; "
+        f"{plan.num_rows:,} rows of {plan.row_length} tokens; {steps:,} steps of {batch_size} rows, "
+        f"{steps * batch_size / plan.num_rows:.2f} epochs; precision {trainer.precision}"
+    )
+    trainer.fit(objective, datamodule=data)
+    last = history.rows[-1]
+    print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *objective.losses.names))}")
+    return {
+        "num_steps": steps,
+        "num_parameters": counts[0],
+        "teacher_parameters": counts[1:],
+        "tokens_per_second": throughput.tokens_per_second,
+        "skipped_steps": numbers.skipped_steps,
+        "loss_spikes": numbers.loss_spikes,
+        "validation": last,
+        "history": history.rows,
+    }
+
+
+def _card(config: EncoderConfig, metrics: dict[str, Any], folders: list[ModelFolder]) -> str:
+    facts = {
+        "encoder": f"{config.model_type}, {metrics['num_parameters']:,} parameters with its head",
+        "teacher": ", ".join(folder.path.name for folder in folders),
+        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens",
+        "validation loss": f"{metrics['validation']['loss']:.4f}, a weighted sum",
+    }
+    usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    return model_card("Domain student", "An encoder distilled with domainbert.", facts, usage)

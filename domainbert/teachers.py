@@ -1,0 +1,167 @@
+"""The teachers of a task: fine-tuned models that say of every word or text what they think of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from domainbert.data.distillation import output_index, output_logits
+from domainbert.data.examples import Example, text_example
+from domainbert.data.masking import IGNORED
+from domainbert.data.soft_labels import Block, SoftLabels, cached_labels
+from domainbert.encoders.crf import crf_of, label_logits
+from domainbert.errors import DomainbertError
+from domainbert.fingerprint import FileHashes, hash_json
+from domainbert.inference import Classifier, Predictor, Tagger, load_predictor
+from domainbert.objectives.ner import encode_words
+from domainbert.objectives.task import Task
+from domainbert.tokenization.align import align_text
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.config import Precision
+
+
+@dataclass(frozen=True)
+class TransferText:
+    """What a student reads: labelled items, and sentences without labels."""
+
+    items: Sequence[Any]
+    sentences: Sequence[str]
+
+    def encode(self, task: Task, tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """All of it as examples, the labelled ones first."""
+        aligned = align_text(tokenizer, self.sentences)
+        if task.head != "sequence":
+            unlabelled = encode_words(aligned, None, task.labels, max_length)
+        else:
+            unlabelled = [text_example(words, IGNORED, max_length) for words in aligned]
+        return task.encode(self.items, tokenizer, max_length) + unlabelled
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the words, whatever their labels."""
+        words = [item.text if hasattr(item, "text") else list(item.words) for item in self.items]
+        return hash_json([words, list(self.sentences)])
+
+
+def load_teachers(paths: Sequence[Path], task: Task, precision: Precision) -> list[Predictor]:
+    """The fine-tuned models.
+
+    Raises:
+        DomainbertError: there are none, or one is for another task or has other labels.
+    """
+    if not paths:
+        raise DomainbertError("teachers: empty; expected one model folder or more")
+    teachers: list[Predictor] = []
+    for path in paths:
+        teacher = load_predictor(path, precision)
+        wanted = Classifier if task.head == "sequence" else Tagger
+        if not isinstance(teacher, wanted):
+            raise DomainbertError(f"teachers: {path} is for {teacher.task}; expected a model of the task")
+        if sorted(teacher.labels) != sorted(task.labels):
+            raise DomainbertError(
+                f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
+                f"{', '.join(task.labels)}; expected the same"
+            )
+        _order_labels(teacher, task.labels)
+        teachers.append(teacher)
+    return teachers
+
+
+def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
+    """Put a teacher's outputs, in memory, in the order of the task's labels."""
+    order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
+    classifier = teacher.model.head.get_submodule("classifier")
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.copy_(parameter[order].clone())
+        crf = crf_of(teacher.model.head)
+        if crf is not None:
+            for vector in (crf.start, crf.end):
+                vector.copy_(vector[order].clone())
+            crf.transitions.copy_(crf.transitions[order][:, order].clone())
+            crf.constrain(labels)
+    teacher.labels = tuple(labels)
+
+
+def soft_labels(
+    teachers: Sequence[Predictor],
+    paths: Sequence[Path],
+    text: TransferText,
+    task: Task,
+    sizes: Sequence[int],
+    cache: Path,
+    top_k: int,
+) -> SoftLabels:
+    """The mean logits of all teachers, each with its own vocabulary, from the cache if they are there.
+
+    Args:
+        teachers: from `load_teachers`.
+        paths: their folders, whose weights are part of the key.
+        text: what is labelled.
+        task: the student's; its labels are the columns.
+        sizes: outputs of each example, as the student counts them.
+        cache: see `cached_labels`.
+        top_k: see there.
+
+    Raises:
+        DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
+    """
+    key = {
+        "teachers": [[_weights_hash(path), teacher.max_length] for path, teacher in zip(paths, teachers, strict=True)],
+        "text": text.fingerprint,
+        "labels": list(task.labels),
+        "head": "sequence" if task.head == "sequence" else "words",
+    }
+
+    def ask() -> Iterator[Block]:
+        total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
+        for teacher, path in zip(teachers, paths, strict=True):
+            examples = text.encode(task, teacher.tokenizer, teacher.max_length)
+            _check_sizes(examples, sizes, path)
+            for places, values in _asked(teacher, examples):
+                total[places] += values / len(teachers)
+        yield np.arange(len(total)), total
+
+    return cached_labels(cache, key, sizes, len(task.labels), top_k, ask)
+
+
+def _asked(teacher: Predictor, examples: Sequence[Example]) -> Iterator[Block]:
+    """What one teacher says; items without outputs are passed over."""
+    starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
+    full = [number for number, example in enumerate(examples) if example.num_outputs]
+    for batch, logits in teacher.logits([examples[number] for number in full]):
+        items = [full[item] for item in batch["items"].tolist()]
+        sizes = [examples[item].num_outputs for item in items]
+        index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
+        logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
+        values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
+        places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
+        yield places, _numpy(values)
+
+
+def _numpy(values: torch.Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.float().cpu().numpy()
+    return array
+
+
+def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path) -> None:
+    for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
+        if example.num_outputs != size:
+            raise DomainbertError(
+                f"teachers: {path} divides text {number} into {example.num_outputs} words, the student into {size}; "
+                "expected vocabularies that cut words alike"
+            )
+
+
+def _weights_hash(path: Path) -> str:
+    from domainbert.hub import open_model
+
+    folder, hashes = open_model(path).path, FileHashes()
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
+    return hash_json({file.name: hashes.of_file(file) for file in files})

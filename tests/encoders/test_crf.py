@@ -1,0 +1,90 @@
+"""The random field against all label sequences, spelled out in NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.encoders.crf import Crf, Sentences
+
+LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
+LENGTHS = (4, 1, 3)
+
+
+@pytest.fixture
+def crf() -> Crf:
+    generator = torch.Generator().manual_seed(0)
+    crf = Crf(5).double()
+    for parameter in crf.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    crf.constrain(LABELS)
+    return crf
+
+
+@pytest.fixture
+def emissions() -> torch.Tensor:
+    return torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def is_iob2(path) -> bool:
+    before = [None, *path[:-1]]
+    return all(
+        not LABELS[b].startswith("I-") or (a is not None and LABELS[a][1:] == LABELS[b][1:])
+        for a, b in zip(before, path, strict=True)
+    )
+
+
+def all_scores(crf, emissions, length):
+    """Every sequence that IOB2 allows, and its score."""
+    start, end, moves = (p.detach().numpy() for p in (crf.start, crf.end, crf.transitions))
+    found = {}
+    for path in itertools.product(range(5), repeat=length):
+        if is_iob2(path):
+            steps = sum(moves[a, b] for a, b in itertools.pairwise(path))
+            emitted = sum(emissions[place, label] for place, label in enumerate(path))
+            found[path] = start[path[0]] + end[path[-1]] + steps + emitted
+    return found
+
+
+def test_partition_score_decoding_and_marginals(crf, emissions):
+    lengths = torch.tensor(LENGTHS)
+    partition, decoded = crf.log_partition(emissions, lengths), crf.decode(emissions, lengths)
+    marginals = crf.log_marginals(emissions, lengths).exp()
+    for row, length in enumerate(LENGTHS):
+        scores = all_scores(crf, emissions[row].numpy(), length)
+        values = np.array(list(scores.values()))
+        wanted = np.log(np.exp(values).sum())
+        assert float(partition[row].detach()) == pytest.approx(wanted, abs=1e-9)
+        best = max(scores, key=scores.get)
+        assert tuple(decoded[row, :length].tolist()) == best and not decoded[row, length:].any()
+        labels = torch.zeros(3, 4, dtype=torch.int64)
+        labels[row, :length] = torch.tensor(best)
+        assert float(crf.score(emissions, labels, lengths)[row].detach()) == pytest.approx(scores[best], abs=1e-9)
+        for place, label in itertools.product(range(length), range(5)):
+            mass = sum(np.exp(value - wanted) for path, value in scores.items() if path[place] == label)
+            assert float(marginals[row, place, label]) == pytest.approx(mass, abs=1e-8)
+
+
+def test_the_likelihood_has_the_right_gradient(crf, emissions):
+    labels, lengths = torch.tensor([[1, 2, 0, 3], [0, 0, 0, 0], [3, 4, 4, 0]]), torch.tensor(LENGTHS)
+    emissions.requires_grad_()
+
+    def loss(emissions, *parameters):
+        return (crf.log_partition(emissions, lengths) - crf.score(emissions, labels, lengths)).sum()
+
+    assert float(loss(emissions).detach()) > 0
+    assert torch.autograd.gradcheck(loss, (emissions, *crf.parameters()))
+
+
+def test_sentences_are_found_in_any_order():
+    example = torch.tensor([2, 0, 0, 2, 0, 2])
+    outputs = torch.tensor([1, -1, 1, 0, 0, -1])
+    sentences = Sentences(example, outputs)
+    assert sentences.lengths.tolist() == [2, 2]  # sentence 1 has no words
+    values = torch.arange(6.0)
+    filled = sentences.fill(values)
+    assert filled.tolist() == [[4.0, 2.0], [3.0, 0.0]]
+    assert sentences.put_back(filled * 10, values).tolist() == [0.0, 1.0, 20.0, 30.0, 40.0, 5.0]

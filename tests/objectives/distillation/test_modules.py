@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.data.distillation import CountedRows, batch_counts
+from domainbert.data.modules import MaskedLMTrainBatches, Share
+from domainbert.data.order import GlobalOrder
+from domainbert.encoders.layers import Dropout
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.distillation.attention_config import AttentionMSE
+from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
+from domainbert.objectives.distillation.modules import CorpusDistillation, frozen_parameters
+from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.objectives.distillation.weighted import WeightedLosses
+
+CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
+
+
+def make_module(make_model, configs=CONFIGS) -> CorpusDistillation:
+    student, teacher = make_model("masked_lm"), make_model("masked_lm")
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    torch.manual_seed(2)
+    losses = WeightedLosses(configs, student.encoder, teacher.encoder)
+    return CorpusDistillation(student, [teacher.train()], losses, OptimConfig(), ScheduleConfig(), 10)
+
+
+def test_counts_of_the_global_batch_are_those_of_its_parts(reader):
+    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+    for share in ((1, 1), (2, 1), (2, 2)):
+        found = []
+        for rank in range(share[0]):
+            batches = CountedRows(MaskedLMTrainBatches(reader, order, Share(rank, *share), range(10)))
+            found += [tensors(batches[index]) for index in range(share[1])]
+        for name in ("num_segments", "num_real_tokens", "num_pairs"):
+            parts = [batch_counts(batch["position_ids"], batch["segment_ids"])[name] for batch in found]
+            assert int(sum(parts)) == int(found[0][name]) > 0
+
+
+def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
+    module = make_module(make_model).eval()
+    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+    totals = []
+    for world_size, accumulation in ((1, 1), (2, 2)):
+        total = 0.0
+        for rank in range(world_size):
+            share = Share(rank, world_size, accumulation)
+            batches = CountedRows(MaskedLMTrainBatches(reader, order, share, range(10)))
+            for index in range(accumulation):
+                batch = tensors(batches[index])
+                with torch.no_grad():
+                    total += float(module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]}))
+        totals.append(total)
+    assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
+
+
+def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
+    module = make_module(make_model)
+    (teacher,) = module.teachers
+    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
+    module.train()
+    assert not any(part.training for part in teacher.modules()) and any(
+        isinstance(p, Dropout) for p in teacher.modules()
+    )
+    assert not any("teacher" in name for name in module.state_dict())
+    owned = {id(parameter) for parameter in module.parameters()}
+    assert not any(id(parameter) in owned for parameter in teacher.parameters())
+    batches = CountedRows(MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), Share(), range(10)))
+    batch = tensors(batches[0])
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[2] < losses[0]
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
+
+
+def test_a_head_that_no_loss_reads_does_not_learn(make_model):
+    assert not any(p.requires_grad for p in make_module(make_model, [HiddenMSE()]).model.head.parameters())
+    assert all(p.requires_grad for p in make_module(make_model, [HardTargets()]).model.head.parameters())
+
+
+def test_names_tell_losses_of_a_kind_apart(make_model):
+    module = make_module(make_model, [SoftTargets(), HiddenMSE(), SoftTargets(positions="all", weight=0.5)])
+    assert module.losses.names == ["SoftTargets", "HiddenMSE", "SoftTargets-2"]
+    means = {name: torch.tensor(value) for name, value in zip(module.losses.names, (1.0, 2.0, 4.0), strict=True)}
+    assert float(module.losses.total(means)) == 5.0
+
+
+def test_the_encoder_thaws_from_the_top(make_model):
+    encoder = make_model("masked_lm").encoder
+    everything, layers = len(list(encoder.parameters())), [len(list(layer.parameters())) for layer in encoder.layers]
+    rest = everything - sum(layers)
+    counts = [len(frozen_parameters(encoder, step, 2)) for step in range(12)]
+    assert counts == [everything] * 2 + [rest + sum(layers[:2])] * 2 + [rest + layers[0]] * 2 + [rest] * 2 + [0] * 4
+    assert frozen_parameters(encoder, 0, 0) == []
+    learning = {id(p) for p in encoder.parameters()} - {id(p) for p in frozen_parameters(encoder, 2, 2)}
+    assert learning == {id(p) for p in encoder.layers[2].parameters()}

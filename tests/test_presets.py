@@ -1,0 +1,75 @@
+"""configs/presets: each can be run as it is after the quickstart, or on one's own teacher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import domainbert
+from domainbert.cli import main
+from domainbert.objectives.distillation.config import LossConfig
+from domainbert.recipe import read_recipe
+from domainbert.settings.choices import choices_of
+
+PRESETS = sorted((Path(domainbert.__file__).parent.parent / "configs" / "presets").glob("*.yaml"))
+STAGES = {
+    "distilbert": ["prepare", "distill"],
+    "minilm-v1": ["prepare", "distill"],
+    "minilm-v2": ["prepare", "distill"],
+    "pkd": ["distill-task"],
+    "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
+    "xtremedistil": ["distill-task"] * 3,
+}
+USED = {
+    "distilbert": {"SoftTargets", "HardTargets", "HiddenCosine"},
+    "minilm-v1": {"AttentionKL", "Relations"},
+    "minilm-v2": {"Relations"},
+    "pkd": {"HardTargets", "SoftTargets", "PatientCLS"},
+    "tinybert": {"AttentionMSE", "HiddenMSE", "SoftTargets"},
+    "xtremedistil": {"HiddenMSE", "LogitMSE", "HardTargets"},
+}
+
+
+def options(runs, text: str) -> list[tuple[str, str]]:
+    """The variables of a preset, at the folders of the tests."""
+    places = {
+        "teacher": runs / "pretrain",
+        "tagger": runs / "ner-pretrained",
+        "classifier": runs / "classification-pretrained",
+        "corpus": runs / "sample" / "corpus.jsonl",
+    }
+    task = "classification" if "classifier:" in text else "ner"
+    places |= {split: runs.labelled(task, split) for split in ("train", "validation")}
+    return [(f"vars.{name}", str(path)) for name, path in places.items() if f"\n  {name}:" in text]
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_takes_a_teacher_of_ones_own(runs, preset, tmp_path):
+    text = preset.read_text()
+    recipe = read_recipe(preset, [("out", str(tmp_path)), *options(runs, text)], environment={})
+    assert [job.stage.name for job in recipe.jobs.values()] == STAGES[preset.stem]
+    used = {type(loss).__name__ for job in recipe.jobs.values() for loss in job.settings.arguments.get("losses", [])}
+    assert used == USED[preset.stem]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
+    """Shortened, from the command line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)
+    own = options(runs, preset.read_text())
+    recipe = read_recipe(preset, own, environment={})
+    limits = {"distill": {"budget.max_epochs": 0.2, "max_length": 64}, "distill-task": {"max_epochs": 1}}
+    words = [word for key, value in own for word in (f"--{key}", value)]
+    for name, job in recipe.jobs.items():
+        for key, value in limits.get(job.stage.name, {}).items():
+            words += [f"--stages.{name}.{key}", str(value)]
+    assert main(["run", str(preset), "--out", str(tmp_path / "out"), *words]) == 0
+    assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
+
+
+def test_there_are_six_and_together_they_use_every_loss():
+    assert [path.stem for path in PRESETS] == sorted(STAGES)
+    assert set().union(*USED.values()) == set(choices_of(LossConfig))
