@@ -11,9 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.documents import read_documents
 from domainbert.data.distillation import output_index, output_logits
 from domainbert.data.examples import Example, text_example
 from domainbert.data.masking import IGNORED
+from domainbert.data.sentences import sample_sentences
 from domainbert.data.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.errors import DomainbertError
@@ -33,6 +36,16 @@ class TransferText:
     items: Sequence[Any]
     sentences: Sequence[str]
 
+    @classmethod
+    def of(cls, items: Sequence[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
+        """The training set and, beside it, at most so many sentences of a corpus."""
+        if unlabelled is None:
+            return cls(items, [])
+        documents = read_documents(unlabelled)
+        sentences, total = sample_sentences((document.text for document in documents), most, seed=0)
+        print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
+        return cls(items, sentences)
+
     def encode(self, task: Task, tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """All of it as examples, the labelled ones first."""
         aligned = align_text(tokenizer, self.sentences)
@@ -42,6 +55,12 @@ class TransferText:
             unlabelled = [text_example(words, IGNORED, max_length) for words in aligned]
         return task.encode(self.items, tokenizer, max_length) + unlabelled
 
+    def name(self, number: int) -> str:
+        """Where a text is from, for messages."""
+        if number < len(self.items):
+            return f"the training text of line {self.items[number].line}"
+        return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
+
     @property
     def fingerprint(self) -> str:
         """A hash of the words, whatever their labels."""
@@ -49,8 +68,79 @@ class TransferText:
         return hash_json([words, list(self.sentences)])
 
 
-def load_teachers(paths: Sequence[Path], task: Task, precision: Precision) -> list[Predictor]:
-    """The fine-tuned models.
+@dataclass(frozen=True)
+class Teachers:
+    """Fine-tuned models that teach together: their mean logits count.
+
+    Args:
+        predictors: one or more, with the labels of the task in its order.
+        paths: their folders, whose weights are part of the cache's key.
+        cache: see `cached_labels`; None asks them at every step.
+        top_k: see there.
+    """
+
+    predictors: Sequence[Predictor]
+    paths: Sequence[Path]
+    cache: Path | None
+    top_k: int
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest window that all of them have positions for."""
+        return min(teacher.config.max_length for teacher in self.predictors)
+
+    @property
+    def usual_length(self) -> int:
+        """Tokens of the longest window that all of them were trained for."""
+        return min(teacher.max_length for teacher in self.predictors)
+
+    @property
+    def have_crf(self) -> bool:
+        """Whether some have a random field, so that their logits are log-marginals."""
+        return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
+
+    def read_as(self, tokenizer: DomainTokenizer) -> bool:
+        """Whether all of them read the same tokens as this tokenizer's model."""
+        return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
+
+    def soft_labels(self, text: TransferText, task: Task, sizes: Sequence[int]) -> SoftLabels:
+        """The mean logits of all, each with its own vocabulary; from the cache if they are there.
+
+        Args:
+            text: what is labelled.
+            task: the student's; its labels are the columns.
+            sizes: outputs of each example, as the student counts them.
+
+        Raises:
+            DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
+        """
+        assert self.cache is not None
+        made_by = [
+            [_weights_hash(path), teacher.max_length, str(teacher.dtype)]
+            for path, teacher in zip(self.paths, self.predictors, strict=True)
+        ]
+        key = {
+            "teachers": made_by,
+            "text": text.fingerprint,
+            "labels": list(task.labels),
+            "head": "sequence" if task.head == "sequence" else "words",
+            "sizes": hash_json(list(sizes)),
+        }
+
+        def ask() -> Iterator[Block]:
+            total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
+            for teacher, path in zip(self.predictors, self.paths, strict=True):
+                examples = text.encode(task, teacher.tokenizer, teacher.max_length)
+                _check_sizes(examples, sizes, path, text)
+                for places, values in _asked(teacher, examples):
+                    total[places] += values / len(self.predictors)
+            yield np.arange(len(total)), total
+
+        return cached_labels(self.cache, key, sizes, len(task.labels), self.top_k, ask)
+
+
+def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache: Path | None, top_k: int) -> Teachers:
+    """The fine-tuned models; see `Teachers`.
 
     Raises:
         DomainbertError: there are none, or one is for another task or has other labels.
@@ -70,7 +160,7 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision) -> li
             )
         _order_labels(teacher, task.labels)
         teachers.append(teacher)
-    return teachers
+    return Teachers(teachers, paths, cache, top_k)
 
 
 def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
@@ -87,48 +177,6 @@ def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
             crf.transitions.copy_(crf.transitions[order][:, order].clone())
             crf.constrain(labels)
     teacher.labels = tuple(labels)
-
-
-def soft_labels(
-    teachers: Sequence[Predictor],
-    paths: Sequence[Path],
-    text: TransferText,
-    task: Task,
-    sizes: Sequence[int],
-    cache: Path,
-    top_k: int,
-) -> SoftLabels:
-    """The mean logits of all teachers, each with its own vocabulary, from the cache if they are there.
-
-    Args:
-        teachers: from `load_teachers`.
-        paths: their folders, whose weights are part of the key.
-        text: what is labelled.
-        task: the student's; its labels are the columns.
-        sizes: outputs of each example, as the student counts them.
-        cache: see `cached_labels`.
-        top_k: see there.
-
-    Raises:
-        DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
-    """
-    key = {
-        "teachers": [[_weights_hash(path), teacher.max_length] for path, teacher in zip(paths, teachers, strict=True)],
-        "text": text.fingerprint,
-        "labels": list(task.labels),
-        "head": "sequence" if task.head == "sequence" else "words",
-    }
-
-    def ask() -> Iterator[Block]:
-        total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
-        for teacher, path in zip(teachers, paths, strict=True):
-            examples = text.encode(task, teacher.tokenizer, teacher.max_length)
-            _check_sizes(examples, sizes, path)
-            for places, values in _asked(teacher, examples):
-                total[places] += values / len(teachers)
-        yield np.arange(len(total)), total
-
-    return cached_labels(cache, key, sizes, len(task.labels), top_k, ask)
 
 
 def _asked(teacher: Predictor, examples: Sequence[Example]) -> Iterator[Block]:
@@ -150,12 +198,12 @@ def _numpy(values: torch.Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path) -> None:
+def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(
-                f"teachers: {path} divides text {number} into {example.num_outputs} words, the student into {size}; "
-                "expected vocabularies that cut words alike"
+                f"teachers: {path} divides {text.name(number)} into {example.num_outputs} words, the student into "
+                f"{size}; expected vocabularies that cut words alike"
             )
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 
-import numpy as np
-
-from domainbert.data.counter_random import permutation
-
-_STREAM = 1 << 21  # of random numbers, apart from those of order, masking and dropout
-_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|\n+")
+_END = re.compile(r"([.!?][\"')\]]*)\s+(?=[\"'(\[]*[A-Z0-9])")
 
 
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
@@ -18,7 +15,7 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
     Rough by design: what is cut wrongly is still text of the domain. No word is lost.
     """
-    for piece in _END.split(text):
+    for piece in _END.sub(r"\1\n", text).split("\n"):
         words = piece.split()
         for start in range(0, len(words), max_words):
             yield " ".join(words[start : start + max_words])
@@ -26,9 +23,29 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
 def sample_sentences(texts: Iterable[str], most: int | None, seed: int) -> tuple[list[str], int]:
     """The different sentences of texts, at most so many of them, drawn at random and in their order; and how many
-    there are in all."""
-    found = list(dict.fromkeys(sentence for text in texts for sentence in split_sentences(text)))
-    if most is None or len(found) <= most:
-        return found, len(found)
-    chosen = np.sort(permutation(len(found), seed, _STREAM)[:most])
-    return [found[place] for place in chosen.tolist()], len(found)
+    there are in all, the same ones counted again.
+
+    A sentence is drawn by a hash of its words, so no more of them are held than are drawn.
+    """
+    places: dict[str, int] = {}
+    drawn: list[tuple[int, str]] = []  # a heap, the one that goes next first
+    total = 0
+    for sentence in (sentence for text in texts for sentence in split_sentences(text)):
+        total += 1
+        if sentence in places:
+            continue
+        if most is not None:
+            entry = (-_rank(sentence, seed), sentence)
+            if len(drawn) < most:
+                heapq.heappush(drawn, entry)
+            else:
+                gone = heapq.heappushpop(drawn, entry)[1]
+                if gone == sentence:
+                    continue
+                del places[gone]
+        places[sentence] = total
+    return sorted(places, key=places.__getitem__), total
+
+
+def _rank(sentence: str, seed: int) -> int:
+    return int.from_bytes(blake2b(sentence.encode(), digest_size=8, key=seed.to_bytes(8, "little")).digest(), "little")

@@ -12,6 +12,7 @@ An output is a word or a text. With the largest k logits alone the other labels 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,7 @@ from domainbert.files import write_json
 from domainbert.fingerprint import hash_json
 
 _FACTS = "soft_labels.json"
+_LOCKS = ".locks"
 
 Block = tuple[NDArray[np.int64], NDArray[np.float32]]
 """The places of some outputs, (n,), and their logits, (n, labels)."""
@@ -79,6 +81,8 @@ def cached_labels(
 ) -> SoftLabels:
     """The soft labels of some items: those on disk, or, where there are none made of the same, those `ask` gives.
 
+    Of several processes that want the same, one asks and the others wait for it.
+
     Args:
         cache: folder of such folders; made if absent.
         key: hashes of all that decides them: teachers, data, tokens of a window.
@@ -88,13 +92,16 @@ def cached_labels(
         ask: gives every output once, in any order.
     """
     folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 1})[:32]
-    if not (folder / _FACTS).is_file():
-        partial = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.rename(folder)
+    (cache / _LOCKS).mkdir(parents=True, exist_ok=True)
+    with open(cache / _LOCKS / folder.name, "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        if not (folder / _FACTS).is_file():
+            partial = folder.with_name(folder.name + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
     return SoftLabels(folder, sizes)
 
 

@@ -13,6 +13,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import family
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.recording import attention_of
 from domainbert.encoders.student_config import StudentConfig
 from domainbert.errors import DomainbertError
 
@@ -136,18 +137,22 @@ def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> 
         return []
     for own, source in zip(encoder.layers, chosen, strict=True):
         shapes = [tensor.shape for tensor in teacher.layers[source].state_dict().values()]
-        if shapes != [tensor.shape for tensor in own.state_dict().values()]:
+        same_heads = attention_of(encoder, 1).num_heads == attention_of(teacher, 1).num_heads
+        if shapes != [tensor.shape for tensor in own.state_dict().values()] or not same_heads:
             return []
         own.load_state_dict(teacher.layers[source].state_dict())
     return [f"layers {', '.join(map(str, chosen))}"]
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
+    """A random field is taken where both have one; without one, its emissions are a linear head's logits."""
     own, source = head.state_dict(), teacher.state_dict()
-    fits = own.keys() == source.keys() and all(own[name].shape == source[name].shape for name in own)
-    if not fits or not (same_vocabulary or "bias" not in own):
+    fits = {name for name in own if name in source and own[name].shape == source[name].shape}
+    same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
+    whole = fits >= {name for name in own if not name.startswith("crf.")}
+    if not whole or not same_activation or not (same_vocabulary or "bias" not in own):
         return []
-    head.load_state_dict(source)
+    head.load_state_dict({name: source[name] for name in fits}, strict=False)
     return ["head"]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from domainbert.encoders.config import EncoderConfig
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
-    from domainbert.objectives.distillation.modules import CorpusDistillation
+    from domainbert.objectives.distillation.on_corpus import CorpusDistillation
 
 SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
@@ -89,7 +89,7 @@ def distill(
     from domainbert.data.corpus_rows import rows_of_corpus
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import save_model
-    from domainbert.objectives.distillation.modules import CorpusDistillation
+    from domainbert.objectives.distillation.on_corpus import CorpusDistillation
     from domainbert.objectives.distillation.weighted import WeightedLosses
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
@@ -97,8 +97,10 @@ def distill(
     lightning.seed_everything(seed, verbose=False)
     models, folders = _load_teachers(teachers, prepared, losses)
     model, config, keeps_head = _student(student, models[0], folders[0], dropout)
-    if max_length > min(config.max_length, *(folder.config.max_length for folder in folders)):
-        raise DomainbertError(f"max_length: {max_length}; student or teacher has positions for fewer tokens")
+    positions = {"student": config.max_length} | {str(one.path): one.config.max_length for one in folders}
+    for who, count in positions.items():
+        if max_length > count:
+            raise DomainbertError(f"max_length: {max_length}; {who} has positions for {count} tokens")
     weighted = WeightedLosses(losses, model.encoder, models[0].encoder)
     if weighted.reads & {"predicted", "all"} and not all(folder.head == "masked_lm" for folder in folders):
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
@@ -179,7 +181,7 @@ def _fit(
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
     callbacks = [history, throughput, numbers, ProgressLines("distill", steps), checkpoints]
     trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
-    size = runtime.micro_batch_size or batch_size
+    size = runtime.micro_batch_size or -(-batch_size // trainer.world_size)
     data = TrainAndValidation(
         lambda share, steps: CountedRows(MaskedLMTrainBatches(train, order, share, steps)),
         lambda share: MaskedLMValidationBatches(validation, size, share),

@@ -174,7 +174,7 @@ def _fit(
     callbacks: list[Callback] = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
     callbacks += [ValidateFirst()] if first else []
     trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
-    size = runtime.micro_batch_size or batch_size
+    size = runtime.micro_batch_size or -(-batch_size // trainer.world_size)
     data = TrainAndValidation(
         lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
         [partial(MaskedLMValidationBatches, validation, size) for validation in validations],

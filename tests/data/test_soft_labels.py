@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
+import time
+
 import numpy as np
 import pytest
 
@@ -36,7 +41,7 @@ def test_they_are_made_once_for_the_same_key(tmp_path):
 
     for key in ({"a": 1}, {"a": 1}, {"a": 2}):
         cached_labels(tmp_path, key, SIZES, 6, 64, ask)
-    assert len(asked) == 2 and len(list(tmp_path.iterdir())) == 2
+    assert len(asked) == 2 and len(list(tmp_path.glob("[!.]*"))) == 2
 
 
 def test_an_interrupted_one_is_made_again(tmp_path):
@@ -47,7 +52,26 @@ def test_an_interrupted_one_is_made_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         cached_labels(tmp_path, {}, SIZES, 6, 64, interrupted)
     assert np.allclose(cached_labels(tmp_path, {}, SIZES, 6, 64, blocks).rows([1]), LOGITS[[3]], atol=2e-3)
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.glob("[!.]*"))) == 1
+
+
+def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
+    def want():
+        def ask():
+            (tmp_path / f"asked-{os.getpid()}").touch()
+            time.sleep(0.3)
+            return blocks()
+
+        rows = cached_labels(tmp_path / "cache", {}, SIZES, 6, 64, ask).rows([0, 1, 2, 3])
+        sys.exit(0 if np.allclose(rows, LOGITS, atol=5e-3) else 1)
+
+    processes = [multiprocessing.get_context("fork").Process(target=want) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(list(tmp_path.glob("asked-*"))) == 1
 
 
 def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_path):
@@ -64,7 +88,7 @@ def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_pa
 
 def test_damage_is_named(tmp_path):
     cached_labels(tmp_path, {}, SIZES, 6, 64, blocks)
-    (folder,) = tmp_path.iterdir()
+    (folder,) = tmp_path.glob("[!.]*")
     with pytest.raises(DomainbertError, match="8 soft labels; expected 9"):
         SoftLabels(folder, (9,))
     (folder / "logits.npy").write_bytes(b"x")

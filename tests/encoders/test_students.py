@@ -47,6 +47,29 @@ def test_all_layers_make_the_teacher_again(family_name, head):
 
 
 @pytest.mark.parametrize(
+    ("of", "head", "family_name", "taken"),
+    [
+        ("sequence", "sequence", "bert", True),
+        ("sequence", "sequence", "distilbert", False),  # tanh there, ReLU here
+        ("crf", "tokens", "bert", True),
+        ("tokens", "crf", "bert", True),
+        ("tokens", "sequence", "bert", False),
+    ],
+)
+def test_a_head_is_taken_where_it_means_the_same(of, head, family_name, taken):
+    teacher = make_teacher(head=of)
+    _, model, what = make_student(StudentConfig(family=family_name), teacher, head=head)
+    assert ("head" in what) == taken
+    if taken:
+        torch.testing.assert_close(logits(model), logits(teacher), atol=1e-5, rtol=0)
+
+
+def test_layers_with_another_number_of_heads_are_not_taken():
+    config = dataclasses.replace(TEACHER, num_attention_heads=6)
+    assert make_student(StudentConfig(encoder=config), make_teacher())[2] == ["embeddings", "head"]
+
+
+@pytest.mark.parametrize(
     ("student", "layers"),
     [
         (StudentConfig(layers=(0, 3)), (0, 3)),

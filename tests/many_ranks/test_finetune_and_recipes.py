@@ -48,6 +48,36 @@ def test_two_processes_fine_tune_as_one(trainings, commands, tagger, strategy):
     assert trainings.json(out, "seeds.json") == trainings.json("tagger", "seeds.json")
 
 
+@pytest.mark.parametrize(
+    ("stage", "losses"),
+    [
+        ("distill", [{"class_path": "Relations"}]),  # nothing behind the last layer's projections has a gradient
+        ("distill", [{"class_path": "SoftTargets"}, {"class_path": "HiddenMSE", "init_args": {"projection": "none"}}]),
+        ("distill-task", [{"class_path": "SoftTargets"}, {"class_path": "AttentionMSE"}]),
+    ],
+)
+def test_two_processes_distil_as_one(trainings, commands, tagger, stage, losses, request):
+    """Also where the losses do not reach every weight."""
+    pretrain = yaml.safe_load((trainings / "pretrain.yaml").read_text())
+    finetune = yaml.safe_load((trainings / "finetune.yaml").read_text())
+    settings = {name: pretrain[name] for name in ("precision", "loggers", "trainer", "batch_size") if name in pretrain}
+    settings |= {"losses": losses, "student": {"first": 1}, "dropout": 0.0, "optim": {"lr": 1e-3, "eps": 1e-3}}
+    if stage == "distill":
+        settings |= {"teachers": [str(trainings / "alone")], "prepared": pretrain["prepared"]}
+        settings |= {"budget": {"max_steps": 4}, "max_length": pretrain["max_length"]}
+    else:
+        settings |= {name: finetune[name] for name in ("task", "train", "validation", "batch_size")}
+        settings |= {"teachers": [str(tagger / "seed-1")], "max_epochs": 1}
+    folder = trainings / f"distil-{request.node.callspec.id}"
+    folder.mkdir()
+    (folder / "stage.yaml").write_text(yaml.safe_dump(settings))
+    for devices in ("1", "2"):
+        words = [stage, "-c", str(folder / "stage.yaml"), "--out", str(folder / devices), "--trainer.devices", devices]
+        trainings.run(commands["domainbert"](*words))
+    seed = "" if stage == "distill" else "seed-1"
+    assert weights_differ(folder / "2" / seed, folder / "1" / seed) < CLOSE
+
+
 @pytest.mark.parametrize("devices", [2, 4])
 def test_equal_weights_have_exactly_equal_scores(trainings, commands, tagger, devices):
     """Validation counts each of the 21 sentences once, also where they do not divide by the number of processes."""

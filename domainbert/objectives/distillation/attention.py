@@ -14,6 +14,8 @@ from domainbert.objectives.distillation.losses import DistillationLoss, Outputs,
 
 Pairs = Sequence[tuple[int, int]]
 
+_NEVER = -1e9  # finite, so that the difference of two such scores is a number
+
 
 class AttentionLoss(DistillationLoss):
     """A loss between the projections of pairs of layers, summed over these."""
@@ -90,5 +92,5 @@ def row_divergence(student: Tensor, teacher: Tensor, places: Places) -> Tensor:
     # Padding sees itself, so that no softmax is empty; it is left out of the sum.
     same = places.segment_ids.unsqueeze(-1) == places.segment_ids.unsqueeze(-2)
     apart = ~same.unsqueeze(1)
-    own, source = (one.masked_fill(apart, float("-inf")) for one in (student, teacher))
+    own, source = (one.masked_fill(apart, _NEVER) for one in (student, teacher))
     return divergence(source, own).mean(dim=1)[places.real].sum()

@@ -36,12 +36,9 @@ class LossConfig(ABC):
     """Factor in the sum."""
 
     def __post_init__(self) -> None:
-        """Check the numbers that several losses have."""
+        """Check the number that all losses have."""
         if self.weight <= 0:
             raise DomainbertError(f"weight: found {self.weight}; expected a positive number")
-        for name in ("temperature",):
-            if getattr(self, name, 1.0) <= 0:
-                raise DomainbertError(f"{name}: found {getattr(self, name)}; expected a positive number")
 
     @abstractmethod
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:

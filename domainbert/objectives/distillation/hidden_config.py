@@ -52,7 +52,9 @@ class HiddenMSE(LayerLossConfig):
 @dataclass(frozen=True)
 class PatientCLS(LayerLossConfig):
     """Squared distance of the normalised states of [CLS] (Sun et al. 2019, PKD, arXiv:1908.09355, eq. 7), summed over
-    layers; all but the last, which the logits train, mapped uniformly (PKD-Skip), if none are named."""
+    layers; all but the last, which the logits train, mapped uniformly (PKD-Skip), if none are named.
+
+    The authors' code takes the mean over layers and width: their weight is ours times `hidden_size` times layers."""
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""

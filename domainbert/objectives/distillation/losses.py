@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from domainbert.encoders.recording import Projections
 
@@ -95,11 +96,6 @@ def full(tensor: Tensor) -> Tensor:
 
 
 def divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of softmax(teacher) from softmax(student) over the last dimension, which is gone.
-
-    Scores of -inf, which have to be the same in both, are no part of it.
-    """
+    """Kullback-Leibler divergence of softmax(teacher) from softmax(student) over the last dimension, which is gone."""
     log_teacher, log_student = full(teacher).log_softmax(dim=-1), full(student).log_softmax(dim=-1)
-    impossible = log_teacher == float("-inf")
-    difference = log_teacher.masked_fill(impossible, 0) - log_student.masked_fill(impossible, 0)
-    return (log_teacher.exp() * difference).sum(dim=-1)
+    return functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(dim=-1)

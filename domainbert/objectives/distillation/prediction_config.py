@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from domainbert.errors import DomainbertError
 from domainbert.objectives.distillation.config import LossConfig, Sizes
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ class SoftTargets(LossConfig):
     positions: Literal["predicted", "all"] = "predicted"
     """`predicted` are the masked tokens of a corpus, and the words or texts of a task; `all` is every token of a
     corpus, as DistilBERT does, which takes much more time and memory."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        if self.temperature <= 0:
+            raise DomainbertError(f"temperature: found {self.temperature}; expected a positive number")
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
@@ -43,7 +50,7 @@ class HardTargets(LossConfig):
 
 @dataclass(frozen=True)
 class LogitMSE(LossConfig):
-    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1)."""
+    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not of a random field."""
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""

@@ -52,26 +52,26 @@ class WeightedLosses(nn.Module):
     @property
     def needs_teacher(self) -> bool:
         """Whether any loss looks at the teacher."""
-        return any(loss.needs_teacher for loss in self.all)
+        return any(loss.needs_teacher for loss in self.terms)
 
     @property
     def needs_hidden(self) -> bool:
         """Whether any loss looks into the teacher, not only at its predictions."""
-        return any(loss.pairs for loss in self.all)
+        return any(loss.pairs for loss in self.terms)
 
     @property
     def reads(self) -> set[Reads]:
         """Which logits the losses look at."""
-        return {loss.reads for loss in self.all} - {"none"}
+        return {loss.reads for loss in self.terms} - {"none"}
 
     @property
-    def all(self) -> list[DistillationLoss]:
+    def terms(self) -> list[DistillationLoss]:
         """The losses."""
         return [loss for loss in self.losses if isinstance(loss, DistillationLoss)]
 
     def layers(self, side: int) -> set[int]:
         """The layers whose projections are wanted: of the student for `side` 0, of the teacher for 1."""
-        return {pair[side] for loss in self.all if loss.attends for pair in loss.pairs}
+        return {pair[side] for loss in self.terms if loss.attends for pair in loss.pairs}
 
     def sums(self, student: Outputs, teacher: Outputs | None, places: Places) -> dict[str, Tensor]:
         """Each loss, summed over a micro-batch, outside of autocast."""
@@ -81,7 +81,7 @@ class WeightedLosses(nn.Module):
 
     def means(self, sums: Mapping[str, Tensor], counts: Mapping[Unit, Tensor | int]) -> dict[str, Tensor]:
         """Each loss per unit; `counts` are those of the whole that is averaged over."""
-        units = [loss.unit for loss in self.all]
+        units = [loss.unit for loss in self.terms]
         return {name: sums[name] / max(counts[unit], 1) for name, unit in zip(self.names, units, strict=True)}
 
     def total(self, means: Mapping[str, Tensor]) -> Tensor:

@@ -10,8 +10,9 @@ from domainbert.data.order import GlobalOrder
 from domainbert.encoders.layers import Dropout
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.attention_config import AttentionMSE
+from domainbert.objectives.distillation.distilling import frozen_parameters
 from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
-from domainbert.objectives.distillation.modules import CorpusDistillation, frozen_parameters
+from domainbert.objectives.distillation.on_corpus import CorpusDistillation
 from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.objectives.distillation.weighted import WeightedLosses
 

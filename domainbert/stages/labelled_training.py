@@ -1,0 +1,204 @@
+"""Training on labelled text, a model for each seed: what `finetune` and `distill-task` share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.encoders.config import EncoderConfig
+from domainbert.errors import DomainbertError
+from domainbert.files import write_json
+from domainbert.model_card import model_card
+from domainbert.ranks import process_rank
+from domainbert.training.checkpoint_files import FINISHED
+from domainbert.training.config import Runtime
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from domainbert.data.examples import Example
+    from domainbert.data.modules import Share
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.objectives.finetuning import FineTuning
+    from domainbert.objectives.task import Task
+    from domainbert.tokenization.load import DomainTokenizer
+
+_VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model to be trained, the architecture to save, its vocabulary, and tokens of a window."""
+
+    model: EncoderWithHead
+    config: EncoderConfig
+    tokenizer: DomainTokenizer
+    window: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a training of one seed is, and what it keeps."""
+
+    stage: str
+    seed: int
+    num_examples: int
+    batch_size: int
+    max_epochs: int
+    patience: int | None
+    keeps_best: bool = True
+    """The best epoch by validation F1; else the last."""
+
+    @property
+    def epoch(self) -> int:
+        """Optimiser steps of an epoch."""
+        return -(-self.num_examples // self.batch_size)
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps in all."""
+        return self.epoch * self.max_epochs
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """`DomainbertError` unless there are one or more different ones."""
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise DomainbertError(f"seeds: found {list(seeds)}; expected one or more different numbers")
+
+
+def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
+    """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
+
+    Args:
+        out: the folder of the stage; a seed has `seed-N` there.
+        seeds: the seeds.
+        train: trains one seed into its folder, and gives what `fit` gives.
+    """
+    import lightning
+
+    rows = []
+    for seed in seeds:
+        folder = out / f"seed-{seed}"
+        result = _finished(folder)
+        if result is None:
+            lightning.seed_everything(seed, verbose=False)
+            result = train(seed, folder)
+        rows.append(result | {"seed": seed})
+    scores = [row["validation"]["f1"] for row in rows]
+    best = f"seed-{rows[scores.index(max(scores))]['seed']}"
+    by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
+    if process_rank() == 0:
+        write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
+    return {"validation_f1": sum(scores) / len(scores), "best": best, "seeds": rows}
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """What the training of a seed gave, if it was completed before a later one was interrupted."""
+    file = folder / FINISHED
+    if not file.is_file():
+        return None
+    print(f"{folder.name}: finished before")
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result
+
+
+def fit(
+    objective: FineTuning,
+    plan: Plan,
+    batches: Callable[[Share, range], Dataset[dict[str, Any]]],
+    held_out: Sequence[Example],
+    tokenizer: DomainTokenizer,
+    describe: Callable[[int], Mapping[str, Any]],
+    runtime: Runtime,
+) -> dict[str, Any]:
+    """Train, and leave the best epoch's weights in the objective.
+
+    Args:
+        objective: what is trained.
+        plan: for how long.
+        batches: the training batches of a rank and of some optimiser steps.
+        held_out: the validation set.
+        tokenizer: the model's.
+        describe: the texts of an optimiser step, for what is written where a loss is not finite.
+        runtime: where and with what.
+
+    Returns:
+        `validation`, the scores of the epoch that is kept; `best_epoch`; `skipped_steps`; `loss_spikes`; `history`.
+    """
+    from domainbert.data.modules import LabelledBatches, TrainAndValidation
+    from domainbert.training.callbacks import History, KeepBest, ProgressLines
+    from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.numbers import NumberWatch
+    from domainbert.training.trainer import build_trainer
+
+    history, best = History(), KeepBest("validation/f1", plan.patience)
+    numbers = NumberWatch(runtime.out, describe)
+    progress = ProgressLines(f"{plan.stage} seed {plan.seed}", plan.num_steps)
+    kept = [best] if plan.keeps_best else []
+    callbacks = [history, *kept, numbers, progress, Checkpoints(runtime.out, runtime.checkpoint_every)]
+    trainer = build_trainer(runtime, plan.num_steps, plan.batch_size, plan.epoch, callbacks)
+    data = TrainAndValidation(
+        batches,
+        lambda share: LabelledBatches(held_out, tokenizer, _VALIDATION_TOKENS, share),
+        plan.num_steps,
+        runtime.num_workers,
+    )
+    trainer.fit(objective, datamodule=data)
+    row = history.rows[-1]
+    if plan.keeps_best:
+        best.restore(objective)
+        row = next(row for row in history.rows if row["step"] == best.best_step)
+    which = "best" if plan.keeps_best else "last"
+    print(
+        f"seed {plan.seed}: {which} of {len(history.rows)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}"
+    )
+    return {
+        "validation": row,
+        "best_epoch": int(row["step"]) // plan.epoch,
+        "skipped_steps": numbers.skipped_steps,
+        "loss_spikes": numbers.loss_spikes,
+        "history": history.rows,
+    }
+
+
+def save_seed(
+    folder: Path,
+    start: Start,
+    entries: UsedEntries,
+    task: Task,
+    kind: str,
+    facts: dict[str, Any],
+    result: dict[str, Any],
+) -> None:
+    """Write the model folder of a seed, and that its training is complete. The first of several processes does.
+
+    Args:
+        folder: the seed's.
+        start: the trained model.
+        entries: puts the embeddings of all entries back.
+        task: the task, for the labels.
+        kind: "Fine-tuned" or "Distilled", for the model card.
+        facts: of the model card, beside labels and score.
+        result: from `fit`.
+    """
+    from domainbert.hub import save_model
+    from domainbert.training.state import whole_weights
+
+    weights = whole_weights(start.model)
+    if process_rank() != 0:
+        return
+    known = {
+        "labels": ", ".join(task.labels),
+        **facts,
+        "best epoch": result["best_epoch"],
+        "validation F1": f"{result['validation']['f1']:.4f}",
+    }
+    usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
+    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
+    whole = entries.put_back(weights)
+    save_model(folder, start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    write_json(folder / FINISHED, result)
