@@ -7,7 +7,7 @@ from domainbert.tuning.metric_stream import MetricStream
 
 
 def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
-    stream = MetricStream(tmp_path, "validation/f1")
+    stream = MetricStream(tmp_path, ["validation/f1"])
     assert stream.new_values() == []
     log = tmp_path / "seed-2" / "logs" / "metrics.jsonl"
     log.parent.mkdir(parents=True)
@@ -28,7 +28,7 @@ def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
 
 def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
     """What a process writes that goes on from a checkpoint replaces the file, shorter at first."""
-    stream, log = MetricStream(tmp_path, "validation/f1"), tmp_path / "logs" / "metrics.jsonl"
+    stream, log = MetricStream(tmp_path, ["validation/f1"]), tmp_path / "logs" / "metrics.jsonl"
     log.parent.mkdir()
     lines = [f'{{"step": {step}, "validation/f1": 0.{step}}}\n' for step in range(1, 5)]
     for shown, new in [(3, [0.1, 0.2, 0.3]), (1, []), (4, [0.4])]:

@@ -11,7 +11,7 @@ from optuna.trial import FixedTrial
 
 from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
-from domainbert.tuning.command import Search, read_search
+from domainbert.tuning.search import Search, read_search
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"settings": {"loggers": []}}, "asha follows metrics.jsonl; expected jsonl among settings.loggers"),
         ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),
         ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters is of finetune only"),
-        ({"k_folds": 3}, "k_folds: learn has no labelled files; expected finetune"),
+        ({"k_folds": 3}, "k_folds: is of finetune only; found learn"),
         ({"trials": 0}, "trials: found 0; expected a positive number"),
         ({"storage": {"url": "postgresql://a:secret@b/c", "kind": "postgresql"}}, "storage.url: holds a password"),
         ({"storage": {"path": "x", "kind": "postgresql"}}, "storage.path: is of no use with postgresql"),

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.tuning.trial_process import Step, TrialProcess, slot_environment, stage_step
+from domainbert.tuning.metric_stream import MetricStream
+from domainbert.tuning.trial_process import Step, TrialProcess, stage_step
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
     steps = [Step((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
-    return TrialProcess(steps, folder, "validation/f1", dict(os.environ))
+    return TrialProcess(steps, folder, MetricStream(folder, ["validation/f1"]), dict(os.environ))
 
 
 def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:
@@ -61,14 +62,3 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     step.out.mkdir()
     assert stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run") == step and step.out.exists()
     assert stage_step("finetune", {"lr": 1e-4}, tmp_path / "t", "run") == step and not step.out.exists()
-
-
-def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for name in ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.setenv(name, "1")
-    assert "OMP_NUM_THREADS" not in slot_environment(0, 1, None)
-    second = slot_environment(1, 2, (4, 6))
-    assert second["CUDA_VISIBLE_DEVICES"] == "6" and int(second["OMP_NUM_THREADS"]) >= 1
-    assert not {"SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & set(second)
-    assert second["PATH"] == os.environ["PATH"]
