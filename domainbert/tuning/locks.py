@@ -42,7 +42,7 @@ def study_lock(config: StorageConfig, storage: BaseStorage, study: str, out: Pat
             yield
     else:
         path = storage_path(config, out)
-        with file_lock(path.with_name(f"{path.name}.lock")):
+        with file_lock(path.with_name(f"{path.name}.turn")):  # Optuna has a `.lock` of its own beside a journal
             yield
 
 
