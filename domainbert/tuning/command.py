@@ -19,6 +19,7 @@ from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.folds import FoldTexts, split_folds, write_folds
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.locks import file_lock, study_lock
+from domainbert.tuning.patience import reason
 from domainbert.tuning.plan import make_plan
 from domainbert.tuning.results import closing_lines, write_results
 from domainbert.tuning.search import Search, within_grid
@@ -65,7 +66,7 @@ def _surroundings(search: Search, extend: bool) -> Surroundings:
     texts, suffix = _fold_texts(search)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        storage = open_storage(config.storage, out, say=table.say)
+        storage = open_storage(config.storage, out)
         study = open_study(config, storage, search.terms, extend)
     with file_lock(out / _LOCK):
         folds = write_folds(texts, suffix, out / "folds")
@@ -97,8 +98,7 @@ def _told_how_to_go_on(search: Search, typed: Typed) -> Iterator[None]:
     except TrainingStopped as stop:
         raise TrainingStopped(f"study {search.config.study}: {stop}; to go on: {_same_again(typed)}") from stop
     except StorageInternalError as error:
-        reason = str(error.__cause__ or error).strip().partition("\n")[0]
-        raise DomainbertError(f"storage: was lost ({reason}); to go on: {_same_again(typed)}") from error
+        raise DomainbertError(f"storage: was lost ({reason(error)}); to go on: {_same_again(typed)}") from error
 
 
 def _close(search: Search, study: Study) -> str:

@@ -27,6 +27,7 @@ class Running:
     process: TrialProcess
     alive: int = 0
     last_sign: float = field(default_factory=time.monotonic)
+    reported: int = 0
     pruned: bool = False
 
     @property
@@ -52,16 +53,16 @@ class Running:
         Raises:
             NoSuchMetric: the stage does not measure what is asked for.
         """
-        stream = self.plan.stream
-        first = len(stream.values) + 1
-        new = stream.new_values()
-        for step, value in enumerate(new if single else (), first):
-            self.trial.report(value, step)
-            last = step == self.plan.last or (ended and step == len(stream.values))
+        self.plan.stream.new_values()
+        values = self.plan.stream.values
+        while single and not self.pruned and self.reported < len(values):
+            step = self.reported + 1
+            self.trial.report(values[step - 1], step)
+            last = step == self.plan.last or (ended and step == len(values))
             if not last and self.trial.should_prune():
                 self.pruned = True
                 self.process.stop()
-                return
+            self.reported = step  # once the storage has heard of it: it may be lost, and asked again
 
     def measured(self, objectives: Sequence[str]) -> list[float]:
         """The values of a finished trial.

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError
 from domainbert.redact import redact
-from domainbert.signals import StopSignals
 from domainbert.tuning.config import StorageConfig
 
 if TYPE_CHECKING:
@@ -24,30 +23,16 @@ if TYPE_CHECKING:
 URL = "DOMAINBERT_STORAGE_URL"
 _TRIES, _WAIT_SECONDS = 5, 0.5
 _SQLITE_TIMEOUT = 60  # seconds to wait for another worker's transaction
-_PATIENCE_SECONDS, _AGAIN_SECONDS = 300.0, 2.0
 
 
-def open_storage(
-    config: StorageConfig,
-    out: Path,
-    environment: Mapping[str, str] = os.environ,
-    say: Callable[[str], None] = print,
-) -> BaseStorage:
-    """The storage, made if there is none yet. A database that is lost later is waited for, for some minutes.
-
-    Args:
-        config: where.
-        out: the folder of the study.
-        environment: where the URL of a database may stand.
-        say: told that a database is waited for.
+def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> BaseStorage:
+    """The storage, made if there is none yet.
 
     Raises:
         DomainbertError: it cannot be reached, or its driver is not installed; no message holds a password.
     """
     if config.kind == "postgresql":
-        storage = _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
-        _listen(storage, Patience(say))
-        return storage
+        return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
     path = storage_path(config, out)
     path.parent.mkdir(parents=True, exist_ok=True)
     if config.kind == "journal":
@@ -118,50 +103,6 @@ def _parsed(text: str) -> ParsedURL:
 
 def _first_line(error: BaseException) -> str:
     return str(redact(str(error))).strip().partition("\n")[0]
-
-
-class Patience:
-    """Connects to a database that was there before again and again while it restarts, for some minutes.
-
-    What is under way when the connection is lost cannot be saved; between two questions nothing is.
-
-    Args:
-        say: told once that it is waited for, and once that it is back.
-        seconds: how long.
-    """
-
-    def __init__(self, say: Callable[[str], None], seconds: float = _PATIENCE_SECONDS) -> None:
-        self.say, self.seconds = say, seconds
-        self._since: float | None = None
-
-    def connect(self, dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
-        """A handler of SQLAlchemy's event `do_connect`."""
-        while True:
-            try:
-                connection = dialect.connect(*arguments, **parameters)
-            except dialect.loaded_dbapi.OperationalError as error:
-                self._wait(error)
-                continue
-            if self._since is not None:
-                self.say("storage: is there again")
-            self._since = None
-            return connection
-
-    def _wait(self, error: Exception) -> None:
-        if self._since is None:
-            self._since = time.monotonic()
-            self.say(f"storage: cannot be reached ({_first_line(error)}); trying again for {self.seconds / 60:.0f} min")
-        if StopSignals.received or time.monotonic() - self._since > self.seconds:
-            raise error
-        time.sleep(_AGAIN_SECONDS)
-
-
-def _listen(storage: BaseStorage, patience: Patience) -> None:
-    from optuna.storages import RDBStorage
-    from sqlalchemy import event
-
-    assert isinstance(storage, RDBStorage)
-    event.listen(storage.engine, "do_connect", patience.connect)
 
 
 def _open_journal(path: Path) -> BaseStorage:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import FrozenTrial, Trial, TrialState
 
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
 SETTINGS, THREADS = "settings", "threads"
@@ -66,6 +66,18 @@ def place(study: Study, trial: Trial) -> int:
     """The number that a trial would have if none had been queued again."""
     before = [one for one in study.get_trials(deepcopy=False) if one.number < trial.number]
     return trial.number - sum(map(is_lost, before))
+
+
+def tell(study: Study, trial: Trial, state: TrialState, values: Sequence[float] | None) -> None:
+    """Record the end of a trial.
+
+    A grid sampler that has seen all its points calls the study's `stop`, which is for Optuna's own loop.
+    """
+    try:
+        study.tell(trial, list(values) if values is not None else None, state)
+    except RuntimeError as error:
+        if "Study.stop" not in str(error):
+            raise
 
 
 def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = False) -> bool:

@@ -25,6 +25,7 @@ from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.methods import build_sampler
 from domainbert.tuning.objectives import NoSuchMetric
+from domainbert.tuning.patience import Patience
 from domainbert.tuning.plan import Plan
 from domainbert.tuning.running import Running
 from domainbert.tuning.space import Space
@@ -32,13 +33,10 @@ from domainbert.tuning.trial_process import TrialProcess
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial, TrialState
+    from optuna.trial import FrozenTrial, Trial
 
 _POLL_SECONDS = 0.1
 _ASK_SECONDS = 2.0  # between questions to the storage while there is nothing to do but wait for other workers
-
-Planner = Callable[[dict[str, Any], Path], Plan]
-"""The stage's settings and the folder of a trial to what it consists of."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,8 @@ class Surroundings:
 
     study: Study
     out: Path
-    plan: Planner
+    plan: Callable[[dict[str, Any], Path], Plan]
+    """The stage's settings and the folder of a trial to what it consists of."""
     lock: Callable[[], AbstractContextManager[Any]]
     """Held while a trial is taken and drawn, or queued again: one worker at a time."""
     table: LiveTable
@@ -67,7 +66,7 @@ class Worker:
     def __init__(self, config: TuneConfig, space: Space, around: Surroundings) -> None:
         self.config, self.space, self.around, self.study = config, space, around, around.study
         self.running: list[Running] = []
-        self._watch = trials.Watch(config.storage.grace)
+        self._watch, self._patience = trials.Watch(config.storage.grace), Patience(around.table.say)
         self._next_question = 0.0
         self._end = time.monotonic() + 3600 * config.max_hours if config.max_hours else float("inf")
         self._signals = StopSignals()
@@ -79,9 +78,16 @@ class Worker:
             TrainingStopped: a signal; the trials that ran are queued again.
             DomainbertError: the stage does not measure what is asked for.
         """
+        from optuna.exceptions import StorageInternalError
+
         self._signals.install()
+        done = False
         try:
-            while not self._done():
+            while not done:
+                try:
+                    done = self._done()
+                except StorageInternalError as error:  # what was under way is done again in the next round
+                    self._patience.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._give_back("its worker stopped")
@@ -101,12 +107,10 @@ class Worker:
         late = time.monotonic() > self._end
         while not late and len(self.running) < self.config.num_slots and self._take():
             pass
-        self.around.table.count(trials.counted(self.study.get_trials(deepcopy=False)))
-        return not self.running and (late or self._complete())
-
-    def _complete(self) -> bool:
         found = trials.counted(self.study.get_trials(deepcopy=False))
-        return sum(one.state.is_finished() for one in found) >= self.config.trials
+        self.around.table.count(found)
+        self._patience.answered()
+        return not self.running and (late or sum(one.state.is_finished() for one in found) >= self.config.trials)
 
     def _take(self) -> bool:
         """Begin a trial, if one more is wanted."""
@@ -168,11 +172,14 @@ class Worker:
             raise DomainbertError(
                 f"objective: {self.config.stage} does not measure {missing.name}; {advice}"
             ) from missing
-        except optuna.exceptions.UpdateFinishedTrialError:  # this worker was silent for too long, and taken for dead
+        except optuna.exceptions.UpdateFinishedTrialError:  # by a worker that took this one for dead; or by this round
             one.process.kill()
             one.process.wait()
-            self.running = [other for other in self.running if other is not one]
-            self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
+            self.running.remove(one)
+            if trials.is_lost(found := self._frozen(one.trial)):
+                self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
+            else:
+                self.around.table.ended(found)
 
     def _end_of(self, one: Running) -> None:
         self._next_question = 0.0
@@ -198,17 +205,9 @@ class Worker:
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
         with trials.quiet():
-            self._tell(trial, TrialState[state], values)
+            trials.tell(self.study, trial, TrialState[state], values)
         self.around.table.ended(self._frozen(trial))
         self.around.recorded()
-
-    def _tell(self, trial: Trial, state: TrialState, values: Sequence[float] | None) -> None:
-        """A grid sampler that has seen all its points calls the study's `stop`, which is for Optuna's own loop."""
-        try:
-            self.study.tell(trial, list(values) if values is not None else None, state)
-        except RuntimeError as error:
-            if "Study.stop" not in str(error):
-                raise
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
         return self.study._storage.get_trial(trial._trial_id)
@@ -218,7 +217,11 @@ class Worker:
 
         own = {one.trial.number for one in self.running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number not in own and self._watch.dead(trial):
+            if trial.number in own:
+                continue
+            if trial.user_attrs.get(trials.WORKER) == trials.worker_name():
+                self._put_again(trial, "the storage was lost when it began")
+            elif self._watch.dead(trial):
                 self._put_again(trial, "its worker died", blame=True)
 
     def _queue_again(self, one: Running, reason: str) -> None:
