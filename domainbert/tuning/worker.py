@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial, Trial
 
-_POLL_SECONDS = 0.1
-_ASK_SECONDS = 2.0  # between questions to the storage while there is nothing to do but wait for other workers
+_POLL_SECONDS, _ASK_SECONDS = 0.1, 2.0  # between looks at the trials, and between questions to the storage
 
 
 @dataclass(frozen=True)
