@@ -84,7 +84,6 @@ def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str
         ("tpe", "hyperband"),
         ("cmaes", "asha"),
         ("random", "median"),
-        pytest.param("gp", "asha", marks=pytest.mark.slow),
     ],
 )
 def test_methods_draw_and_prune(sampler: Any, pruner: Any) -> None:
@@ -92,6 +91,16 @@ def test_methods_draw_and_prune(sampler: Any, pruner: Any) -> None:
     assert len({x for x, _, _ in found}) == 14
     assert {state for _, state, _ in found} == {"COMPLETE", "PRUNED"}
     assert all((step == 9) == (state == "COMPLETE") for _, state, step in found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_gaussian_process_finds_the_place() -> None:
+    pytest.importorskip("torch")
+    found = searched(replace(CONFIG, sampler="gp", pruner="none", trials=16))
+    assert {state for _, state, _ in found} == {"COMPLETE"} and len({x for x, _, _ in found}) == 16
+    drawn = [abs(x - 0.3) for x, _, _ in found]  # the first ten at random
+    assert sum(drawn[10:]) / 6 < sum(drawn[:10]) / 10
 
 
 @pytest.mark.filterwarnings("ignore")
