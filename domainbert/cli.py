@@ -149,6 +149,7 @@ def _run(typed: Typed) -> int:
 
 def _tune(typed: Typed) -> int:
     from domainbert.tuning import command
+    from domainbert.tuning.search import read_search
 
     if "help" in typed.flags:
         sys.stdout.write(command.tune_help())
@@ -156,7 +157,7 @@ def _tune(typed: Typed) -> int:
     allow_imports(typed.flags.get("allow_import"))
     if typed.words or not typed.files:
         raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
-    search = command.read_search([Path(file) for file in typed.files], typed.options)
+    search = read_search([Path(file) for file in typed.files], typed.options)
     sys.stdout.write(command.run_search(search, typed) + "\n")
     return 0
 

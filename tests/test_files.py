@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from domainbert.files import write_json
+from domainbert.files import write_json, write_text
 
 
 def test_a_value_comes_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -42,3 +44,21 @@ def test_secrets_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SOME_API_KEY", "abcdefgh12345678")
     write_json(tmp_path / "a.json", {"text": "key abcdefgh12345678", "url": "postgresql://me:hunter22@host/db"})
     assert json.loads((tmp_path / "a.json").read_text()) == {"text": "key ***", "url": "postgresql://me:***@host/db"}
+
+
+def test_text_has_its_line_ends_and_processes_of_two_machines_other_names_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = []
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        names.append(path.name)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    for host in ("one", "other"):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        write_text(tmp_path / "a.csv", "a\r\nb\n")
+    assert names == [f"a.csv.one.{os.getpid()}.tmp", f"a.csv.other.{os.getpid()}.tmp"]
+    assert (tmp_path / "a.csv").read_bytes() == b"a\r\nb\n"

@@ -231,6 +231,18 @@ def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
         (job.out / RUNNING).unlink()
 
 
+def is_running(out: Path) -> bool:
+    """Whether a process, of this machine or of another one that shares the disk, writes a folder."""
+    try:
+        with open(out / RUNNING, "r+", encoding="utf-8") as marker:
+            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def _lock(marker: TextIO, job: Job) -> None:
     """Until this process ends. With flock, a loader's worker would hold the lock on after its parent was killed."""
     try:

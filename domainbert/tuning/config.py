@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any, Literal
 
 from domainbert.errors import DomainbertError
 from domainbert.redact import redact
+from domainbert.settings.tree import nearest
 
 Direction = Literal["maximize", "minimize"]
-_LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", "parameters", "folder_bytes", "latency_1", "latency_32")
+COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")
+"""The fields of `cost.Cost`, which needs torch."""
+_LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", *(name for name in COSTS if name != "words_per_second"))
 VALIDATION, COST = "validation/", "cost/"
 
 
@@ -43,8 +47,10 @@ class Parameter:
             self._check_choices(self.choices)
         elif self.low is None or self.high is None:
             raise DomainbertError("expected low and high, or choices")
-        elif not self.low < self.high:
-            raise DomainbertError(f"high: found {self.high}; expected more than low, which is {self.low}")
+        elif not -math.inf < self.low < self.high < math.inf:
+            raise DomainbertError(
+                f"high: found {self.high}; expected more than low, which is {self.low}, and no infinity"
+            )
         elif self.log and (self.low <= 0 or self.step is not None):
             raise DomainbertError("log: a logarithmic range has no step and begins above 0; expected such a range")
         elif self.step is not None and self.step <= 0:
@@ -63,7 +69,7 @@ class StorageConfig:
 
     kind: Literal["sqlite", "postgresql", "journal"] = "sqlite"
     """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that
-    share a disk, where there is no database."""
+    share a disk that locks files, where there is no database."""
 
     path: str | None = None
     """File of `sqlite` or `journal`; None takes `study.db` or `study.journal` in `out`."""
@@ -115,26 +121,29 @@ class TuneConfig:
 
     objective: tuple[str, ...] = ("validation/f1",)
     """`validation/NAME`, a validation metric of the stage. Several are traded off against each other;
-    `cost/parameters`, `cost/folder_bytes`, `cost/latency_1`, `cost/latency_32` and `cost/words_per_second` are measured
-    on the words of the validation set."""
+    `cost/parameters`, `cost/folder_bytes`, `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and
+    `cost/words_per_second` are measured on the words of the validation set."""
 
     direction: tuple[Direction, ...] | None = None
     """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies, and maximizes others."""
 
     trials: int = 20
-    """How many trials the study has in the end, the pruned and the failed ones among them."""
+    """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it
+    has points."""
 
     max_hours: float | None = None
-    """Start no further trial after this time; those that run are finished."""
+    """Start no further trial after this time, counted from the start of each command; those that run are finished."""
 
     sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"
     """How values are chosen. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
 
     seed: int = 0
-    """Of the sampler; trial number n draws from seed + n, whichever worker runs it."""
+    """Of the sampler, and of the folds; trial number n draws from seed + n, whichever worker runs it. (Trials that were
+    queued again are not counted twice.)"""
 
     pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
-    """What ends trials early that are worse than others were after as many evaluations."""
+    """What ends trials early that are worse than others were after as many evaluations. Where the stage keeps its best
+    evaluation, the best so far is compared."""
 
     min_evaluations: int = 1
     """Evaluations before a trial may be pruned."""
@@ -149,11 +158,12 @@ class TuneConfig:
     """Trials at a time in this worker; None takes one for each of `gpus`, or one."""
 
     gpus: tuple[int, ...] | None = None
-    """Numbers of the GPUs; each trial of this worker gets one. None leaves them alone."""
+    """Numbers of the GPUs, among those of CUDA_VISIBLE_DEVICES where it is set; each trial of this worker gets one.
+    None leaves them alone."""
 
     k_folds: int | None = None
-    """Split the training file into so many parts, and take the mean over training without and validating on each.
-    Trials do not use the `validation` of the stage then; a training with the best settings does."""
+    """Split the training file of `finetune` into so many parts, and take the mean over training without and validating
+    on each. Trials do not use the `validation` of the stage then; a training with the best settings does."""
 
     study: str | None = None
     """Name of the study in the storage; None takes the name of the folder `out`."""
@@ -171,6 +181,8 @@ class TuneConfig:
             value = getattr(self, name)
             if value is not None and value < 2:
                 raise DomainbertError(f"{name}: found {value}; expected 2 or more")
+        if self.gpus is not None and (not self.gpus or min(self.gpus) < 0):
+            raise DomainbertError(f"gpus: found {list(self.gpus)}; expected numbers from 0")
         self._check_objectives()
         if not self.space:
             raise DomainbertError("space: empty; expected at least one setting to vary")
@@ -181,6 +193,11 @@ class TuneConfig:
         if wrong or len(set(self.objective)) != len(self.objective) or not self.objective:
             raise DomainbertError(
                 f"objective: found {list(self.objective)}; expected different names such as validation/f1"
+            )
+        costs = [name for name in self.objective if name.startswith(COST) and name.removeprefix(COST) not in COSTS]
+        if costs:
+            raise DomainbertError(
+                f"objective: {costs[0]} is not measured; {nearest(costs[0], [COST + one for one in COSTS])}"
             )
         if not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: none of them is a validation metric; expected validation/f1, say")

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
-from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.data.labelled import read_classification, read_ner
+from domainbert.corpus.files import read_lines
+from domainbert.data.labelled import label_set, read_classification, read_ner
 from domainbert.errors import DomainbertError
+from domainbert.files import write_text
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 
 
@@ -25,16 +26,26 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class FoldTexts:
+    """What will stand in the files of one fold."""
+
+    train: str
+    validation: str
+
+
+@dataclass(frozen=True)
 class _Unit:
     """What is not divided: a document of sentences, or a text."""
 
     line: int
     """Where it begins in the file, from 1."""
-    label: str
+    stratum: str
     """Folds get the same share of each."""
+    labels: frozenset[str]
+    """The entity types in it, or its class."""
 
 
-def write_folds(train: Path, task: TaskConfig, num_folds: int, seed: int, out: Path) -> list[Fold]:
+def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[FoldTexts]:
     """Split a training file; sentences of a document stay together, classes are spread evenly.
 
     The lines are those of the file, in its order.
@@ -44,25 +55,41 @@ def write_folds(train: Path, task: TaskConfig, num_folds: int, seed: int, out: P
         task: how it is read.
         num_folds: how many parts.
         seed: of the order in which units are dealt out.
-        out: where `fold-1/`, `fold-2/`, ... are written.
 
     Raises:
-        DomainbertError: fewer units than folds; a task whose files are unknown here.
+        DomainbertError: fewer units than folds; a task whose files are unknown here; a label that the training of a
+            fold would not know.
     """
     units, header = _units(train, task)
     if len(units) < num_folds:
         raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
+    part = _deal(units, num_folds, seed)
+    _check_labels(units, part, train)
     lines = [f"{line}\n" for _, line in read_lines(train)]
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
-    part = _deal(units, num_folds, seed)
-    folds = []
-    for number in range(num_folds):
-        fold = _fold(out / f"fold-{number + 1}", format_suffix(train))
-        head = "".join(lines[:header])
-        _write(fold.train, head + "".join(text for text, one in zip(texts, part, strict=True) if one != number))
-        _write(fold.validation, head + "".join(text for text, one in zip(texts, part, strict=True) if one == number))
-        folds.append(fold)
+    texts = list(zip(part, ("".join(lines[start:end]) for start, end in pairwise(starts)), strict=True))
+    head = "".join(lines[:header])
+    return [
+        FoldTexts(
+            head + "".join(text for one, text in texts if one != number),
+            head + "".join(text for one, text in texts if one == number),
+        )
+        for number in range(num_folds)
+    ]
+
+
+def write_folds(texts: Sequence[FoldTexts], suffix: str, out: Path) -> list[Fold]:
+    """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on.
+
+    Args:
+        texts: of the folds.
+        suffix: of the files: `.conll`.
+        out: where the folders are made.
+    """
+    folds = [_fold(out / f"fold-{number}", suffix) for number in range(1, len(texts) + 1)]
+    for fold, text in zip(folds, texts, strict=True):
+        _write(fold.train, text.train)
+        _write(fold.validation, text.validation)
     return folds
 
 
@@ -74,20 +101,32 @@ def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int]:
     """The units of a file, and how many lines stand before the first."""
     if isinstance(task, Classification):
         texts = read_classification(train, task.format.text_key, task.format.label_key)
-        return [_Unit(text.line, text.label) for text in texts], texts[0].line - 1
+        return [_Unit(text.line, text.label, frozenset([text.label])) for text in texts], texts[0].line - 1
     if not isinstance(task, Ner):
         raise DomainbertError(f"k_folds: the files of {task.name} cannot be split; expected Ner or Classification")
     with redirect_stdout(StringIO()):  # repairs are listed by the trials
         file = read_ner(train, task.format)
-    firsts = [
-        sentence
-        for before, sentence in zip([None, *file.sentences], file.sentences, strict=False)
-        if before is None or before.document != sentence.document
-    ]
-    if not file.marks_documents:
-        return [_Unit(sentence.line, "") for sentence in firsts], firsts[0].line - 1
-    marks = [number for number, line in read_lines(train) if line.lstrip(" ").startswith("-DOCSTART-")]
-    return [_Unit(_mark_before(sentence.line, marks), "") for sentence in firsts], marks[0] - 1
+    documents = [list(sentences) for _, sentences in groupby(file.sentences, key=lambda one: one.document)]
+    starts, header = [document[0].line for document in documents], documents[0][0].line - 1
+    if file.marks_documents:
+        marks = [number for number, line in read_lines(train) if line.lstrip(" ").startswith("-DOCSTART-")]
+        starts, header = [_mark_before(start, marks) for start in starts], marks[0] - 1
+    labels = [frozenset(label_set(document)) for document in documents]
+    return [_Unit(start, "", found) for start, found in zip(starts, labels, strict=True)], header
+
+
+def _check_labels(units: Sequence[_Unit], part: Sequence[int], train: Path) -> None:
+    """A label must not be in the documents of one fold only: training without them would not know it."""
+    folds: dict[str, set[int]] = {}
+    for unit, number in zip(units, part, strict=True):
+        for label in unit.labels:
+            folds.setdefault(label, set()).add(number)
+    alone = [f"{label!r} in fold {min(found) + 1} only" for label, found in sorted(folds.items()) if len(found) == 1]
+    if alone:
+        raise DomainbertError(
+            f"k_folds: {train} has {', '.join(alone)}, whose training would not know it; "
+            "expected fewer folds, or labels that occur in more documents"
+        )
 
 
 def _mark_before(line: int, marks: Sequence[int]) -> int:
@@ -96,10 +135,10 @@ def _mark_before(line: int, marks: Sequence[int]) -> int:
 
 
 def _deal(units: Sequence[_Unit], num_folds: int, seed: int) -> list[int]:
-    """The fold of each unit: shuffled, then dealt out label by label, so that folds differ by one of each at most."""
+    """The fold of each unit: shuffled, then dealt out by strata, so that folds differ by one of each at most."""
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)
-    order.sort(key=lambda number: units[number].label)
+    order.sort(key=lambda number: units[number].stratum)
     part = [0] * len(units)
     for position, number in enumerate(order):
         part[number] = position % num_folds
@@ -107,10 +146,8 @@ def _deal(units: Sequence[_Unit], num_folds: int, seed: int) -> list[int]:
 
 
 def _write(path: Path, text: str) -> None:
-    """As a whole or not at all: several workers may write the same."""
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
+    """Leave alone what is the same: trials of other workers may be reading it."""
+    if path.is_file() and path.read_bytes() == text.encode():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    temporary.replace(path)
+    write_text(path, text)

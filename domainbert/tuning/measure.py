@@ -1,6 +1,6 @@
-"""What a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json`, in a process of its own.
+"""What a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
 
-The words are those of the validation set.
+It is a process of its own. The words are those of the validation set.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from domainbert.files import write_json
 from domainbert.objectives.task_config import Classification, Ner
 from domainbert.redact import redact
 from domainbert.runner.stage_table import load_stage
+from domainbert.settings.choices import allow_imports
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
 
@@ -52,6 +53,7 @@ def measure(config: Path, result: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     """The command line; returns the exit code."""
     try:
+        allow_imports(arguments[3] if len(arguments) > 3 else None)
         measure(Path(arguments[0]), Path(arguments[1]))
     except DomainbertError as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")

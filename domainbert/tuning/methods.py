@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,13 @@ from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 from domainbert.tuning.config import TuneConfig, Values
 from domainbert.tuning.space import Dimension, Space
+from domainbert.tuning.trials import is_lost, quiet
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
 
 
 def method_problems(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
@@ -54,16 +57,16 @@ def enqueued_problems(space: Space, enqueue: Sequence[Values], nodes: Node, prob
 
 
 def build_sampler(config: TuneConfig, number: int) -> BaseSampler:
-    """The sampler for trial `number`.
+    """The sampler for trial `number`, counted without those that were queued again.
 
-    Each trial has its own, seeded by its number: workers never draw the same, and a study comes out the same whether it
-    was interrupted or not. What samplers know of earlier trials, they read from the storage.
+    Each trial has its own, seeded by its number: workers never draw the same, and the study of one worker comes out the
+    same whether it was interrupted or not (but for `hyperband`, which takes the bracket of a trial from the number that
+    it has in the storage). What samplers know of earlier trials, they read from there.
     """
     import optuna.samplers as samplers
 
     seed = config.seed + number
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna_experimental())
+    with quiet():
         if config.sampler == "tpe":
             single = len(config.objective) == 1
             return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
@@ -84,17 +87,26 @@ def build_pruner(config: TuneConfig) -> BasePruner:
     if not config.prunes:
         return pruners.NopPruner()
     if config.pruner == "asha":
-        return pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=reduction)
+        return _asha(first, reduction)
     if config.pruner == "hyperband":
         return pruners.HyperbandPruner(min_resource=first, reduction_factor=reduction)
     return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first - 1)
 
 
-def optuna_experimental() -> type[Warning]:
-    """The category of Optuna's warnings that a feature may change."""
-    from optuna.exceptions import ExperimentalWarning
+def _asha(first: int, reduction: int) -> BasePruner:
+    """Optuna's, but for one thing: a trial that was queued again does not compete beside its copy."""
+    from optuna.pruners import SuccessiveHalvingPruner
 
-    return ExperimentalWarning
+    class Asha(SuccessiveHalvingPruner):
+        """Successive halving among the trials that count."""
+
+        def prune(self, study: Study, trial: FrozenTrial) -> bool:
+            """See Optuna."""
+            among = copy.copy(study)
+            among.get_trials = lambda *how, **more: [one for one in study.get_trials(*how, **more) if not is_lost(one)]  # type: ignore[method-assign]
+            return super().prune(among, trial)
+
+    return Asha(min_resource=first, reduction_factor=reduction)
 
 
 def grid_size(space: Space) -> int:

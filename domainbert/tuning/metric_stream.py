@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from domainbert.tuning.config import VALIDATION
+from domainbert.tuning.objectives import NoSuchMetric
 
 _FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
 
 
 class MetricStream:
-    """Follows one metric in the first `metrics.jsonl` below a stage's folder.
+    """Follows the first `metrics.jsonl` below a stage's folder: what the stage would hand back if it ended now.
 
     A stage that trains several times, with one seed after the other, is followed in its first training only: only there
     are trials comparable, as later ones begin after as many evaluations as the first took.
 
     Args:
         out: the folder of the stage.
-        metric: its name there: `validation/f1`.
+        metrics: names there: `validation/f1`. The first is followed; the others have to be measured, too.
+        kept_by: the metric by whose highest value the stage keeps one of its evaluations; None where it keeps the last.
     """
 
-    def __init__(self, out: Path, metric: str) -> None:
-        self.out, self.metric = out, metric
+    def __init__(self, out: Path, metrics: Sequence[str], kept_by: str | None = None) -> None:
+        self.out, self.metrics, self.kept_by = out, metrics, kept_by
         self.values: list[float] = []
         """Of the evaluations so far; they are counted, as their steps depend on the batch size."""
         self._file: Path | None = None
         self._seen: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
-        """The evaluations since the last call."""
+        """The values at the evaluations since the last call.
+
+        Raises:
+            NoSuchMetric: the stage does not measure one of the metrics.
+        """
         if self._file is None:
             found = [file for pattern in _FILES for file in self.out.glob(pattern)]
             self._file = min(found, key=lambda file: file.stat().st_mtime_ns, default=None)
@@ -38,13 +47,26 @@ class MetricStream:
         if (stamp := (status.st_ino, status.st_size, status.st_mtime_ns)) == self._seen:
             return []
         self._seen = stamp
-        new = evaluations(self._file, self.metric)[len(self.values) :]
+        new = self._kept(evaluations(self._file))[len(self.values) :]
         self.values += new
         return new
 
+    def _kept(self, rows: Sequence[dict[str, float]]) -> list[float]:
+        """After each evaluation, the followed metric of the one that the stage would keep."""
+        values: list[float] = []
+        kept, highest = None, float("-inf")
+        for row in rows:
+            for missing in (name for name in self.metrics if name not in row):
+                raise NoSuchMetric(missing, list(row))
+            if self.kept_by is None or row[self.kept_by] > highest:  # of equal ones the first, as in training
+                kept, highest = row, row[self.kept_by] if self.kept_by else highest
+            values.append(float((kept or row)[self.metrics[0]]))
+        return values
 
-def evaluations(file: Path, metric: str) -> list[float]:
-    """A metric's values in a `metrics.jsonl`; a last line that is not complete yet does not count."""
+
+def evaluations(file: Path) -> list[dict[str, float]]:
+    """The validation metrics in a `metrics.jsonl`; a last line that is not complete yet does not count."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and metric in line]
-    return [float(row[metric]) for row in rows if metric in row]
+    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
+    found = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]
+    return [row for row in found if row]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.files import write_json
+from domainbert.files import write_json, write_text
 from domainbert.progress import format_duration
+from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import best_trial, describe_values
 from domainbert.tuning.space import Space
-from domainbert.tuning.trials import ERROR, LOST, SECONDS, WORKER
+from domainbert.tuning.trials import ERROR, LOST, SECONDS, SETTINGS, THREADS, WORKER, is_lost, origin
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -31,7 +34,7 @@ def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> 
     Args:
         study: the study.
         config: what was asked for.
-        space: to make a stage's settings of a trial.
+        space: names the columns of the table; what only older trials have of an extended study stands behind.
         out: the folder.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -39,12 +42,12 @@ def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> 
     _write_table(trials, config, space, out / TRIALS)
     best = best_trial(trials, config)
     if best is not None:
-        _write_settings(best, config, space, out / BEST, out / "best")
+        _write_settings(best, config, out / BEST, out / "best")
     front = sorted(study.best_trials, key=lambda one: one.number) if len(config.objective) > 1 and best else []
     for trial in front:
         (out / "pareto").mkdir(exist_ok=True)
         name = f"trial-{trial.number:05d}"
-        _write_settings(trial, config, space, out / "pareto" / f"{name}.yaml", out / "pareto" / name)
+        _write_settings(trial, config, out / "pareto" / f"{name}.yaml", out / "pareto" / name)
     summary = {**summarise(trials, config), "pareto_front": [one.number for one in front]}
     summary["importance"] = importance(study, config)
     write_json(out / SUMMARY, summary)
@@ -75,22 +78,23 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
     What pruning has saved is an estimate: how much longer the median complete trial took than each of the pruned ones.
     """
     by_state = {name: [one for one in trials if one.state.name == name] for name in ("COMPLETE", "PRUNED", "FAIL")}
-    lost = [one for one in by_state["FAIL"] if LOST in one.user_attrs]
-    failed = [one for one in by_state["FAIL"] if LOST not in one.user_attrs]
-    spent = sum(float(one.user_attrs.get(SECONDS, 0)) for one in trials)
-    saved = _saved_seconds(by_state["COMPLETE"], by_state["PRUNED"])
+    lost = [one for one in by_state["FAIL"] if is_lost(one)]
+    failed = [one for one in by_state["FAIL"] if not is_lost(one)]
+    spent = _seconds(trials)
+    saved = _saved_seconds(by_state["COMPLETE"], by_state["PRUNED"], spent)
     best = best_trial(trials, config)
     finished = len(by_state["COMPLETE"]) + len(by_state["PRUNED"]) + len(failed)
     return {
         "objective": list(config.objective),
         "direction": list(config.directions),
         "trials": finished,
+        "asked": config.trials,
         "complete": len(by_state["COMPLETE"]),
         "pruned": len(by_state["PRUNED"]),
         "failed": len(failed),
         "queued_again": len(lost),
         "pruned_share": len(by_state["PRUNED"]) / finished if finished else 0.0,
-        "seconds": spent,
+        "seconds": sum(spent.values()),
         "seconds_saved_by_pruning": saved,
         "best": None if best is None else {"trial": best.number, "values": best.values, "settings": best.params},
     }
@@ -103,6 +107,8 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
+    if (left := summary["asked"] - summary["trials"]) > 0:
+        lines.append(f"{left} of {summary['asked']} trials are left: max_hours is over; the same command goes on")
     best = summary["best"]
     if best is None:
         return [*lines, "no trial was completed"]
@@ -117,39 +123,42 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     return lines
 
 
-def _saved_seconds(complete: Sequence[FrozenTrial], pruned: Sequence[FrozenTrial]) -> float:
-    taken = [float(one.user_attrs[SECONDS]) for one in complete if SECONDS in one.user_attrs]
-    if not taken:
+def _seconds(trials: Sequence[FrozenTrial]) -> Mapping[int, float]:
+    """How long each trial took, with what it was before it was queued again; by the number that it had first."""
+    spent: Counter[int] = Counter()
+    for one in trials:
+        spent[origin(one)] += one.user_attrs.get(SECONDS, 0)
+    return spent
+
+
+def _saved_seconds(complete: Sequence[FrozenTrial], pruned: Sequence[FrozenTrial], spent: Mapping[int, float]) -> float:
+    if not complete:
         return 0.0
-    usual = statistics.median(taken)
-    return sum(max(0.0, usual - float(one.user_attrs.get(SECONDS, usual))) for one in pruned)
+    usual = statistics.median(spent[origin(one)] for one in complete)
+    return sum(max(0.0, usual - spent[origin(one)]) for one in pruned)
 
 
-def _write_settings(trial: FrozenTrial, config: TuneConfig, space: Space, file: Path, out: Path) -> None:
-    plain = space.settings(space.values_of(trial.params)).plain
+def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path, out: Path) -> None:
+    """What the trial ran with: the study may have been extended since."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
-    head = f"# Trial {trial.number} of study {config.study}: {values}.\n#   domainbert {config.stage} -c {file}\n"
-    _replace(file, head + dump_yaml({"out": str(out), **plain}))
+    folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
+    command = ["domainbert", config.stage, "-c", str(file), *allow_import_words()]
+    if THREADS in trial.user_attrs:  # sums of floating-point numbers depend on it
+        command.insert(0, f"OMP_NUM_THREADS={trial.user_attrs[THREADS]}")
+    head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {' '.join(command)}\n"
+    write_text(file, head + dump_yaml({"out": str(out), **trial.user_attrs[SETTINGS]}))
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    keys = [one.key for one in space.dimensions]
-    temporary = file.with_name(f"{file.name}.tmp")
-    with open(temporary, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["trial", "state", *config.objective, *keys, "evaluations", "seconds", "worker", "error"])
-        for one in trials:
-            state = "queued again" if LOST in one.user_attrs else one.state.name.lower()
-            values = one.values if one.state.name == "COMPLETE" else [""] * len(config.objective)
-            point = space.values_of(one.params)
-            error = one.user_attrs.get(ERROR, one.user_attrs.get(LOST, ""))
-            facts = [one.last_step or 0, one.user_attrs.get(SECONDS, ""), one.user_attrs.get(WORKER, ""), error]
-            writer.writerow([one.number, state, *values, *(point.get(key, "") for key in keys), *facts])
-    temporary.replace(file)
-
-
-def _replace(file: Path, text: str) -> None:
-    """Written as a whole or not at all: several workers write the same."""
-    temporary = file.with_name(f"{file.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
+    keys = list(dict.fromkeys([*(one.key for one in space.dimensions), *(key for one in trials for key in one.params)]))
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream)
+    writer.writerow(["trial", "state", *config.objective, *keys, "evaluations", "seconds", "worker", "error"])
+    for one in trials:
+        state = "queued again" if is_lost(one) else one.state.name.lower()
+        values = one.values if one.state.name == "COMPLETE" else [""] * len(config.objective)
+        point = {**one.params, **space.values_of(one.params)}
+        error = one.user_attrs.get(ERROR, one.user_attrs.get(LOST, ""))
+        facts = [one.last_step or 0, one.user_attrs.get(SECONDS, ""), one.user_attrs.get(WORKER, ""), error]
+        writer.writerow([one.number, state, *values, *(point.get(key, "") for key in keys), *facts])
+    write_text(file, stream.getvalue())

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 _ROUNDING = 1e-8  # of a number of steps
-_BETWEEN = 0.37  # of the way from low to high: no whole number, for any range that occurs
 
 
 @dataclass(frozen=True)
@@ -202,11 +201,12 @@ def _point(
 
 
 def _is_integer(stage: Stage, base: Node, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Whether the stage refuses a fraction there."""
+    """Whether the stage takes the ends, but refuses a fraction between them."""
     assert parameter.low is not None and parameter.high is not None
+    if not (parameter.low.is_integer() and parameter.high.is_integer()):
+        return False
     silent = Problems("")
-    between = parameter.low + _BETWEEN * (parameter.high - parameter.low)
-    read_at(stage, base, {**point, key: Node(between, "")}, silent)
+    read_at(stage, base, {**point, key: Node(parameter.low + 0.5, "")}, silent)
     return any("an integer" in message for message in silent.messages)
 
 

@@ -18,6 +18,7 @@ from domainbert.tuning.config import StorageConfig
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+    from sqlalchemy import URL as ParsedURL
 
 URL = "DOMAINBERT_STORAGE_URL"
 _TRIES, _WAIT_SECONDS = 5, 0.5
@@ -30,13 +31,18 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
     Raises:
         DomainbertError: it cannot be reached, or its driver is not installed; no message holds a password.
     """
+    if config.kind == "postgresql":
+        return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
+    path = storage_path(config, out)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if config.kind == "journal":
-        return _open_journal(Path(config.path or out / "study.journal"))
-    if config.kind == "sqlite":
-        path = Path(config.path or out / "study.db")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return _open_database(f"sqlite:///{path.resolve()}", {"connect_args": {"timeout": _SQLITE_TIMEOUT}})
-    return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
+        return _open_journal(path)
+    return _open_database(f"sqlite:///{path.resolve()}", {"connect_args": {"timeout": _SQLITE_TIMEOUT}})
+
+
+def storage_path(config: StorageConfig, out: Path) -> Path:
+    """The file of a storage that is one."""
+    return Path(config.path or out / f"study.{'db' if config.kind == 'sqlite' else 'journal'}")
 
 
 def database_url(config: StorageConfig, environment: Mapping[str, str] = os.environ) -> str:
@@ -60,6 +66,8 @@ def _driver(url: str) -> str:
     scheme, colon, rest = url.partition("://")
     if not colon or scheme.partition("+")[0] not in ("postgresql", "postgres"):
         raise DomainbertError("storage: the URL is not one of PostgreSQL; expected postgresql://user@host/database")
+    if rest.count("@") > 1:  # what follows the first would be taken for the host, and shown
+        raise DomainbertError("storage: the password holds an @; expected %40")
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
@@ -67,18 +75,34 @@ def _driver(url: str) -> str:
     return f"postgresql+psycopg://{rest}"
 
 
-def _open_database(url: str, engine: Mapping[str, Any]) -> BaseStorage:
+def _open_database(text: str, engine: Mapping[str, Any]) -> BaseStorage:
     """Several workers may start at once, and make the same tables: the losers find them at the next try."""
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
+    url = _parsed(text)
     for number in range(_TRIES):
         try:
-            return RDBStorage(url, engine_kwargs=dict(engine))
+            return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=dict(engine))
         except (SQLAlchemyError, RuntimeError) as error:
-            failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
+            failure = _first_line(getattr(error, "orig", None) or error)
         time.sleep(_WAIT_SECONDS * (number + 1))
-    raise DomainbertError(f"storage: {redact(url)} cannot be used: {failure}")
+    raise DomainbertError(f"storage: {redact(url.render_as_string())} cannot be used: {failure}")
+
+
+def _parsed(text: str) -> ParsedURL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):  # whose texts hold parts of it
+        found = "storage: the URL cannot be read; expected postgresql://user@host:port/database"
+    raise DomainbertError(found)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(redact(str(error))).strip().partition("\n")[0]
 
 
 def _open_journal(path: Path) -> BaseStorage:
@@ -104,7 +128,6 @@ def _open_journal(path: Path) -> BaseStorage:
             finally:
                 lock.release()
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = JournalFileOpenLock(str(path))
     return JournalStorage(WholeLines(str(path), lock))
 

@@ -34,7 +34,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         extend: go on with other terms; the trials there are stay.
 
     Raises:
-        DomainbertError: the study has other terms, or other choices, which Optuna cannot extend.
+        DomainbertError: the study has other terms, or other choices or kinds of ranges, which Optuna cannot extend.
     """
     import optuna
 
@@ -65,35 +65,41 @@ def _known_terms(study: Study) -> dict[str, Any] | None:
 
 
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
-    """Whether a study is extended; `DomainbertError` where its terms are others and may not be."""
-    if known["objective"] != plain["objective"]:
-        raise DomainbertError(
-            f"study {study.study_name}: its objective was {_shown(known['objective'])}, is now "
-            f"{_shown(plain['objective'])}; expected the same, or another name under study:"
-        )
-    changes = _changes(known, plain)
-    choices = [key for key, one in plain["space"].items() if _other_choices(known["space"].get(key), one)]
-    if choices:
-        raise DomainbertError(
-            f"study {study.study_name}: the choices of {', '.join(choices)} were others; "
-            "expected the same, or another name under study:"
-        )
+    """Whether a study goes on with other terms; `DomainbertError` where it may not."""
+    _check_kinds(study, known["space"], plain["space"])
+    changes = _changes({**known, "objective": None}, {**plain, "objective": None})
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was begun with other settings ({in_short(changes)}); "
             "expected the same, or --extend to go on with these beside the trials there are"
         )
+    if known["objective"] != plain["objective"]:
+        _check_objective(study, known["objective"], plain["objective"])
+        changes.insert(0, f"objective was {_named(known['objective'])}, is now {_named(plain['objective'])}")
     if changes:
         print(f"study {study.study_name}: extended ({in_short(changes)})", flush=True)
     return bool(changes)
 
 
-def _other_choices(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
-    return (
-        old is not None
-        and (old["choices"] is not None or new["choices"] is not None)
-        and old["choices"] != new["choices"]
-    )
+def _check_objective(study: Study, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    """Another objective, one that was misspelt before, say, may come as long as there is no value of the old one."""
+    directions = list(old.values()) == list(new.values())
+    if not directions or any(one.state.name in ("COMPLETE", "PRUNED") for one in study.get_trials(deepcopy=False)):
+        raise DomainbertError(
+            f"study {study.study_name}: its objective was {_named(old)}, is now {_named(new)}; "
+            "expected the same, or another name under study:"
+        )
+
+
+def _check_kinds(study: Study, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Optuna does not mix trials whose values of a setting are of different kinds."""
+    for name, what in {"choices": "choices", "log": "scale (log)", "integer": "kind (integer or not)"}.items():
+        other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
+        if other:
+            raise DomainbertError(
+                f"study {study.study_name}: the {what} of {', '.join(other)} was another one; "
+                "expected the same, or another name under study:"
+            )
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -113,3 +119,7 @@ def _shown(value: Any) -> str:
         return "not set"
     text = "there" if isinstance(value, dict) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def _named(objective: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({direction})" for name, direction in objective.items())

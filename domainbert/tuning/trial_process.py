@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,6 @@ COMMAND = (sys.executable, "-m", "domainbert.cli")
 
 _KILL_SECONDS = 60.0  # a training that is told to stop finishes its step and writes a checkpoint
 _TO_BE_CONTINUED = 75
-_OF_A_LAUNCHER = re.compile(
-    "(SLURM_|TORCHELASTIC_|DOMAINBERT_LAUNCH$|MASTER_(ADDR|PORT)$|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)$|NODE_RANK$)"
-)
 _SHOWN = 500  # characters of an error
 
 
@@ -66,25 +63,31 @@ class TrialProcess:
     Args:
         steps: the processes, in order.
         folder: of the trial.
-        metric: what is followed in the first step.
+        stream: follows the first step.
         environment: for the processes.
     """
 
-    def __init__(self, steps: Sequence[Step], folder: Path, metric: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, steps: Sequence[Step], folder: Path, stream: MetricStream, environment: Mapping[str, str]
+    ) -> None:
         self.steps, self.folder, self.environment = list(steps), folder, environment
-        self.stream = MetricStream(steps[0].out, metric)
+        self.stream = stream
         self.started = time.monotonic()
         self.stopping = False
         """It was told to stop."""
         self._kill_at = float("inf")
         self._waiting = list(steps)
+        self._log = folder / "output.log"
+        self._said = self._log.stat().st_size if self._log.exists() else 0  # by an earlier process of the same trial
+        self._swept = False
         self._process = self._start()
 
     def poll(self) -> int | None:
         """Go on to the next step where one is done; the exit code of the last or of one that failed, None before."""
         code = self._process.poll()
-        if code is None and time.monotonic() > self._kill_at:
+        if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
+            self._swept = code is not None
         if code == 0 and self._waiting and not self.stopping:
             self._process = self._start()
             return None
@@ -97,7 +100,7 @@ class TrialProcess:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once, with the processes that it has started."""
+        """End it at once, with the processes that it has started and may have left behind."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -114,8 +117,8 @@ class TrialProcess:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody else has told it to stop: it could be gone on with."""
-        return self._process.poll() == _TO_BE_CONTINUED
+        """Whether somebody else has told it to stop, before or after it could listen: it could be gone on with."""
+        return self._process.poll() in (_TO_BE_CONTINUED, -signal.SIGTERM)
 
     def error(self) -> str:
         """Why the last process failed: what it said last."""
@@ -123,15 +126,15 @@ class TrialProcess:
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
-        lines = (self.folder / "output.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self._log.read_bytes()[self._said :].decode(errors="replace").splitlines()
         said = [line for line in lines if line.strip()]
         own = [number for number, line in enumerate(said) if line.startswith("domainbert: ")]
         text = " ".join(said[own[-1] :]).removeprefix("domainbert: ") if own else "".join(said[-1:])
         return str(redact(text[:_SHOWN])) or f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        step = self._waiting.pop(0)
-        with open(self.folder / "output.log", "ab") as log:
+        step, self._swept = self._waiting.pop(0), False
+        with open(self._log, "ab") as log:
             return subprocess.Popen(
                 step.arguments,
                 stdin=subprocess.DEVNULL,
@@ -139,7 +142,7 @@ class TrialProcess:
                 stderr=subprocess.STDOUT,
                 env=dict(self.environment),
                 start_new_session=True,  # Ctrl-C is for the worker, which tells its trials
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
             )
 
 
@@ -147,23 +150,9 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def _end_with_parent() -> None:
+def _end_with(worker: int) -> None:
     """Be killed when the worker dies: another one may go on with the trial in the same folder."""
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
-    """The environment of the trials in one of a worker's slots: their GPU, and their share of the cores.
-
-    Where srun or torchrun has started several workers, each of their trials is a launch of its own.
-    """
-    environment = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.match(name)}
-    if not {"", os.getcwd()} & set(sys.path):
-        environment["PYTHONSAFEPATH"] = "1"  # `python -m` would look for modules in the current folder
-    if gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = str(gpus[slot % len(gpus)])
-    if num_slots > 1:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        environment.setdefault("OMP_NUM_THREADS", str(max(1, cores // num_slots)))
-    return environment
+    if os.getppid() != worker:  # it died before this was said
+        os._exit(1)

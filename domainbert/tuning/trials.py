@@ -11,83 +11,114 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from domainbert.tuning.methods import optuna_experimental
-
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import FrozenTrial, Trial, TrialState
 
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
+SETTINGS, THREADS = "settings", "threads"
 """User attributes of a trial: why it was queued again; who runs it; a number that grows while it does; why it failed;
-the trial that it goes on with, if any; how long it took."""
+the trial that it goes on with, if any; how long it took; the stage's settings, and its threads where they are set."""
 
 _RUNG = "completed_rung_"  # Optuna's record of ASHA; a trial that is run again has not got there yet
-_MOST_TIMES = 4
+_DEATHS, _MOST_DEATHS = "deaths", 4
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without Optuna's warnings that a feature of it may change."""
+    from optuna.exceptions import ExperimentalWarning
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna_experimental())
+        warnings.simplefilter("ignore", ExperimentalWarning)
         yield
+
+
+def is_lost(trial: FrozenTrial) -> bool:
+    """Whether a trial was queued again, as another one."""
+    return trial.state.name == "FAIL" and LOST in trial.user_attrs
 
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that count for the number asked for: neither those that wait nor those that were queued again."""
     from optuna.trial import TrialState
 
-    return [one for one in trials if one.state != TrialState.WAITING and LOST not in one.user_attrs]
+    return [one for one in trials if one.state != TrialState.WAITING and not is_lost(one)]
 
 
 def take_trial(study: Study, asked: int) -> Trial | None:
-    """A trial to run, or None when there are as many as were asked for, by whichever worker.
-
-    Two workers may ask at the same moment; of the trials that both get, those with the highest numbers go back.
-    """
+    """A trial to run, or None when there are as many as were asked for; under the lock of the study."""
     if len(counted(study.get_trials(deepcopy=False))) >= asked:
         return None
     trial = study.ask()
-    before = [one for one in counted(study.get_trials(deepcopy=False)) if one.number < trial.number]
-    if len(before) >= asked:
-        from optuna.trial import TrialState
-
-        study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
-        return None
     trial.set_user_attr(WORKER, worker_name())
     return trial
 
 
-def queue_again(study: Study, trial: FrozenTrial, reason: str) -> bool:
-    """Put a trial that cannot be finished back as a new one with the same values; False if another worker did.
+def put_back(study: Study, trial: Trial) -> None:
+    """The reverse of `take_trial`."""
+    from optuna.trial import TrialState
 
-    After some times it has failed for good: it may be what kills its workers.
+    study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+
+
+def place(study: Study, trial: Trial) -> int:
+    """The number that a trial would have if none had been queued again."""
+    before = [one for one in study.get_trials(deepcopy=False) if one.number < trial.number]
+    return trial.number - sum(map(is_lost, before))
+
+
+def tell(study: Study, trial: Trial, state: TrialState, values: Sequence[float] | None) -> None:
+    """Record the end of a trial.
+
+    A grid sampler that has seen all its points calls the study's `stop`, which is for Optuna's own loop.
+    """
+    try:
+        study.tell(trial, list(values) if values is not None else None, state)
+    except RuntimeError as error:
+        if "Study.stop" not in str(error):
+            raise
+
+
+def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = False) -> bool:
+    """Put a trial that cannot be finished back as a new one with the same values; under the lock of the study.
+
+    Args:
+        study: its study.
+        trial: the trial.
+        reason: why.
+        blame: it may be what killed its worker: after some such deaths it has failed for good.
+
+    Returns:
+        False if the trial has ended meanwhile, or another worker was first.
     """
     import optuna
     from optuna.trial import TrialState
 
-    storage = study._storage
-    times = int(trial.user_attrs.get("times", 0)) + 1
+    storage, deaths = study._storage, int(trial.user_attrs.get(_DEATHS, 0)) + blame
+    for_good = deaths >= _MOST_DEATHS
     try:
-        if times < _MOST_TIMES:
-            storage.set_trial_user_attr(trial._trial_id, LOST, reason)
-        else:
-            storage.set_trial_user_attr(trial._trial_id, ERROR, f"{reason}, {times} times")
+        name, text = (ERROR, f"{reason}, {deaths} times") if for_good else (LOST, reason)
+        storage.set_trial_user_attr(trial._trial_id, name, text)
         if not storage.set_trial_state_values(trial._trial_id, TrialState.FAIL):
             return False
     except optuna.exceptions.UpdateFinishedTrialError:
         return False
-    if times < _MOST_TIMES:
-        system = {key: value for key, value in trial.system_attrs.items() if not key.startswith(_RUNG)}
-        again = optuna.trial.create_trial(
-            state=TrialState.WAITING,
-            params=trial.params,
-            distributions=trial.distributions,
-            user_attrs={ORIGIN: origin(trial), "times": times},
-            system_attrs=system,
-        )
-        study.add_trial(again)
+    if not for_good:
+        study.add_trial(_copy(trial, deaths))
     return True
+
+
+def _copy(trial: FrozenTrial, deaths: int) -> FrozenTrial:
+    import optuna
+
+    return optuna.trial.create_trial(
+        state=optuna.trial.TrialState.WAITING,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs={ORIGIN: origin(trial), _DEATHS: deaths},
+        system_attrs={key: value for key, value in trial.system_attrs.items() if not key.startswith(_RUNG)},
+    )
 
 
 def origin(trial: FrozenTrial | Trial) -> int:
@@ -122,7 +153,8 @@ class Watch:
     """Finds trials whose worker is dead.
 
     A worker of this machine is looked up; of any other the signs of life have to grow: what counts is that they stand
-    still for `grace` seconds on this machine's clock, so clocks need not agree.
+    still for `grace` seconds on this machine's clock, so clocks need not agree. Of a time in which this worker itself
+    did not look, suspended or without its database, only a part counts: the others may have had to wait as well.
 
     Args:
         grace: seconds.
@@ -130,7 +162,7 @@ class Watch:
 
     def __init__(self, grace: float) -> None:
         self.grace = grace
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._seen: dict[int, tuple[int, float, float]] = {}
 
     def dead(self, trial: FrozenTrial) -> bool:
         """Whether the worker of a running trial is dead."""
@@ -139,8 +171,7 @@ class Watch:
         if host == machine_name() and start:
             return _start_of(int(process)) != start
         now, sign = time.monotonic(), int(trial.user_attrs.get(ALIVE, 0))
-        before, since = self._seen.get(trial.number, (-1, now))
-        if sign != before:
-            self._seen[trial.number] = (sign, now)
-            return False
-        return now - since > self.grace
+        before, still, looked = self._seen.get(trial.number, (-1, 0.0, now))
+        still = still + min(now - looked, self.grace / 4) if sign == before else 0.0
+        self._seen[trial.number] = (sign, still, now)
+        return still > self.grace

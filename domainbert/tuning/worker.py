@@ -5,50 +5,37 @@ Only the worker speaks to the storage, in a single thread.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError, TrainingStopped
+from domainbert.redact import redact
+from domainbert.runner.jobs import RUNNING, is_running
 from domainbert.settings.tree import nearest
 from domainbert.signals import StopSignals
 from domainbert.training.checkpoint_files import remove_progress
-from domainbert.tuning import trials
+from domainbert.tuning import slots, trials
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.methods import build_sampler
-from domainbert.tuning.objectives import NoSuchMetric, read_value
+from domainbert.tuning.objectives import NoSuchMetric
+from domainbert.tuning.patience import Patience
+from domainbert.tuning.plan import Plan
+from domainbert.tuning.running import Running
 from domainbert.tuning.space import Space
-from domainbert.tuning.trial_process import Step, TrialProcess, slot_environment
+from domainbert.tuning.trial_process import TrialProcess
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial, TrialState
+    from optuna.trial import FrozenTrial, Trial
 
-_POLL_SECONDS = 0.1
-_ASK_SECONDS = 2.0  # between questions to the storage while there is nothing to do but wait for other workers
-
-Planner = Callable[[int, dict[str, Any], Path], tuple[list[Step], list[Path], Path]]
-"""Trial number, values and folder to the processes, the folders that the stage writes, and the file of the cost."""
-
-
-@dataclass
-class Running:
-    """A trial that this worker runs."""
-
-    slot: int
-    trial: Trial
-    values: dict[str, Any]
-    process: TrialProcess
-    stage_outs: list[Path]
-    cost_file: Path
-    alive: int = 0
-    last_sign: float = field(default_factory=time.monotonic)
-    pruned: bool = False
+_POLL_SECONDS, _ASK_SECONDS = 0.1, 2.0  # between looks at the trials, and between questions to the storage
 
 
 @dataclass(frozen=True)
@@ -57,9 +44,10 @@ class Surroundings:
 
     study: Study
     out: Path
-    plan: Planner
+    plan: Callable[[dict[str, Any], Path], Plan]
+    """The stage's settings and the folder of a trial to what it consists of."""
     lock: Callable[[], AbstractContextManager[Any]]
-    """Held while trials are taken or queued again, where the storage itself does not keep workers apart."""
+    """Held while a trial is taken and drawn, or queued again: one worker at a time."""
     table: LiveTable
     recorded: Callable[[], None]
     """Called after each trial."""
@@ -77,7 +65,7 @@ class Worker:
     def __init__(self, config: TuneConfig, space: Space, around: Surroundings) -> None:
         self.config, self.space, self.around, self.study = config, space, around, around.study
         self.running: list[Running] = []
-        self._watch = trials.Watch(config.storage.grace)
+        self._watch, self._patience = trials.Watch(config.storage.grace), Patience(around.table.say)
         self._next_question = 0.0
         self._end = time.monotonic() + 3600 * config.max_hours if config.max_hours else float("inf")
         self._signals = StopSignals()
@@ -89,9 +77,16 @@ class Worker:
             TrainingStopped: a signal; the trials that ran are queued again.
             DomainbertError: the stage does not measure what is asked for.
         """
+        from optuna.exceptions import StorageInternalError
+
         self._signals.install()
+        done = False
         try:
-            while not self._done():
+            while not done:
+                try:
+                    done = self._done()
+                except StorageInternalError as error:  # what was under way is done again in the next round
+                    self._patience.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
             self._give_back("its worker stopped")
@@ -111,33 +106,53 @@ class Worker:
         late = time.monotonic() > self._end
         while not late and len(self.running) < self.config.num_slots and self._take():
             pass
-        self.around.table.count(trials.counted(self.study.get_trials(deepcopy=False)))
-        return not self.running and (late or self._complete())
-
-    def _complete(self) -> bool:
         found = trials.counted(self.study.get_trials(deepcopy=False))
-        return sum(one.state.is_finished() for one in found) >= self.config.trials
+        self.around.table.count(found)
+        self._patience.answered()
+        return not self.running and (late or sum(one.state.is_finished() for one in found) >= self.config.trials)
 
     def _take(self) -> bool:
         """Begin a trial, if one more is wanted."""
-        with self.around.lock(), trials.quiet():
-            trial = trials.take_trial(self.study, self.config.trials)
-        if trial is None:
+        found = self._next()
+        if found is None:
             return False
-        self.study.sampler = build_sampler(self.config, trial.number)
-        with trials.quiet():
-            values = self.space.draw(trial)
-        folder = self.around.out / "trials" / f"{trials.origin(trial):05d}"
+        trial, values = found
         try:
-            steps, outs, cost_file = self.around.plan(trial.number, values, folder)
+            plain = self.space.settings(values).plain
+            plan = self.around.plan(plain, self._folder(trial))
         except DomainbertError as error:  # values that do not go together
             self._record(trial, "FAIL", error=str(error))
             return True
-        slot = min(set(range(self.config.num_slots)) - {one.slot for one in self.running})
-        environment = slot_environment(slot, self.config.num_slots, self.config.gpus)
-        process = TrialProcess(steps, folder, self.config.objective[0], environment)
-        self.running.append(Running(slot, trial, values, process, outs, cost_file))
+        trial.set_user_attr(trials.SETTINGS, redact(plain))  # the study's may be others later
+        self._begin(trial, values, plan)
         return True
+
+    def _next(self) -> tuple[Trial, dict[str, Any]] | None:
+        """A trial and its values; not one that a process of a worker taken for dead still writes."""
+        with self.around.lock(), trials.quiet():
+            trial = trials.take_trial(self.study, self.config.trials)
+            if trial is None:
+                return None
+            try:
+                if not any(is_running(marker.parent) for marker in self._folder(trial).glob(f"*/{RUNNING}")):
+                    self.study.sampler = build_sampler(self.config, trials.place(self.study, trial))
+                    return trial, self.space.draw(trial)
+            except BaseException:
+                trials.put_back(self.study, trial)
+                raise
+            trials.put_back(self.study, trial)
+            return None
+
+    def _begin(self, trial: Trial, values: dict[str, Any], plan: Plan) -> None:
+        slot = min(set(range(self.config.num_slots)) - {one.slot for one in self.running})
+        environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
+        if slots.THREADS in environment:
+            trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
+        process = TrialProcess(plan.steps, self._folder(trial), plan.stream, environment)
+        self.running.append(Running(slot, trial, values, plan, process))
+
+    def _folder(self, trial: Trial) -> Path:
+        return self.around.out / "trials" / f"{trials.origin(trial):05d}"
 
     def _follow(self, one: Running) -> None:
         """Report what is new of a trial, prune it, or record its end."""
@@ -146,74 +161,52 @@ class Worker:
         code = one.process.poll()
         try:
             if not one.pruned:
-                self._report(one)
+                one.report(len(self.config.objective) == 1, code is not None)
             if code is not None:
                 self._end_of(one)
-            elif time.monotonic() - one.last_sign > self.config.storage.heartbeat:
-                one.alive, one.last_sign = one.alive + 1, time.monotonic()
-                one.trial.set_user_attr(trials.ALIVE, one.alive)
-        except optuna.exceptions.UpdateFinishedTrialError:  # this worker was silent for too long, and taken for dead
-            one.process.kill()
-            one.process.wait()
-            self.running = [other for other in self.running if other is not one]
-            self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
-
-    def _report(self, one: Running) -> None:
-        first = len(one.process.stream.values) + 1
-        for step, value in enumerate(one.process.stream.new_values(), first):
-            if len(self.config.objective) > 1:
-                continue  # Optuna keeps no evaluations then
-            one.trial.report(value, step)
-            if one.trial.should_prune():
-                one.pruned = True
-                one.process.stop()
-                return
-
-    def _end_of(self, one: Running) -> None:
-        self.running.remove(one)
-        self._next_question = 0.0
-        seconds: dict[str, Any] = {trials.SECONDS: round(time.monotonic() - one.process.started, 3)}
-        if one.process.finished and not one.pruned:
-            self._record(one.trial, "COMPLETE", self._values(one), **seconds)
-        elif one.pruned:  # even if it has finished meanwhile: a study does not depend on who was quicker
-            self._record(one.trial, "PRUNED", **seconds)
-            for out in filter(Path.is_dir, one.stage_outs):
-                remove_progress(out)
-        elif one.process.interrupted:
-            self._queue_again(self._frozen(one.trial), "it was stopped by a signal")
-        else:
-            self._record(one.trial, "FAIL", error=one.process.error(), **seconds)
-
-    def _values(self, one: Running) -> list[float]:
-        try:
-            return [read_value(name, one.stage_outs, one.cost_file) for name in self.config.objective]
-        except NoSuchMetric as missing:
-            self._queue_again(self._frozen(one.trial), "an objective was not measured")
+            else:
+                one.sign(self.config.storage.heartbeat)
+        except NoSuchMetric as missing:  # the trial is given back
             advice = nearest(missing.name, missing.names)
             raise DomainbertError(
                 f"objective: {self.config.stage} does not measure {missing.name}; {advice}"
             ) from missing
+        except optuna.exceptions.UpdateFinishedTrialError:  # by a worker that took this one for dead; or by this round
+            one.process.kill()
+            one.process.wait()
+            self.running.remove(one)
+            if trials.is_lost(found := self._frozen(one.trial)):
+                self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
+            else:
+                self.around.table.ended(found)
+
+    def _end_of(self, one: Running) -> None:
+        self._next_question = 0.0
+        seconds: dict[str, Any] = {trials.SECONDS: one.seconds}
+        if one.process.finished and not one.pruned:
+            self._record(one.trial, "COMPLETE", one.measured(self.config.objective), **seconds)
+        elif one.pruned:  # even if it has finished meanwhile: a study does not depend on who was quicker
+            self._record(one.trial, "PRUNED", **seconds)
+            for out in filter(Path.is_dir, one.plan.stage_outs):
+                remove_progress(out)
+        elif one.process.interrupted:
+            self._queue_again(one, "it was stopped by a signal")
+        else:
+            self._record(one.trial, "FAIL", error=one.process.error(), **seconds)
+        self.running.remove(one)
 
     def _record(self, trial: Trial, state: str, values: Sequence[float] | None = None, **attributes: Any) -> None:
         from optuna.trial import TrialState
 
-        finite = values is None or all(value == value for value in values)
-        if not finite:
-            state, values, attributes = "FAIL", None, {**attributes, trials.ERROR: "an objective is not a number"}
+        if not all(map(math.isfinite, values or ())):
+            error = f"an objective is not a finite number: {', '.join(map(str, values or ()))}"
+            state, values, attributes = "FAIL", None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
         with trials.quiet():
-            self._tell(trial, TrialState[state], values)
+            trials.tell(self.study, trial, TrialState[state], values)
         self.around.table.ended(self._frozen(trial))
         self.around.recorded()
-
-    def _tell(self, trial: Trial, state: TrialState, values: Sequence[float] | None) -> None:
-        """A grid sampler that has seen all its points calls the study's `stop`, which is for Optuna's own loop."""
-        try:
-            self.study.tell(trial, list(values) if values is not None else None, state)
-        except RuntimeError as error:
-            if "Study.stop" not in str(error):
-                raise
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
         return self.study._storage.get_trial(trial._trial_id)
@@ -223,23 +216,35 @@ class Worker:
 
         own = {one.trial.number for one in self.running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number not in own and self._watch.dead(trial):
-                self._queue_again(trial, "its worker died")
+            if trial.number in own:
+                continue
+            if trial.user_attrs.get(trials.WORKER) == trials.worker_name():
+                self._put_again(trial, "the storage was lost when it began")
+            elif self._watch.dead(trial):
+                self._put_again(trial, "its worker died", blame=True)
 
-    def _queue_again(self, trial: FrozenTrial, reason: str) -> None:
+    def _queue_again(self, one: Running, reason: str) -> None:
+        one.trial.set_user_attr(trials.SECONDS, one.seconds)
+        self._put_again(self._frozen(one.trial), reason)
+
+    def _put_again(self, trial: FrozenTrial, reason: str, blame: bool = False) -> None:
         with self.around.lock(), trials.quiet():
-            taken = trials.queue_again(self.study, trial, reason)
+            taken = trials.queue_again(self.study, trial, reason, blame)
         if taken:
             self.around.table.say(f"trial {trial.number}: {reason}; queued again")
 
     def _give_back(self, reason: str) -> None:
         """End what runs, and queue it again; where the storage is out of reach, other workers find out."""
-        from optuna.exceptions import StorageInternalError
+        from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 
         for one in self.running:
             one.process.stop()
+        while any([one.process.poll() is None for one in self.running]):  # of all of them: each has its time
+            with suppress(StorageInternalError, UpdateFinishedTrialError):
+                for one in self.running:
+                    one.sign(self.config.storage.heartbeat)
+            time.sleep(_POLL_SECONDS)
         for one in self.running:
-            one.process.wait()
-            with suppress(StorageInternalError):
-                self._queue_again(self._frozen(one.trial), reason)
+            with suppress(StorageInternalError, UpdateFinishedTrialError):
+                self._queue_again(one, reason)
         self.running.clear()

@@ -10,6 +10,7 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.fingerprint import hash_file
+from domainbert.runner.jobs import is_running
 from domainbert.settings.yaml_files import load_yaml
 
 
@@ -83,11 +84,14 @@ def test_a_folder_that_another_process_writes_is_refused(
 ) -> None:
     Path("out").mkdir()
     Path("out/words.txt").write_text("of the other process")
+    assert not is_running(Path("out")) and not is_running(Path("none"))
     lock = "import fcntl; file = open('out/running.lock', 'w'); fcntl.lockf(file, fcntl.LOCK_EX)"
     code = f"{lock}; print(1, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline() == b"1\n"
         assert main(["make", "--words", "[a]", "--out", "out", "--force"]) == 2
+        assert is_running(Path("out"))
         other.communicate(b"\n")
+    assert not is_running(Path("out"))
     assert "another process is writing this folder" in capsys.readouterr().err
     assert Path("out/words.txt").read_text() == "of the other process"

@@ -9,7 +9,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +57,41 @@ def fake(tmp_path: Path) -> Fake:
     return Fake(tmp_path)
 
 
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL server."""
+
+    port: int
+    control: Callable[..., None]
+    """`pg_ctl` on its folder."""
+
+    def start(self) -> None:
+        """Begin, and wait until it is there."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
+        self.control("-w", "-l", "log", "-o", options, "start")
+
+
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[tuple[str, str]]:
+def postgresql(server: Server) -> tuple[str, str]:
     """The URL of a database on loopback, without its password; and the password."""
+    return f"postgresql://tuner@127.0.0.1:{server.port}/postgres", PASSWORD
+
+
+@pytest.fixture
+def restart_postgresql(server: Server) -> Callable[[float], None]:
+    """Stops the server for so many seconds."""
+
+    def restart(seconds: float) -> None:
+        server.control("-m", "fast", "stop")
+        time.sleep(seconds)
+        server.start()
+
+    return restart
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A server of the tests' own."""
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="tune-postgresql-"))
     user = "postgres" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
@@ -65,14 +100,13 @@ def postgresql() -> Iterator[tuple[str, str]]:
         for path in (folder, folder / "password"):
             shutil.chown(path, user)
     run = _runner(user, folder)
-    port = _free_port()
     run(programs / "initdb", "-D", "data", "-U", "tuner", "--pwfile", "password", "--auth", "scram-sha-256", "-N")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off"
-    run(programs / "pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+    found = Server(_free_port(), partial(run, programs / "pg_ctl", "-D", "data"))
+    found.start()
     try:
-        yield f"postgresql://tuner@127.0.0.1:{port}/postgres", PASSWORD
+        yield found
     finally:
-        run(programs / "pg_ctl", "-D", "data", "-m", "immediate", "stop")
+        found.control("-m", "immediate", "stop")
         shutil.rmtree(folder)
 
 

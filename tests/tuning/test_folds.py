@@ -11,7 +11,11 @@ from domainbert.data.formats import NerFormat
 from domainbert.data.labelled import read_classification, read_ner
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner
-from domainbert.tuning.folds import write_folds
+from domainbert.tuning.folds import Fold, split_folds, write_folds
+
+
+def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Fold]:
+    return write_folds(split_folds(train, task, num_folds, 1), train.suffix, out)
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -22,7 +26,7 @@ def test_each_sentence_validates_once_and_documents_stay_together(tmp_path: Path
     documents = [mark + "".join(f"d{i}s{j} B-X\nend O\n\n" for j in range(3)) for i in range(5)]
     train.write_text(header + "".join(documents).rstrip("\n"))
     format = NerFormat(token_column="token", tag_column="tag") if header else NerFormat()
-    folds = write_folds(train, Ner(format), 4, 1, tmp_path / "folds")
+    folds = written(train, Ner(format), 4, tmp_path / "folds")
     seen: Counter[str] = Counter()
     for fold in folds:
         held, rest = (
@@ -47,16 +51,33 @@ def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
             writer.writerows(rows)
         else:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    folds = write_folds(train, Classification(), 3, 1, tmp_path / "folds")
+    folds = written(train, Classification(), 3, tmp_path / "folds")
     held = [read_classification(fold.validation) for fold in folds]
     assert [Counter(text.label for text in texts) for texts in held] == [{"rare": 2, "usual": 6}] * 3
     assert {text.text for texts in held for text in texts} == {row["text"] for row in rows}
     assert [len(read_classification(fold.train)) for fold in folds] == [16] * 3
-    again = write_folds(train, Classification(), 3, 1, tmp_path / "again")
+    again = written(train, Classification(), 3, tmp_path / "again")
     assert [fold.train.read_bytes() for fold in again] == [fold.train.read_bytes() for fold in folds]
 
 
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "b"}\n')
     with pytest.raises(DomainbertError, match=r"k_folds: 2, but .*train.jsonl has 1 documents"):
-        write_folds(tmp_path / "train.jsonl", Classification(), 2, 1, tmp_path / "folds")
+        split_folds(tmp_path / "train.jsonl", Classification(), 2, 1)
+
+
+def test_a_label_of_one_document_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    train, mark = tmp_path / "train.conll", "-DOCSTART- O\n\n"
+    train.write_text("".join(f"{mark}w{i} B-A\n\nv{i} {'B-RARE' if i == 3 else 'B-A'}\n\n" for i in range(6)))
+    with pytest.raises(DomainbertError, match=r"'RARE' in fold [123] only, whose training would not know it; expected"):
+        split_folds(train, Ner(), 3, 0)
+    train.write_text(train.read_text().replace("v2 B-A", "v2 B-RARE"))
+    knowing = [number for number in range(20) if _splits(train, number)]
+    assert 0 < len(knowing) < 20  # the two documents fall into the same fold sometimes
+
+
+def _splits(train: Path, seed: int) -> bool:
+    try:
+        return len(split_folds(train, Ner(), 3, seed)) == 3
+    except DomainbertError:
+        return False

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+import pytest
+
 from domainbert.tuning.metric_stream import MetricStream
+from domainbert.tuning.objectives import NoSuchMetric
 
 
 def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
-    stream = MetricStream(tmp_path, "validation/f1")
+    stream = MetricStream(tmp_path, ["validation/f1"])
     assert stream.new_values() == []
     log = tmp_path / "seed-2" / "logs" / "metrics.jsonl"
     log.parent.mkdir(parents=True)
@@ -28,7 +32,7 @@ def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
 
 def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
     """What a process writes that goes on from a checkpoint replaces the file, shorter at first."""
-    stream, log = MetricStream(tmp_path, "validation/f1"), tmp_path / "logs" / "metrics.jsonl"
+    stream, log = MetricStream(tmp_path, ["validation/f1"]), tmp_path / "logs" / "metrics.jsonl"
     log.parent.mkdir()
     lines = [f'{{"step": {step}, "validation/f1": 0.{step}}}\n' for step in range(1, 5)]
     for shown, new in [(3, [0.1, 0.2, 0.3]), (1, []), (4, [0.4])]:
@@ -36,3 +40,26 @@ def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
         temporary.write_text("".join(lines[:shown]))
         os.replace(temporary, log)
         assert stream.new_values() == new
+
+
+def logged(folder: Path, *rows: tuple[float, float]) -> None:
+    """Rows of F1 and loss."""
+    (folder / "logs").mkdir(parents=True)
+    measured = [{"step": n, "validation/f1": f1, "validation/loss": loss} for n, (f1, loss) in enumerate(rows, 1)]
+    lines = [f'{{"step": 1, "train/loss": 1.0}}\n{json.dumps(row)}\n' for row in measured]
+    (folder / "logs" / "metrics.jsonl").write_text("".join(lines))
+
+
+def test_values_are_those_of_the_evaluation_that_the_stage_would_keep(tmp_path: Path) -> None:
+    logged(tmp_path, (float("nan"), 9.0), (0.5, 0.75), (0.25, 0.5), (0.5, 0.625), (0.75, 1.0))
+    by_f1 = MetricStream(tmp_path, ["validation/f1"], "validation/f1").new_values()
+    assert by_f1[0] != by_f1[0] and by_f1[1:] == [0.5, 0.5, 0.5, 0.75]
+    assert MetricStream(tmp_path, ["validation/loss"], "validation/f1").new_values() == [9.0, 0.75, 0.75, 0.75, 1.0]
+    assert MetricStream(tmp_path, ["validation/loss"]).new_values() == [9.0, 0.75, 0.5, 0.625, 1.0]
+
+
+def test_what_is_not_measured_is_told_at_the_first_evaluation(tmp_path: Path) -> None:
+    logged(tmp_path, (0.5, 1.0))
+    with pytest.raises(NoSuchMetric) as caught:
+        MetricStream(tmp_path, ["validation/f1", "validation/f2"]).new_values()
+    assert (caught.value.name, caught.value.names) == ("validation/f2", ["validation/f1", "validation/loss"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 import yaml
 from optuna.trial import FixedTrial
 
+from domainbert.cost import Cost
 from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
-from domainbert.tuning.command import Search, read_search
+from domainbert.tuning.config import COSTS
+from domainbert.tuning.search import Search, read_search, within_grid
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +81,11 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"settings": {"loggers": []}}, "asha follows metrics.jsonl; expected jsonl among settings.loggers"),
         ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),
         ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters is of finetune only"),
-        ({"k_folds": 3}, "k_folds: learn has no labelled files; expected finetune"),
+        ({"objective": ["validation/f1", "cost/latency"]}, "cost/latency is not measured; did you mean 'cost/latency_"),
+        ({"gpus": [0, -1]}, "gpus: found [0, -1]; expected numbers from 0"),
+        ({"gpus": []}, "gpus: found []; expected numbers from 0"),
+        ({"space": {"x": {"low": 0, "high": float("inf")}}}, "space.x.high: found inf; expected more than low"),
+        ({"k_folds": 3}, "k_folds: is of finetune only; found learn"),
         ({"trials": 0}, "trials: found 0; expected a positive number"),
         ({"storage": {"url": "postgresql://a:secret@b/c", "kind": "postgresql"}}, "storage.url: holds a password"),
         ({"storage": {"path": "x", "kind": "postgresql"}}, "storage.path: is of no use with postgresql"),
@@ -96,6 +103,31 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
 def test_what_is_wrong_is_said_before_anything_runs(changes: dict[str, Any], message: str) -> None:
     assert message in refusal(**changes)
     assert not Path("study").exists()
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 101), (0, 1000), (100, 500), (1, 2)])
+def test_a_range_of_whole_numbers_is_one_whatever_its_width(low: int, high: int) -> None:
+    (found,) = search(space={"epochs": {"low": low, "high": high}}).space.dimensions
+    assert found.integer
+
+
+def test_the_terms_of_a_study_tell_other_folds_and_other_kinds_of_ranges() -> None:
+    found = search(space={"epochs": {"low": 1, "high": 5}})
+    assert found.terms["space"]["epochs"]["integer"] and found.terms["k_folds"] is None
+    folds = [replace(found, config=replace(found.config, k_folds=2, seed=seed)).terms["k_folds"] for seed in (1, 2)]
+    assert folds[0] != folds[1]
+
+
+def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    space = {"epochs": {"low": 1, "high": 3}, "x": {"choices": [0.5, 1.0]}}
+    assert within_grid(search(space=space, sampler="grid")).config.trials == 6
+    assert capsys.readouterr().out == "sampler: the grid has 6 points, so trials: 6 in place of 20\n"
+    assert within_grid(search(space=space, sampler="grid", trials=4)).config.trials == 4
+    assert capsys.readouterr().out == ""
+
+
+def test_costs_are_those_that_are_measured() -> None:
+    assert {field.name for field in fields(Cost)} == set(COSTS)
 
 
 def test_all_problems_of_the_space_at_once() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.tuning.trial_process import Step, TrialProcess, slot_environment, stage_step
+from domainbert.tuning import trials
+from domainbert.tuning.metric_stream import MetricStream
+from domainbert.tuning.trial_process import Step, TrialProcess, stage_step
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
     steps = [Step((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
-    return TrialProcess(steps, folder, "validation/f1", dict(os.environ))
+    return TrialProcess(steps, folder, MetricStream(folder, ["validation/f1"]), dict(os.environ))
 
 
 def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:
@@ -63,12 +65,25 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     assert stage_step("finetune", {"lr": 1e-4}, tmp_path / "t", "run") == step and not step.out.exists()
 
 
-def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for name in ("SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"):
-        monkeypatch.setenv(name, "1")
-    assert "OMP_NUM_THREADS" not in slot_environment(0, 1, None)
-    second = slot_environment(1, 2, (4, 6))
-    assert second["CUDA_VISIBLE_DEVICES"] == "6" and int(second["OMP_NUM_THREADS"]) >= 1
-    assert not {"SLURM_PROCID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} & set(second)
-    assert second["PATH"] == os.environ["PATH"]
+def test_what_a_process_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    done = process(tmp_path, f"import subprocess, sys; print({child}.pid, flush=True)", "print('two')")
+    assert done.wait() == 0
+    left = int((tmp_path / "output.log").read_text().split()[0])
+    end = time.monotonic() + 30
+    while trials._start_of(left):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_error_is_not_that_of_an_earlier_attempt(tmp_path: Path) -> None:
+    process(tmp_path, "print('domainbert: of the first attempt'); raise SystemExit(2)").wait()
+    again = process(tmp_path, "raise SystemExit(3)")
+    assert again.wait() == 3 and again.error() == "exit code 3"
+
+
+@pytest.mark.parametrize("code", ["os.kill(os.getpid(), 15)", "sys.exit(75)"])
+def test_a_stop_is_no_failure_even_before_the_stage_listens(tmp_path: Path, code: str) -> None:
+    stopped = process(tmp_path, f"import os, sys; {code}")
+    stopped.wait()
+    assert stopped.interrupted and not stopped.finished

@@ -34,20 +34,6 @@ def test_no_more_trials_are_taken_than_were_asked_for(study: optuna.Study) -> No
     assert study.get_trials()[0].user_attrs[trials.WORKER] == trials.worker_name()
 
 
-def test_of_two_workers_at_the_same_moment_the_later_gives_back(study: optuna.Study) -> None:
-    real, asked = study.ask, []
-
-    def ask_as_another_does(*_: object) -> optuna.Trial:
-        asked.append(real())  # what another worker gets between our question and our asking
-        return real()
-
-    study.ask = ask_as_another_does  # type: ignore[method-assign]
-    assert trials.take_trial(study, 1) is None
-    states = [one.state for one in study.get_trials()]
-    assert states == [TrialState.RUNNING, TrialState.WAITING] and asked[0].number == 0
-    assert [one.number for one in trials.counted(study.get_trials())] == [0]
-
-
 def test_a_trial_is_queued_again_once_with_its_values(study: optuna.Study) -> None:
     trial = running(study)
     study._storage.set_trial_system_attr(trial._trial_id, "completed_rung_0", 0.5)
@@ -63,15 +49,38 @@ def test_a_trial_is_queued_again_once_with_its_values(study: optuna.Study) -> No
     assert again.suggest_float("x", 0, 1) == old.params["x"]
 
 
-def test_what_kills_its_workers_fails_for_good(study: optuna.Study) -> None:
+@pytest.mark.parametrize("blame", [True, False])
+def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(study: optuna.Study, blame: bool) -> None:
     running(study)
     for number in range(4):
-        trials.queue_again(study, study.get_trials()[number], "its worker died")
-        if number < 3:
-            assert trials.take_trial(study, 1) is not None
+        trials.queue_again(study, study.get_trials()[number], "so it was", blame)
+        assert (trials.take_trial(study, 1) is None) == (blame and number == 3)
     found = study.get_trials()
-    assert len(found) == 4 and found[-1].user_attrs[trials.ERROR] == "its worker died, 4 times"
+    if blame:
+        assert len(found) == 4 and found[-1].user_attrs[trials.ERROR] == "so it was, 4 times"
+    else:
+        assert len(found) == 5 and found[-1].state == TrialState.RUNNING
     assert trials.counted(found) == [found[-1]] and trials.take_trial(study, 1) is None
+
+
+def test_a_trial_that_ends_just_before_it_is_queued_again_counts(study: optuna.Study) -> None:
+    seen = running(study)
+    study.tell(0, 0.5)  # its worker was only slow
+    assert not trials.queue_again(study, seen, "its worker died", blame=True)
+    study._storage.set_trial_user_attr = lambda *_: None  # type: ignore[method-assign]
+    assert not trials.queue_again(study, seen, "its worker died", blame=True)
+    assert [one.state for one in trials.counted(study.get_trials())] == [TrialState.COMPLETE]
+
+
+def test_a_place_does_not_depend_on_what_was_queued_again(study: optuna.Study) -> None:
+    places = []
+    for interrupted in (False, True, False, False):
+        trial = trials.take_trial(study, 9)
+        assert trial is not None
+        places.append(trials.place(study, trial))
+        if interrupted:
+            trials.queue_again(study, study.get_trials()[trial.number], "its worker stopped")
+    assert places == [0, 1, 1, 2]
 
 
 def test_a_worker_of_this_machine_is_looked_up(study: optuna.Study) -> None:
@@ -90,10 +99,24 @@ def test_a_worker_of_another_machine_is_dead_when_its_sign_stands_still(
     clock = [0.0]
     monkeypatch.setattr(trials.time, "monotonic", lambda: clock[0])
     watch, trial = trials.Watch(10), running(study, worker="elsewhere:1:2", alive=3)
-    for now, alive, dead in [(0, 3, False), (9, 3, False), (9, 4, False), (18, 4, False), (20, 4, True)]:
+    signs = [(now, 3, False) for now in range(0, 10, 2)] + [(now, 4, now > 19) for now in range(9, 23, 2)]
+    for now, alive, dead in signs:
         clock[0] = now
         study._storage.set_trial_user_attr(trial._trial_id, trials.ALIVE, alive)
         assert watch.dead(study.get_trials()[trial.number]) == dead, now
+
+
+def test_a_worker_that_did_not_look_for_long_has_not_seen_others_die(
+    study: optuna.Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(trials.time, "monotonic", lambda: clock[0])
+    watch, trial = trials.Watch(10), running(study, worker="elsewhere:1:2", alive=3)
+    for now in (0, 2, 1000, 1002, 1004):  # its database was away
+        clock[0] = now
+        assert not watch.dead(trial)
+    clock[0] = 1007
+    assert watch.dead(trial)
 
 
 def test_a_line_that_was_not_finished_does_not_spoil_a_journal(tmp_path: Path) -> None:

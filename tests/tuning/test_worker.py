@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -70,7 +71,28 @@ def test_another_space_has_to_be_asked_for(fake: Any) -> None:
     assert len(rows_of(fake)) == 2
     fake.config(trials=2, objective="validation/loss", space={"x": {"low": -1, "high": 2}})
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
-    assert code == 2 and "its objective was" in said
+    assert code == 2 and "its objective was validation/f1 (maximize), is now validation/loss (minimize)" in said
+
+
+@pytest.mark.slow
+def test_the_best_settings_of_an_extended_study_are_those_that_the_trial_ran_with(fake: Any) -> None:
+    fake.config(trials=1, settings={"epochs": 1, "seeds": [9]}, enqueue=[{"x": 0.25}])
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    before = load_yaml(fake.folder / "study/best.yaml").plain()
+    space = {
+        "optim.lr": {"low": 0.1, "high": 1}
+    }  # x of trial 0 is no longer of the space, and the settings have another
+    settings = {"epochs": 2, "x": -0.5, "seeds": [1]}
+    fake.config(trials=2, settings=settings, space=space)
+    code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
+    assert code == 0, said
+    best = load_yaml(fake.folder / "study/best.yaml").plain()
+    assert best == before and (best["x"], best["epochs"], best["seeds"]) == (0.25, 1, [9])
+    rows = rows_of(fake)
+    assert (rows[0]["x"], rows[1]["x"]) == ("0.25", "") and rows[1]["optim.lr"]
+    assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
+    manifest = json.loads((fake.folder / "study/best/manifest.json").read_text())
+    assert manifest["metrics"]["validation_f1"] == float(rows[0]["validation/f1"])
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(fake: Any) -> None:
@@ -90,11 +112,47 @@ def test_a_study_without_a_complete_trial_is_an_error(fake: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_objective_that_is_not_measured_ends_the_study(fake: Any) -> None:
-    fake.config(objective="validation/f2", pruner="none", settings={"epochs": 1})
+def test_an_objective_that_is_not_measured_ends_the_study_at_once_and_may_be_corrected(fake: Any) -> None:
+    slow = {"epochs": 1000, "seconds": 0.2}
+    fake.config(objective="validation/f2", pruner="none", settings=slow, enqueue=[{"x": 0.5}])
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 2
     assert "objective: learn does not measure validation/f2; did you mean 'validation/f1'?" in said
+    fake.config(trials=1, settings={"epochs": 1}, pruner="none", enqueue=[{"x": 0.5}])
+    code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
+    assert code == 0 and "objective was validation/f2 (maximize), is now validation/f1 (maximize)" in said
+    assert [(row["state"], row["x"]) for row in rows_of(fake)] == [("queued again", "0.5"), ("complete", "0.5")]
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_worse_at_a_rung_is_ended_there(fake: Any) -> None:
+    points = [{"x": 0.9}, {"x": 0.3}, {"x": 0.0}, {"x": 0.5}]
+    fake.config(enqueue=points, settings={"epochs": 5, "seconds": 0.4}, pruner="asha", min_evaluations=2, reduction=2)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    found = [(row["state"], row["evaluations"]) for row in rows_of(fake)]
+    assert found == [("complete", "5"), ("complete", "5"), ("pruned", "2"), ("pruned", "4")]
+    learnt = {file.parent.name for file in fake.folder.glob("study/trials/*/learnt.txt")}
+    assert learnt == {"00000", "00001"}  # the others were ended in the middle, the second best of four at the next rung
+
+
+@pytest.mark.slow
+def test_trials_that_are_killed_or_measure_no_number_fail_with_their_reason(fake: Any) -> None:
+    kinds = ["error", "kill", "nan"]
+    points = [{"x": 0.75, "trouble": kind} for kind in kinds]
+    space = {"x": {"low": -1, "high": 1}, "trouble": {"choices": kinds}}
+    settings = {"epochs": 1, "fail_above": 0.5}
+    fake.config(space=space, enqueue=[*points, {"x": 0.25}], settings=settings, pruner="none", parallel=2)
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0, said
+    assert [(row["state"], row["error"]) for row in rows_of(fake)] == [
+        ("fail", "the loss is not finite at x = 0.75"),
+        ("fail", "killed by SIGKILL, perhaps for want of memory"),
+        ("fail", "an objective is not a finite number: nan"),
+        ("complete", ""),
+    ]
+    head = (fake.folder / "study/best.yaml").read_text().splitlines()[1]
+    assert head.startswith("#   OMP_NUM_THREADS=") and head.endswith("domainbert learn -c study/best.yaml")
 
 
 @pytest.mark.slow
@@ -118,10 +176,28 @@ def test_a_signal_puts_the_running_trial_back_and_the_same_command_goes_on(fake:
 
 
 @pytest.mark.slow
+def test_a_trial_that_is_stopped_again_and_again_is_no_failure(fake: Any) -> None:
+    fake.config(trials=1, settings={"epochs": 1000, "seconds": 0.1}, pruner="none")
+    for _ in range(4):
+        worker = fake.start("tune", "-c", "tune.yaml")
+        folder, end = fake.folder / "study/trials/00000", time.monotonic() + 60
+        while not (folder / "run/seed-1").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        worker.send_signal(signal.SIGTERM)
+        assert "its worker stopped; queued again" in worker.communicate(timeout=60)[0]
+        shutil.rmtree(folder / "run")
+    fake.config(trials=1, settings={"epochs": 1, "seconds": 0.1}, pruner="none")
+    assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
+    assert [row["state"] for row in rows_of(fake)] == ["queued again"] * 4 + ["complete"]
+
+
+@pytest.mark.slow
 def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
     fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0 and "1 trials: 1 complete" in said
+    assert "49 of 50 trials are left: max_hours is over; the same command goes on" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"]
 
 
@@ -162,6 +238,7 @@ def test_a_grid_is_searched_whole_and_once(fake: Any) -> None:
     assert code == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
     assert sorted(points) == [("0.0", "adamw"), ("0.0", "muon"), ("0.5", "adamw"), ("0.5", "muon")]
+    assert "sampler: the grid has 4 points, so trials: 4 in place of 20" in said
 
 
 @pytest.mark.slow

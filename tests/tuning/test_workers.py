@@ -114,6 +114,65 @@ def test_a_worker_of_another_machine_is_dead_when_its_signs_of_life_stop(fake: A
 
 
 @pytest.mark.slow
+def test_a_folder_that_is_still_written_is_waited_for(fake: Any) -> None:
+    """The first worker falls silent, but not its trial, which the second one takes."""
+    fake.config(
+        trials=1, pruner="none", settings={"epochs": 30, "seconds": 0.4}, storage={"heartbeat": 0.5, "grace": 3}
+    )
+    fake.environment["FAKE_MACHINE"] = "elsewhere"
+    first = fake.start("tune", "-c", "tune.yaml")
+    wait_for(lambda: beginning(fake, first))
+    first.send_signal(signal.SIGSTOP)
+    del fake.environment["FAKE_MACHINE"]
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    first.send_signal(signal.SIGCONT)
+    said_by_first, _ = first.communicate(timeout=60)
+    assert code == 0 and "trial 0: its worker died; queued again" in said, said
+    assert first.returncode == 0 and "trial 0: another worker has taken it over" in said_by_first
+    assert [row["state"] for row in rows_of(fake)] == ["queued again", "complete"]
+    assert len((fake.folder / "study/trials/00000/learnt.txt").read_text().split()) == 1
+
+
+@pytest.mark.slow
+def test_no_trial_outlives_its_worker(fake: Any) -> None:
+    fake.config(settings={"epochs": 1000, "seconds": 0.2}, parallel=2)
+    worker = fake.start("tune", "-c", "tune.yaml")
+    wait_for(lambda: parents_of("00000") | parents_of("00001") == {worker.pid} and beginning(fake, worker))
+    wait_for(lambda: parents_of("00001") == {worker.pid})
+    worker.kill()
+    worker.communicate(timeout=10)
+    wait_for(lambda: not parents_of("00000") | parents_of("00001"))
+
+
+@pytest.mark.slow
+def test_two_workers_search_a_grid_whole(fake: Any) -> None:
+    space = {"x": {"low": 0, "high": 1, "step": 0.25}, "optim.name": {"choices": ["adamw", "muon"]}}
+    fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space)
+    workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(2)]
+    for worker in workers:
+        said, _ = worker.communicate(timeout=120)
+        assert worker.returncode == 0, said
+    points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
+    assert len(points) == len(set(points)) == 10
+
+
+@pytest.mark.slow
+def test_a_database_may_restart(fake: Any, postgresql: tuple[str, str], restart_postgresql: Any) -> None:
+    url, fake.environment["PGPASSWORD"] = postgresql
+    storage = {"kind": "postgresql", "url": url, "heartbeat": 0.5, "grace": 3}
+    settings = {"epochs": 4, "seconds": 0.4}
+    fake.config(trials=3, pruner="none", settings=settings, storage=storage, study="restarted")
+    worker = fake.start("tune", "-c", "tune.yaml")
+    for _ in range(2):  # at once, in the middle of something perhaps; and for longer than a sign of life may take
+        wait_for(lambda: beginning(fake, worker))
+        restart_postgresql(5)
+    said, _ = worker.communicate(timeout=120)
+    assert worker.returncode == 0, said
+    assert "storage: was lost" in said and "storage: is there again" in said
+    assert [row["state"] for row in rows_of(fake)] == ["complete"] * 3
+
+
+@pytest.mark.slow
 def test_the_password_is_shown_nowhere(fake: Any, postgresql: tuple[str, str]) -> None:
     url, password = postgresql
     secret = fake.folder / "url.txt"

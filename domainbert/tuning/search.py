@@ -1,0 +1,126 @@
+"""A search as it is read from YAML, checked as a whole before its first trial."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from domainbert.errors import DomainbertError, Problems
+from domainbert.redact import redact
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.reader import Settings, as_plain, read_settings
+from domainbert.settings.tree import as_mapping, nearest, read_config
+from domainbert.settings.variables import read_variables, substitute
+from domainbert.settings.yaml_files import Node
+from domainbert.tuning.config import COST, TuneConfig
+from domainbert.tuning.methods import enqueued_problems, grid_size, method_problems
+from domainbert.tuning.slots import check_gpus
+from domainbert.tuning.space import Space, read_space
+
+
+@dataclass(frozen=True)
+class Search:
+    """A checked search."""
+
+    config: TuneConfig
+    space: Space
+    out: Path
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What trials are made of: it has to be the same for all of a study."""
+        config = self.config
+        return {
+            "stage": config.stage,
+            "objective": dict(zip(config.objective, config.directions, strict=True)),
+            "k_folds": None if config.k_folds is None else {"number": config.k_folds, "seed": config.seed},
+            "space": {one.key: {**as_plain(one.parameter), "integer": one.integer} for one in self.space.dimensions},
+            "enqueue": list(config.enqueue),
+            "settings": redact(self.space.base.plain()),
+        }
+
+
+def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Search:
+    """Read a search and check it: its own keys, the stage's settings, and every value that may be tried.
+
+    Args:
+        files: YAML files; later wins.
+        options: `(dotted.key, text)` that override them; `settings.optim.lr` and `vars.data`, too. Keys of the space
+            hold dots themselves, and stand in the YAML only.
+
+    Raises:
+        DomainbertError: with every problem.
+    """
+    problems = Problems(", ".join(map(str, files)) or "command line")
+    tree = read_config(files, options, "command line")
+    if "settings" in tree.value:
+        tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
+    tree = substitute(tree, read_variables(tree, os.environ, problems), problems)
+    problems.raise_if_any()
+    rest = {key: node for key, node in tree.value.items() if key not in ("out", "vars")}
+    settings = read_settings(TuneConfig, replace(tree, value=rest), problems)
+    out = tree.value.get("out")
+    if out is None or not isinstance(out.value, str):
+        problems.add(f"{(out or tree).where}: out: expected the folder of the study")
+    problems.raise_if_any()
+    assert out is not None
+    config = _config(settings, tree, Path(out.value))
+    return _checked(config, Path(out.value), replace(tree, value=rest), problems)
+
+
+def _config(settings: Settings, tree: Node, out: Path) -> TuneConfig:
+    try:
+        config = TuneConfig(**settings.arguments)
+        check_gpus(config.gpus)
+    except DomainbertError as error:
+        raise DomainbertError(f"{tree.where}: {error}") from error
+    return replace(config, study=config.study or out.name)
+
+
+def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
+    if config.stage not in STAGES:
+        raise DomainbertError(
+            f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}"
+        )
+    stage, base = load_stage(config.stage), tree.value["settings"]
+    if "test" in inspect.signature(stage.function).parameters:
+        raise DomainbertError(
+            f"{tree.at(['stage']).where}: stage: {stage.name} opens the test set; a search never does"
+        )
+    if "out" in base.value:
+        problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
+    space = read_space(stage, base, config.space, tree.value["space"], problems)
+    problems.raise_if_any()
+    enqueued_problems(space, config.enqueue, tree.at(["enqueue"]), problems)
+    method_problems(config, space, tree.where, problems)
+    problems.raise_if_any()
+    _check_stage(config, space.settings(space.first()), tree)
+    return Search(config, space, out)
+
+
+def within_grid(search: Search) -> Search:
+    """A search of a grid makes no more trials than there are points; it is said."""
+    config = search.config
+    if config.sampler != "grid" or (points := grid_size(search.space)) >= config.trials:
+        return search
+    print(f"sampler: the grid has {points} points, so trials: {points} in place of {config.trials}", flush=True)
+    return replace(search, config=replace(config, trials=points))
+
+
+def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
+    """What the search asks of the stage."""
+    costs = [name for name in config.objective if name.startswith(COST)]
+    if costs and config.stage != "finetune":
+        raise DomainbertError(
+            f"{tree.at(['objective']).where}: objective: {costs[0]} is of finetune only; expected validation/..."
+        )
+    if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
+        raise DomainbertError(
+            f"{tree.where}: pruner: {config.pruner} follows metrics.jsonl; expected jsonl among settings.loggers"
+        )
+    if config.k_folds and config.stage != "finetune":  # the teachers of distill-task have seen what is held out
+        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: is of finetune only; found {config.stage}")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from domainbert.tuning import patience
+from domainbert.tuning.patience import Patience
+
+
+class Lost(Exception):
+    """The storage is."""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def test_a_storage_that_comes_back_is_waited_for(clock: list[float]) -> None:
+    said: list[str] = []
+    one = Patience(said.append)
+    one.answered()
+    for _ in range(3):
+        one.wait(Lost("connection refused\nIs the server running?"))
+    one.answered()
+    one.answered()
+    assert said == ["storage: was lost (connection refused); trying again for 5 minutes", "storage: is there again"]
+    clock[0] = 1000.0
+    one.wait(Lost("once more"))  # the minutes begin anew
+    assert len(said) == 3
+
+
+def test_it_is_waited_for_only_so_long(clock: list[float]) -> None:
+    one = Patience(lambda line: None, seconds=60)
+    with pytest.raises(Lost):
+        for _ in range(1000):
+            one.wait(Lost("gone"))
+    assert 60 < clock[0] < 65

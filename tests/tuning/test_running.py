@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from domainbert.runner.stage_table import Stage
+from domainbert.settings import choices
+from domainbert.tuning.plan import make_plan
+from domainbert.tuning.running import Running
+
+
+def running(values: list[float], last: int | None) -> Any:
+    """A trial that would be pruned whenever it is asked."""
+    reported: list[int] = []
+    stream: Any = SimpleNamespace(values=[])
+
+    def new_values() -> list[float]:
+        stream.values += values
+        return values
+
+    stream.new_values = new_values
+    trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
+    process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
+    plan = SimpleNamespace(stream=stream, last=last)
+    one: Any = Running(0, trial, {}, plan, process)  # type: ignore[arg-type]
+    return one, reported
+
+
+@pytest.mark.parametrize(
+    ("last", "ended", "reported"),
+    [
+        (None, False, [1, -1]),
+        (2, False, [1, -1]),  # whether it has gone further meanwhile does not count
+        (1, False, [1, 2, -1]),
+        (None, True, [1, -1]),
+    ],
+)
+def test_a_trial_is_pruned_at_the_first_evaluation_that_asks_for_it(
+    last: int | None, ended: bool, reported: list[int]
+) -> None:
+    one, found = running([0.5, 0.25], last)
+    one.report(single=True, ended=ended)
+    assert one.pruned and found == reported
+
+
+@pytest.mark.parametrize(("last", "ended"), [(1, False), (None, True)])
+def test_nothing_is_pruned_at_the_last_evaluation(last: int | None, ended: bool) -> None:
+    one, found = running([0.5], last)
+    one.report(single=True, ended=ended)
+    assert not one.pruned and found == [1]
+
+
+def stage(out: Path, seeds: tuple[int, ...] = (1,), max_epochs: int = 3) -> dict[str, Any]:
+    return {}
+
+
+def early(out: Path, patience: int | None = None) -> dict[str, Any]:
+    return {}
+
+
+def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {"seeds": [4], "max_epochs": 7}
+    kept = [
+        make_plan(Stage("s", function, frozenset()), ["cost/parameters", "validation/f1"], [], plain, tmp_path)
+        for function in (stage, early)
+    ]
+    assert [(one.last, one.stream.kept_by) for one in kept] == [(7, None), (7, "validation/f1")]
+    assert kept[0].stream.metrics == ["validation/f1"]
+    several = make_plan(Stage("s", stage, frozenset()), ["validation/f1"], [], {**plain, "seeds": [1, 2]}, tmp_path)
+    assert several.last is None
+
+
+def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "_allowed", ("mypkg", "other"))
+    plan = make_plan(Stage("s", stage, frozenset()), ["validation/f1", "cost/parameters"], [], {}, tmp_path)
+    for step in plan.steps:
+        assert step.arguments[-2:] == ("--allow-import", "mypkg,other")
+    from domainbert.tuning.measure import main
+
+    assert main([str(tmp_path / "run.yaml"), str(tmp_path / "cost.json"), "--allow-import", "no_such_package"]) == 2

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from domainbert.errors import DomainbertError
+from domainbert.tuning import storages
+from domainbert.tuning.config import StorageConfig
+from domainbert.tuning.storages import URL, open_storage
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://me:first@tail@nohost.invalid/db", "storage: the password holds an @; expected %40"),
+        ("postgresql://me:first@ss:tail@nohost.invalid/db", "storage: the password holds an @; expected %40"),
+        ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL cannot be read; expected postgresql://"),
+        (
+            "postgresql://me:first/tail@nohost.invalid/db",
+            "storage: postgresql+psycopg://me:***@nohost.invalid/db cannot",
+        ),
+        ("postgresql://me@nohost.invalid/db?password=first-tail", "cannot be used"),
+        ("first-tail", "storage: the URL is not one of PostgreSQL"),
+    ],
+)
+def test_no_part_of_a_password_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, said: str) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(storages, "_TRIES", 1)
+    monkeypatch.setattr(storages, "_WAIT_SECONDS", 0)
+    with pytest.raises(DomainbertError) as caught:
+        open_storage(StorageConfig(kind="postgresql"), tmp_path, {URL: url})
+    assert said in str(caught.value) and "first" not in str(caught.value) and "tail" not in str(caught.value)
+    assert caught.value.__context__ is None or "first" not in str(caught.value.__context__)

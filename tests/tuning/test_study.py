@@ -1,0 +1,111 @@
+"""Studies in their storage, without the processes of trials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from domainbert.errors import DomainbertError
+from domainbert.tuning import trials
+from domainbert.tuning.config import Parameter, StorageConfig, TuneConfig
+from domainbert.tuning.methods import build_pruner, build_sampler
+from domainbert.tuning.storages import open_storage
+from domainbert.tuning.study import open_study
+
+CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, trials=14, study="s")
+
+
+def terms(objective: str = "validation/f1", direction: str = "maximize", **dimension: Any) -> dict[str, Any]:
+    space = {"x": {"low": 0, "high": 1, "choices": None, "log": False, "integer": False, **dimension}}
+    return {"objective": {objective: direction}, "space": space, "settings": {}}
+
+
+def opened(folder: Path, known: dict[str, Any], extend: bool = False) -> optuna.Study:
+    return open_study(CONFIG, open_storage(StorageConfig(), folder), known, extend)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [({"log": True}, "scale (log)"), ({"integer": True}, "kind (integer or not)"), ({"choices": [1]}, "choices")],
+)
+def test_kinds_of_ranges_that_do_not_mix_are_refused_at_once(tmp_path: Path, change: dict[str, Any], what: str) -> None:
+    opened(tmp_path, terms())
+    with pytest.raises(DomainbertError) as caught:
+        opened(tmp_path, terms(**change), extend=True)
+    assert str(caught.value) == (
+        f"study s: the {what} of x was another one; expected the same, or another name under study:"
+    )
+
+
+def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened(tmp_path, terms("validation/f2"))
+    study = opened(tmp_path, terms())
+    said = "study s: extended (objective was validation/f2 (maximize), is now validation/f1 (maximize))\n"
+    assert capsys.readouterr().out == said
+    with pytest.raises(DomainbertError, match=r"was validation/f1 \(maximize\), is now validation/loss \(minimize\)"):
+        opened(tmp_path, terms("validation/loss", "minimize"), extend=True)
+    study.tell(study.ask(), 0.5)
+    with pytest.raises(DomainbertError, match=r"its objective was validation/f1 \(maximize\), is now validation/f3"):
+        opened(tmp_path, terms("validation/f3"), extend=True)
+
+
+def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str, int | None]]:
+    """What became of the trials of one worker; one is interrupted after its first evaluation."""
+    study = optuna.create_study(direction="maximize", pruner=build_pruner(config))
+    while (trial := trials.take_trial(study, config.trials)) is not None:
+        study.sampler = build_sampler(config, trials.place(study, trial))
+        x, steps = trial.suggest_float("x", 0, 1), 0
+        trial.suggest_float("y", 0, 1)
+        pruned = False
+        while steps < 9 and not pruned:
+            steps += 1
+            trial.report((1 - (x - 0.3) ** 2) * steps, steps)
+            pruned = steps < 9 and trial.should_prune()
+            if trial.number == interrupted:
+                break
+        if trial.number == interrupted:
+            trials.queue_again(study, study.get_trials()[trial.number], "its worker stopped")
+        else:
+            study.tell(trial, None if pruned else 9 * (1 - (x - 0.3) ** 2), TrialState.PRUNED if pruned else None)
+    return [(one.params["x"], one.state.name, one.last_step) for one in trials.counted(study.get_trials())]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("sampler", "pruner"),
+    [
+        ("tpe", "hyperband"),
+        ("cmaes", "asha"),
+        ("random", "median"),
+    ],
+)
+def test_methods_draw_and_prune(sampler: Any, pruner: Any) -> None:
+    found = searched(replace(CONFIG, sampler=sampler, pruner=pruner))
+    assert len({x for x, _, _ in found}) == 14
+    assert {state for _, state, _ in found} == {"COMPLETE", "PRUNED"}
+    assert all((step == 9) == (state == "COMPLETE") for _, state, step in found)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_gaussian_process_finds_the_place() -> None:
+    pytest.importorskip("torch")
+    found = searched(replace(CONFIG, sampler="gp", pruner="none", trials=16))
+    assert {state for _, state, _ in found} == {"COMPLETE"} and len({x for x, _, _ in found}) == 16
+    drawn = [abs(x - 0.3) for x, _, _ in found]  # the first ten at random
+    assert sum(drawn[10:]) / 6 < sum(drawn[:10]) / 10
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("interrupted", [0, 1, 11])
+def test_an_interrupted_study_comes_out_as_one_that_was_not(sampler: Any, interrupted: int) -> None:
+    config = replace(CONFIG, sampler=sampler, pruner="asha")
+    assert searched(config, interrupted) == searched(config)
