@@ -34,7 +34,7 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
         return student.encoder
     count = sizes.num_hidden_layers if layers is None else len(layers)
     if (student.family or teacher.model_type) == "distilbert":
-        return _as_distilbert(sizes, count)
+        return DistilBertConfig.of_bert(dataclasses.replace(sizes, num_hidden_layers=count))
     return dataclasses.replace(sizes, num_hidden_layers=count)
 
 
@@ -85,20 +85,6 @@ def build_student(
         elif student.narrow != "random" and encoder.hidden_size < teacher.encoder.hidden_size and same_vocabulary:
             taken += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
     return model, taken
-
-
-def _as_distilbert(sizes: BertConfig, num_layers: int) -> DistilBertConfig:
-    return DistilBertConfig(
-        dim=sizes.hidden_size,
-        n_layers=num_layers,
-        n_heads=sizes.num_attention_heads,
-        hidden_dim=sizes.intermediate_size,
-        activation=sizes.hidden_act,
-        dropout=sizes.hidden_dropout_prob,
-        attention_dropout=sizes.attention_probs_dropout_prob,
-        max_position_embeddings=sizes.max_position_embeddings,
-        initializer_range=sizes.initializer_range,
-    )
 
 
 def _tables(encoder: Encoder) -> tuple[Tensor, Tensor, Tensor | None]:

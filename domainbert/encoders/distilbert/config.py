@@ -10,6 +10,17 @@ from domainbert.encoders.bert.config import Activation, BertConfig
 from domainbert.encoders.config import EncoderConfig, require
 
 _POSITIVE = ("dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings")
+_BERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "initializer_range",
+}
 
 
 @dataclass(frozen=True)
@@ -71,17 +82,12 @@ class DistilBertConfig(EncoderConfig):
     @property
     def as_bert(self) -> BertConfig:
         """The same sizes under BERT's names; norms have BERT's epsilon, which is fixed here."""
-        return BertConfig(
-            hidden_size=self.dim,
-            num_hidden_layers=self.n_layers,
-            num_attention_heads=self.n_heads,
-            intermediate_size=self.hidden_dim,
-            hidden_act=self.activation,
-            hidden_dropout_prob=self.dropout,
-            attention_probs_dropout_prob=self.attention_dropout,
-            max_position_embeddings=self.max_position_embeddings,
-            initializer_range=self.initializer_range,
-        )
+        return BertConfig(**{name: getattr(self, own) for name, own in _BERT_NAMES.items()})
+
+    @classmethod
+    def of_bert(cls, sizes: BertConfig) -> DistilBertConfig:
+        """The same sizes as those of a BERT."""
+        return cls(**{own: getattr(sizes, name) for name, own in _BERT_NAMES.items()})
 
     def with_dropout(self, rate: float) -> DistilBertConfig:
         """The same encoder with its three rates of dropout set to `rate`."""
