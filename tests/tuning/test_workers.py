@@ -30,17 +30,18 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
 def beginning(fake: Any, worker: Any) -> bool:
     """Whether a trial of this worker has made its first evaluation, and no other."""
     for log in fake.folder.glob("study/trials/*/run/seed-1/logs/metrics.jsonl"):
-        if log.read_text().count("\n") == 1 and worker.pid in parents_of(log.parents[3].name):
+        if log.read_text().count("\n") == 1 and worker.pid in parents_of(fake, log.parents[3].name):
             return True
     return False
 
 
-def parents_of(trial: str) -> set[int]:
-    """The processes that have started one for a trial."""
+def parents_of(fake: Any, trial: str) -> set[int]:
+    """The processes that have started one for a trial; other tests may search at the same time."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"trials/{trial}/run.yaml" in (folder / "cmdline").read_text():
+            own = (folder / "cwd").resolve() == fake.folder.resolve()
+            if own and f"trials/{trial}/run.yaml" in (folder / "cmdline").read_text():
                 found.add(int((folder / "stat").read_text().rpartition(")")[2].split()[1]))
         except OSError:
             continue
@@ -137,11 +138,11 @@ def test_a_folder_that_is_still_written_is_waited_for(fake: Any) -> None:
 def test_no_trial_outlives_its_worker(fake: Any) -> None:
     fake.config(settings={"epochs": 1000, "seconds": 0.2}, parallel=2)
     worker = fake.start("tune", "-c", "tune.yaml")
-    wait_for(lambda: parents_of("00000") | parents_of("00001") == {worker.pid} and beginning(fake, worker))
-    wait_for(lambda: parents_of("00001") == {worker.pid})
+    wait_for(lambda: parents_of(fake, "00000") | parents_of(fake, "00001") == {worker.pid} and beginning(fake, worker))
+    wait_for(lambda: parents_of(fake, "00001") == {worker.pid})
     worker.kill()
     worker.communicate(timeout=10)
-    wait_for(lambda: not parents_of("00000") | parents_of("00001"))
+    wait_for(lambda: not parents_of(fake, "00000") | parents_of(fake, "00001"))
 
 
 @pytest.mark.slow
