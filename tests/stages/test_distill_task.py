@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from domainbert.encoders.student_config import StudentConfig
 from domainbert.errors import DomainbertError, TrainingStopped
+from domainbert.hub import load_model
 from domainbert.inference import load_tagger
 from domainbert.objectives.config import OptimConfig
 from domainbert.objectives.distillation.attention_config import AttentionMSE
@@ -71,6 +72,25 @@ def test_a_student_of_a_task(runs, task):
     scored = runs.evaluate(f"{task}-student-scores", task, {"s": out}, test=runs.labelled(task, "validation"))
     by_seed = json.loads((scored / "metrics.json").read_text())["systems"]["s"]["f1_by_seed"]
     assert by_seed == pytest.approx({f"seed-{r['seed']}": r["validation"]["f1"] for r in result["seeds"]}, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert"])
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_transformers_gives_a_student_s_logits(runs, task, family):
+    import transformers
+
+    out = run(runs, f"{task}-{family}", task, max_epochs=1, student=StudentConfig(family=family, first=1)) / "seed-1"
+    kind = {"ner": "TokenClassification", "classification": "SequenceClassification"}[task]
+    theirs = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(out).eval()
+    assert type(theirs).__name__ == {"bert": "Bert", "distilbert": "DistilBert"}[family] + f"For{kind}"
+    ours, _, made = load_model(out, {"ner": "tokens", "classification": "sequence"}[task])
+    ids = torch.arange(5, 25).view(1, 20)
+    places = torch.arange(20)
+    with torch.inference_mode():
+        read = places if task == "ner" else places[:1]
+        found = ours.eval()(ids, places.view(1, 20), torch.ones_like(ids), read)
+        torch.testing.assert_close(found, theirs(ids).logits.flatten(0, -2), atol=1e-5, rtol=0)
+    assert made == []
 
 
 @pytest.mark.parametrize("task", ["ner", "classification"])
