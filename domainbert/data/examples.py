@@ -127,6 +127,10 @@ def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     return np.unique(np.concatenate([specials, *(window.input_ids for one in examples for window in one.windows)]))
 
 
+def _up(length: int) -> int:
+    return -(-length // 8) * 8  # to the next multiple of what matrix products like
+
+
 def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
     """Pack whole examples into rows.
 
@@ -142,8 +146,8 @@ def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: Domain
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
-    longest = max(len(text) for text in texts) + _SPECIALS
-    length = max(-(-longest // 8) * 8, ROW_LENGTH)
+    lengths = [len(text) + _SPECIALS for text in texts]
+    length = max(_up(max(lengths)), min(_up(sum(lengths)), ROW_LENGTH))  # one short row for few tokens
     rows = pack_texts(texts, length)
     packed = fill_rows(
         [[texts[i] for i in row] for row in rows], length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id

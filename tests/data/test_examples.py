@@ -120,8 +120,8 @@ def test_collate_in_full(toy_tokenizer):
     batch = collate(examples, [7, 4], toy_tokenizer)
     cls, sep, pad = toy_tokenizer.cls_id, toy_tokenizer.sep_id, toy_tokenizer.pad_id
     ids = [cls, *sentences[0].input_ids, sep, cls, *sentences[1].input_ids, sep]
-    assert batch["input_ids"].shape == (1, 128)
-    assert batch["input_ids"][0].tolist() == ids + [pad] * (128 - len(ids))
+    assert batch["input_ids"].shape == (1, 16)
+    assert batch["input_ids"][0].tolist() == ids + [pad] * (16 - len(ids))
     assert batch["position_ids"][0, :10].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
     assert batch["segment_ids"][0, :11].tolist() == [1] * 3 + [2] * 7 + [0]
     assert batch["items"].tolist() == [7, 4]
@@ -135,6 +135,7 @@ def test_rows_grow_with_the_longest_window(toy_tokenizer):
     words = align_words(toy_tokenizer, [["bank"] * 131, ["bank"]])
     examples = [word_example(one, None, np.arange(1), 512) for one in words]
     assert collate(examples, [0, 1], toy_tokenizer)["input_ids"].shape == (1, 136)
+    assert collate(examples[1:] * 100, range(100), toy_tokenizer)["input_ids"].shape == (3, 128)
 
 
 def test_entries_that_occur_are_those_of_the_batches(toy_tokenizer):
