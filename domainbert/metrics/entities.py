@@ -42,10 +42,10 @@ def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) 
     for wanted, found in zip(gold, predicted, strict=True):
         if wanted or found:  # sets are dear, and many sentences have no entity
             one, other = set(wanted), set(found)
-            cells += [row + column[span[2]] for span in one & other]
-            if one != other:
-                cells += [row + column[span[2]] + 1 for span in other - one]
-                cells += [row + column[span[2]] + 2 for span in one - other]
+            counted = ((one & other, 0), (other - one, 1), (one - other, 2)) if one != other else ((one, 0),)
+            for spans, place in counted:  # comprehensions would take a quarter longer
+                for span in spans:
+                    cells.append(row + column[span[2]] + place)
         row += 3 * len(types)
     return cells
 
