@@ -47,8 +47,8 @@ class PeakMemory:
         """What was seen, empty if nothing was sampled.
 
         `peak_tree_memory_bytes` is resident memory, mapped files included; `peak_tree_anonymous_bytes` leaves out the
-        pages of files, which the system may take back at any time. On Linux both count a page that several processes
-        share once; elsewhere only the former is known, and counts it for each of them.
+        pages of files, which the system may take back at any time. On Linux both count a page that n processes share as
+        1/n for each (PSS); elsewhere only the former is known, and counts it for each in full.
         """
         return dict(self._peak)
 
