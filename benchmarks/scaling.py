@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import socket
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -115,14 +115,19 @@ def _trainer_arguments(ranks: Ranks) -> dict[str, Any]:
         return {"accelerator": ranks.device}
     from lightning.pytorch.strategies import DDPStrategy
 
-    return {"accelerator": ranks.device, "strategy": DDPStrategy(ddp_comm_hook=_keep)}
+    class KeepGradients(DDPStrategy):
+        def configure_ddp(self) -> None:
+            super().configure_ddp()
+            self.model.register_comm_hook(None, _keep)  # on CPUs Lightning's own argument for it has no effect
+
+    return {"accelerator": ranks.device, "strategy": KeepGradients()}
 
 
-def _keep(_: object, bucket: Any) -> Any:
+def _keep(_, bucket):  # without annotations: torch wants them to be classes, and here they are strings
     """Instead of averaging a bucket of gradients over the ranks."""
     import torch
 
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
 
@@ -169,6 +174,13 @@ def _median_and_rounds(values: Sequence[float]) -> dict[str, Any]:
     return {"of_medians": values[0], "by_round": list(values[1:])}
 
 
+def check_exchange(counts: Sequence[int], facts: Mapping[str, dict[str, Any]]) -> None:
+    """Raises: AssertionError: ranks that keep their gradients learn what those learn that exchange them."""
+    for count in (count for count in counts if count > 1):
+        exchanged, kept = (facts[f"{count} ranks{suffix}"]["losses"] for suffix in ("", _ALONE))
+        assert exchanged != kept, f"{count} ranks: the gradients were exchanged all the same: {kept}"
+
+
 def _default_device() -> tuple[str, int]:
     """GPUs where there are several, else processors; and how many ranks there may be."""
     import torch
@@ -196,6 +208,7 @@ def main() -> None:
     rounds = Rounds(options.rounds, _WARM_UP, options.steps)
     print(f"small, {options.rows} rows of {_LENGTH} a rank, {name} corpus, {options.device}, {num_cores()} cores")
     measurements, facts = measure(sides_of(options.ranks, settings, options.device, rounds), rounds, CACHE / "logs")
+    check_exchange(options.ranks, facts)
     found = efficiencies(options.ranks, measurements)
     described = {"size": "small", "corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
