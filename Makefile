@@ -26,7 +26,11 @@ lint: $(INSTALLED)
 	@$(BIN)/mypy --no-error-summary domainbert
 
 bench: $(INSTALLED)
+	@$(BIN)/python benchmarks/evaluate.py
+	@$(BIN)/python benchmarks/prepare.py
+	@$(BIN)/python benchmarks/prepare.py --growth
 	@$(BIN)/python benchmarks/pretrain.py
+	@$(BIN)/python benchmarks/scaling.py
 
 install: $(INSTALLED)
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.data.prepared import PREPARED_FILE
+from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE
 from domainbert.fingerprint import hash_file
 from domainbert.stages.prepare import prepare
 from domainbert.stages.sample import sample
@@ -23,27 +23,34 @@ def prepared_corpus() -> tuple[str, Path]:
 
     `econ` is `$DOMAINBERT_DATA/econ/corpus.jsonl.gz`; without that variable `sample` is generated.
     """
+    name, path = raw_corpus()
+    if name == "econ":
+        return name, _prepared(path, CACHE / f"econ-{hash_file(path)[:12]}", VOCAB_SIZE)
+    return name, _prepared(path, CACHE / "sample", _SAMPLE_VOCAB_SIZE)
+
+
+def raw_corpus() -> tuple[str, Path]:
+    """The name of the corpus and its file."""
     root = os.environ.get("DOMAINBERT_DATA")
     if root:
-        path = Path(root) / "econ" / "corpus.jsonl.gz"
-        return "econ", _prepared(path, CACHE / f"econ-{hash_file(path)[:12]}", VOCAB_SIZE)
-    folder = CACHE / "sample"
-    path = folder / "data" / "corpus.jsonl"
+        return "econ", Path(root) / "econ" / "corpus.jsonl.gz"
+    path = CACHE / "sample" / "data" / "corpus.jsonl"
     if not path.is_file():
-        sample(_empty(folder / "data"))
-    return "sample", _prepared(path, folder, _SAMPLE_VOCAB_SIZE)
+        sample(empty(path.parent))
+    return "sample", path
 
 
 def _prepared(path: Path, folder: Path, vocab_size: int) -> Path:
-    prepared = folder / "prepared"
+    prepared = folder / f"prepared-{FORMAT_VERSION}"  # one of an older format would be refused
     if not (prepared / PREPARED_FILE).is_file():  # it is written last
         corpus = CorpusConfig([Source(str(path))])
-        vocab(_empty(folder / "vocab"), corpus, vocab_size)
-        prepare(_empty(prepared), corpus, folder / "vocab")
+        vocab(empty(folder / "vocab"), corpus, vocab_size)
+        prepare(empty(prepared), corpus, folder / "vocab")
     return prepared
 
 
-def _empty(folder: Path) -> Path:
+def empty(folder: Path) -> Path:
+    """The folder, made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

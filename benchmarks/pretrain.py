@@ -9,111 +9,26 @@ tokens in the count. Compilation and the first steps come before.
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
+from pretraining import LEARNING_RATE, SEED, SIZES, WARMUP_STEPS, Settings, facts_of_training, train
 from side_by_side import Rounds, Side, Turns, measure, num_cores, report
 
 if TYPE_CHECKING:
     import datasets
     from transformers import TrainingArguments
 
-SIZES = {"small": (4, 256, 4), "medium": (6, 384, 6), "base": (12, 768, 12)}  # layers, width, heads
-LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
 _TOKENS_A_STEP = 8192  # 64 rows of 128
 _WARM_UP = 4  # compiling comes with the first of these steps, allocating with the second
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "datasets", "numpy")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What both sides train."""
-
-    prepared: Path
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    length: int
-    rows: int
-    dropout: float
-
-    def bert(self) -> dict[str, Any]:
-        """The architecture, under the names that both sides use."""
-        return {
-            "num_hidden_layers": self.num_hidden_layers,
-            "hidden_size": self.hidden_size,
-            "num_attention_heads": self.num_attention_heads,
-            "intermediate_size": 4 * self.hidden_size,
-            "max_position_embeddings": 512,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.dropout,
-        }
-
-
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """What the stage `pretrain` does with `compile: true`, all else as by default; the last callback takes turns."""
-    import lightning
-    import torch
-
-    from domainbert.data.config import MaskingConfig
-    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
-    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
-    from domainbert.data.order import GlobalOrder
-    from domainbert.data.prepared import open_prepared
-    from domainbert.encoders.bert.config import BertConfig
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.objectives.config import OptimConfig, ScheduleConfig
-    from domainbert.objectives.masked_lm import MaskedLM
-    from domainbert.tokenization.load import load_tokenizer
-    from domainbert.training.callbacks import History, ProgressLines
-    from domainbert.training.config import Runtime
-    from domainbert.training.throughput import throughput_of
-    from domainbert.training.trainer import build_trainer
-
-    class TakeTurns(lightning.Callback):
-        losses: list[torch.Tensor] = []  # noqa: RUF012
-
-        def on_train_batch_end(
-            self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, _: int
-        ) -> None:
-            self.losses.append(outputs["loss"].detach())
-            turns.done(batch["num_tokens"])
-
-    lightning.seed_everything(SEED, verbose=False)
-    corpus = open_prepared([settings.prepared])
-    rows, validation_rows = rows_of_corpus(
-        corpus, load_tokenizer(corpus.tokenizer_folder), MaskingConfig(), settings.length
-    )
-    config = BertConfig(**settings.bert())
-    encoder = family(config).build_encoder(config, VOCAB_SIZE)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
-    optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
-    objective = MaskedLM(model, optim, schedule, turns.num_units, 1.0, unigram_entropy(corpus), compile=True)
-    runtime = Runtime(CACHE / "domainbert", "auto", None, 0, ("jsonl", "tensorboard"), {"limit_val_batches": 0})
-    callbacks = [
-        History(),
-        throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime),
-        ProgressLines("pretrain", turns.num_units),
-        TakeTurns(),
-    ]
-    trainer = build_trainer(runtime, turns.num_units, settings.rows, turns.num_units, callbacks)
-    order = GlobalOrder(rows.plan.num_rows, settings.rows, SEED)
-    trainer.fit(
-        objective,
-        datamodule=TrainAndValidation(
-            lambda share, steps: MaskedLMTrainBatches(rows, order, share, steps),
-            lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share),
-            turns.num_units,
-            runtime.num_workers,
-        ),
-    )
-    return _facts(TakeTurns.losses, model, str(trainer.precision))
+    """What the stage `pretrain` does with `compile: true`, all else as by default."""
+    return train(settings, turns.num_units, turns.done, CACHE / "domainbert")
 
 
 def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
@@ -165,7 +80,7 @@ def _train_transformers(
         callbacks=[TakeTurns()],
     )
     trainer.train()
-    return _facts(
+    return facts_of_training(
         losses, model, f"{'bf16-mixed' if trainer.args.bf16 else '32-true'}, {model.config._attn_implementation}"
     )
 
@@ -209,24 +124,6 @@ def grouped_texts(prepared: Path, length: int, tokenizer: Any) -> datasets.Datas
         "special_tokens_mask": specials,
     }
     return datasets.Dataset.from_dict({name: list(values) for name, values in columns.items()})
-
-
-def _facts(losses: Sequence[Any], model: Any, how: str) -> dict[str, Any]:
-    """Facts for the JSON; a side that does not learn is a failure, however fast."""
-    import torch
-
-    values = [float(loss) for loss in losses]
-    few = max(1, len(values) // 4)
-    first, last = statistics.fmean(values[:few]), statistics.fmean(values[-few:])
-    assert all(map(math.isfinite, values)), f"losses are not finite: {values}"
-    assert last < first, f"losses do not fall: {values}"
-    return {
-        "how": how,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "losses": [round(value, 4) for value in values],
-    }
 
 
 def main() -> None:

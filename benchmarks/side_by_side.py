@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -21,7 +20,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_SETTLE = 1  # units a side runs, unmeasured, when its turn comes: caches are cold and threads asleep
+from process_tree import PeakMemory, cpu_seconds_of_tree, peak_memory_bytes
+
+_SAMPLE_SECONDS = 0.1
 _LOG_LINES = 20
 _CPU_FLAGS = ("amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512f", "avx2")
 
@@ -44,11 +45,25 @@ class Side:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How much is measured: `count` rounds in which each side does `units`, after `warm_up` units of its own."""
+    """How much is measured: `count` rounds in which each side does `units`, after `warm_up` units of its own.
+
+    When its turn comes, a side first does `settle` units unmeasured: caches are cold and threads asleep.
+    """
 
     count: int
     warm_up: int
     units: int
+    settle: int = 1
+
+    @property
+    def num_units(self) -> int:
+        """The units of work a side does in all."""
+        return self.warm_up + self.count * (self.settle + self.units)
+
+    @property
+    def pauses(self) -> range:
+        """After how many units a side waits for its turn, or for the others to end."""
+        return range(self.warm_up, self.num_units + 1, self.settle + self.units)
 
 
 @dataclass(frozen=True)
@@ -60,7 +75,7 @@ class Measurement:
         round: from 0.
         amount: what the units added up to, tokens for example.
         seconds: wall time.
-        cpu_seconds: of this side's threads: at most `seconds` times the cores.
+        cpu_seconds: of this side and the processes it started: at most `seconds` times the cores.
         other_cpu_seconds: of everything else on the machine; if it is not near 0, the rate is too low. None off Linux.
     """
 
@@ -88,7 +103,7 @@ class Turns:
     @property
     def num_units(self) -> int:
         """The units of work a side does in all."""
-        return self._rounds.warm_up + self._rounds.count * (_SETTLE + self._rounds.units)
+        return self._rounds.num_units
 
     def done(self, amount: float) -> None:
         """A unit of work is done, `amount` of it. Returns when the next one may begin."""
@@ -99,7 +114,7 @@ class Turns:
             yield
         self._wait()
         for number in range(self._rounds.count):
-            for _ in range(_SETTLE):
+            for _ in range(self._rounds.settle):
                 yield
             start = _clocks()
             amount = 0.0
@@ -117,11 +132,11 @@ class Turns:
 
 
 def _clocks() -> tuple[float, float, float]:
-    """Wall time, CPU time of this process, and CPU time of the machine (NaN off Linux), all in seconds."""
+    """Wall time, CPU time of this process and those it started, and of the machine (NaN off Linux), in seconds."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    return time.perf_counter(), time.process_time(), _machine_cpu_seconds()
+    return time.perf_counter(), cpu_seconds_of_tree(), _machine_cpu_seconds()
 
 
 def _machine_cpu_seconds() -> float:
@@ -133,23 +148,28 @@ def _machine_cpu_seconds() -> float:
     return (sum(fields) - idle - waiting) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(sides: Sequence[Side], rounds: Rounds, logs: Path) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
+def measure(
+    sides: Sequence[Side], rounds: Rounds, logs: Path, sample_memory: bool = False
+) -> tuple[list[Measurement], dict[str, dict[str, Any]]]:
     """Run the sides in turn.
 
     Args:
         sides: the systems.
         rounds: how much of each.
         logs: folder for what the sides print.
+        sample_memory: also measure each side together with the processes that it starts, by looking ten times a second
+            while it works (see `PeakMemory`); that takes a few percent of a processor.
 
     Returns:
-        All measurements, and for each side its facts with `peak_memory_bytes` (resident, compilation included).
+        All measurements, and for each side its facts with `peak_memory_bytes` (resident, of the side's own process,
+        compilation included) and what was sampled.
 
     Raises:
         SystemExit: a side failed; the message ends with its last lines.
     """
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(num_cores())
-    workers = [_Worker(side, rounds, logs / f"{number}.log") for number, side in enumerate(sides)]
+    workers = [_Worker(side, rounds, logs / f"{n}.log", sample_memory) for n, side in enumerate(sides)]
     try:
         for worker in workers:
             _say(f"warming up: {worker.side.name}")
@@ -168,8 +188,9 @@ def measure(sides: Sequence[Side], rounds: Rounds, logs: Path) -> tuple[list[Mea
 class _Worker:
     """The parent's end of a side."""
 
-    def __init__(self, side: Side, rounds: Rounds, log: Path) -> None:
-        self.side, self.log = side, log
+    def __init__(self, side: Side, rounds: Rounds, log: Path, sample_memory: bool) -> None:
+        self.side, self.log, self._sample_memory = side, log, sample_memory
+        self._memory = PeakMemory()
         context = multiprocessing.get_context("spawn")
         self._connection, self._theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(side, rounds, self._theirs, log))
@@ -189,7 +210,7 @@ class _Worker:
         self._connection.send("go")
         facts = self._receive()
         self._process.join()
-        return facts
+        return facts | self._memory.as_dict()
 
     def stop(self) -> None:
         if self._process.pid is not None:
@@ -198,6 +219,8 @@ class _Worker:
 
     def _receive(self) -> Any:
         try:
+            while self._sample_memory and not self._connection.poll(_SAMPLE_SECONDS):
+                self._memory.sample(self._process.pid)
             return self._connection.recv()
         except EOFError:
             tail = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
@@ -214,8 +237,7 @@ def _work(side: Side, rounds: Rounds, connection: Connection, log: Path) -> None
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # helper processes of compilers must not keep the connection open
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    connection.send({**facts, "peak_memory_bytes": kilobytes * (1 if sys.platform == "darwin" else 1024)})
+    connection.send({**facts, "peak_memory_bytes": peak_memory_bytes()})
 
 
 def summarise(
@@ -246,6 +268,7 @@ def report(
     packages: Sequence[str],
     measurements: Sequence[Measurement],
     facts: Mapping[str, dict[str, Any]],
+    further: Mapping[str, Any] | None = None,
 ) -> None:
     """Print the table and write the JSON.
 
@@ -256,12 +279,14 @@ def report(
         packages: whose versions are named.
         measurements: all of them.
         facts: of each side, in order; the first is compared with the others.
+        further: what else the JSON holds, next to the ratios.
     """
     ratios, sides = summarise(measurements, facts)
     content = {
         "benchmark": path.stem,
         "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
         "ratios": ratios,
+        **(further or {}),
         "unit": f"{unit} per second",
         "sides": sides,
         "settings": dict(settings),
@@ -286,7 +311,7 @@ def _table(
         lines.append(f"{name:{width}}  {ratio['ratio']:.2f}x  (by round {low:.2f} to {high:.2f})")
     lines += ["", f"{'':{width}}  {unit + '/s':>12}  {'lowest':>9}  {'highest':>9}  {'peak memory':>11}"]
     for name, side in sides.items():
-        memory = f"{side['peak_memory_bytes'] / 2**30:.2f} GiB"
+        memory = f"{side.get('peak_tree_memory_bytes', side['peak_memory_bytes']) / 2**30:.2f} GiB"
         lines.append(
             f"{name:{width}}  {side['median']:>12,.0f}  {side['lowest']:>9,.0f}  {side['highest']:>9,.0f}  {memory:>11}"
         )

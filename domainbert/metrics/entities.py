@@ -20,24 +20,34 @@ from domainbert.metrics.matching import SentenceSpans, match_overlapping
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
     """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
 
-    Takes a tenth of a second for a million words.
+    Takes a few hundredths of a second for a million words.
 
     Raises:
         ValueError: the two have different lengths, or a type is not in `types`.
     """
+    try:
+        cells = _cells(gold, predicted, types)
+    except KeyError:
+        unknown = {span[2] for side in (gold, predicted) for spans in side for span in spans}.difference(types)
+        raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}") from None
+    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=3 * len(types) * len(gold))
+    return counts.reshape(-1, len(types), 3)
+
+
+def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
+    """For each entity the place of its count in the flattened (sentences, types, 3)."""
     column = {kind: 3 * index for index, kind in enumerate(types)}
     cells: list[int] = []
     row = 0
-    for wanted, found in zip(map(set, gold), map(set, predicted), strict=True):
-        unknown = {span[2] for span in wanted | found} - column.keys()
-        if unknown:
-            raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}")
-        cells += [row + column[span[2]] for span in wanted & found]
-        cells += [row + column[span[2]] + 1 for span in found - wanted]
-        cells += [row + column[span[2]] + 2 for span in wanted - found]
+    for wanted, found in zip(gold, predicted, strict=True):
+        if wanted or found:  # sets are dear, and many sentences have no entity
+            one, other = set(wanted), set(found)
+            counted = ((one & other, 0), (other - one, 1), (one - other, 2)) if one != other else ((one, 0),)
+            for spans, place in counted:  # comprehensions would take a quarter longer
+                for span in spans:
+                    cells.append(row + column[span[2]] + place)
         row += 3 * len(types)
-    counts = np.bincount(np.array(cells, dtype=np.int64), minlength=row)
-    return counts.reshape(-1, len(types), 3)
+    return cells
 
 
 def sum_by_document(counts: IntArray, documents: Sequence[int]) -> IntArray:

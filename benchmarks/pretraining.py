@@ -1,0 +1,137 @@
+"""Masked-LM pretraining as benchmarks run it: what all sides have in common, and domainbert's own."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prepared_corpus import VOCAB_SIZE
+
+SIZES = {"small": (4, 256, 4), "medium": (6, 384, 6), "base": (12, 768, 12)}  # layers, width, heads
+LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all sides train; `rows` of `length` tokens make an optimiser step, over all devices."""
+
+    prepared: Path
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    length: int
+    rows: int
+    dropout: float
+
+    def bert(self) -> dict[str, Any]:
+        """The architecture, under the names that all sides use."""
+        return {
+            "num_hidden_layers": self.num_hidden_layers,
+            "hidden_size": self.hidden_size,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 4 * self.hidden_size,
+            "max_position_embeddings": 512,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+
+
+def train(
+    settings: Settings,
+    num_steps: int,
+    after_step: Callable[[float], None],
+    out: Path,
+    trainer_arguments: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What the stage `pretrain` does with `compile: true`, all else as by default, but for validation and checkpoints.
+
+    Args:
+        settings: model, rows and corpus.
+        num_steps: optimiser steps.
+        after_step: called after each, with the tokens of all devices; training waits for it.
+        out: folder for logs.
+        trainer_arguments: as `trainer:` of the stage.
+
+    Returns:
+        Facts for the JSON.
+    """
+    import lightning
+    import torch
+
+    from domainbert.data.config import MaskingConfig
+    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
+    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.order import GlobalOrder
+    from domainbert.data.prepared import open_prepared
+    from domainbert.encoders.bert.config import BertConfig
+    from domainbert.encoders.families import family
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.objectives.config import OptimConfig, ScheduleConfig
+    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.callbacks import History, ProgressLines
+    from domainbert.training.config import Runtime
+    from domainbert.training.throughput import throughput_of
+    from domainbert.training.trainer import build_trainer
+
+    class AfterStep(lightning.Callback):
+        losses: list[torch.Tensor] = []  # noqa: RUF012
+
+        def on_train_batch_end(
+            self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, _: int
+        ) -> None:
+            self.losses.append(outputs["loss"].detach())
+            after_step(batch["num_tokens"])
+
+    lightning.seed_everything(SEED, verbose=False)
+    corpus = open_prepared([settings.prepared])
+    rows, validation_rows = rows_of_corpus(
+        corpus, load_tokenizer(corpus.tokenizer_folder), MaskingConfig(), settings.length
+    )
+    config = BertConfig(**settings.bert())
+    encoder = family(config).build_encoder(config, VOCAB_SIZE)
+    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
+    objective = MaskedLM(model, optim, schedule, num_steps, 1.0, unigram_entropy(corpus), compile=True)
+    arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
+    runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
+    callbacks = [
+        History(),
+        throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime),
+        ProgressLines("pretrain", num_steps),
+        AfterStep(),
+    ]
+    trainer = build_trainer(runtime, num_steps, settings.rows, num_steps, callbacks)
+    order = GlobalOrder(rows.plan.num_rows, settings.rows, SEED)
+    trainer.fit(
+        objective,
+        datamodule=TrainAndValidation(
+            lambda share, steps: MaskedLMTrainBatches(rows, order, share, steps),
+            lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share),
+            num_steps,
+            runtime.num_workers,
+        ),
+    )
+    return facts_of_training(AfterStep.losses, model, str(trainer.precision))
+
+
+def facts_of_training(losses: Sequence[Any], model: Any, how: str) -> dict[str, Any]:
+    """Facts for the JSON; a side that does not learn is a failure, however fast."""
+    import torch
+
+    values = [float(loss) for loss in losses]
+    few = max(1, len(values) // 4)
+    first, last = statistics.fmean(values[:few]), statistics.fmean(values[-few:])
+    assert all(map(math.isfinite, values)), f"losses are not finite: {values}"
+    assert last < first, f"losses do not fall: {values}"
+    return {
+        "how": how,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "losses": [round(value, 4) for value in values],
+    }

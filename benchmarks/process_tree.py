@@ -1,0 +1,68 @@
+"""Processor time and memory of a process together with all that it started."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+
+import psutil
+
+
+def cpu_seconds_of_tree() -> float:
+    """User and system time of this process and of all below it, those that ended and were waited for included."""
+    ended = os.times()
+    total = time.process_time() + ended.children_user + ended.children_system
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it ended just now
+            total += sum(process.cpu_times()[:4])  # user, system, and both of its own children that ended
+    return total
+
+
+def peak_memory_bytes() -> int:
+    """The highest resident memory that this process alone has had so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class PeakMemory:
+    """The highest memory that was seen of a process and all below it; short peaks between two looks are missed."""
+
+    def __init__(self) -> None:
+        self._peak: Counter[str] = Counter()
+
+    def sample(self, pid: int | None) -> None:
+        """Look once at the process `pid` and all below it."""
+        now: Counter[str] = Counter()
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for one in (process, *process.children(recursive=True)):
+                now.update(_memory(one))
+        self._peak |= now
+
+    def as_dict(self) -> dict[str, int]:
+        """What was seen, empty if nothing was sampled.
+
+        `peak_tree_memory_bytes` is resident memory, mapped files included; `peak_tree_anonymous_bytes` leaves out the
+        pages of files, which the system may take back at any time. On Linux both count a page that n processes share as
+        1/n for each (PSS); elsewhere only the former is known, and counts it for each in full.
+        """
+        return dict(self._peak)
+
+
+def _memory(process: psutil.Process) -> dict[str, int]:
+    if sys.platform != "linux":
+        return {"peak_tree_memory_bytes": process.memory_info().rss}
+    try:
+        with open(f"/proc/{process.pid}/smaps_rollup", encoding="ascii") as file:
+            fields = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file if line.startswith("Pss")}
+    except OSError:  # it ended just now
+        return {}
+    shared = fields.get("Pss_Shmem", 0)
+    return {
+        "peak_tree_memory_bytes": fields.get("Pss", 0),
+        "peak_tree_anonymous_bytes": fields.get("Pss_Anon", 0) + shared,
+    }
