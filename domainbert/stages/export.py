@@ -69,7 +69,7 @@ def export(
     files = _write(out, loaded, folder, quantize)
     examples = _examples(folder, scoring)
     apart = _differences(loaded, folder.tokenizer(), examples, files)
-    report = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
+    report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report |= {"files": {file.name: _file_facts(file, apart[file.name]) for file in files}}
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
     if scoring is not None:
