@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from domainbert.hub import open_model
 from domainbert.inference import Classifier, Tagger
 from domainbert.tokenization.align import align_words
 
@@ -25,7 +26,7 @@ class Cost:
 
     parameters: int
     folder_bytes: int
-    """Of the files in the model folder."""
+    """Of the files in the model folder; of several ONNX files there, the one that is used."""
     pieces_per_word: float
     """Tokens the vocabulary takes for a word of the test set."""
     words_per_second: float
@@ -41,7 +42,7 @@ def measure_cost(predictor: Tagger | Classifier, folder: Path, sentences: Words)
 
     Args:
         predictor: the model.
-        folder: where it was loaded from.
+        folder: where it was loaded from, also an ONNX file.
         sentences: words of the test set's texts; none of them empty.
     """
     sentences = sentences[:_TEXTS]
@@ -51,12 +52,21 @@ def measure_cost(predictor: Tagger | Classifier, folder: Path, sentences: Words)
     predict(sentences[:1])  # what is allocated once is not measured
     return Cost(
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
-        folder_bytes=sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+        folder_bytes=_folder_bytes(folder),
         pieces_per_word=pieces / num_words,
         words_per_second=num_words / _median(predict, [sentences] * _REPEATS),
         latency_1=_median(predict, _slices(sentences, 1)),
         latency_32=_median(predict, _slices(sentences, 32)),
     )
+
+
+def _folder_bytes(folder: Path) -> int:
+    """The size of a model folder; of an exported one without the ONNX files that are not used."""
+    opened = open_model(folder)
+    files = [path for path in opened.path.iterdir() if path.is_file()]
+    if opened.onnx is not None:
+        files = [path for path in files if path.suffix != ".onnx" or path.name == opened.onnx.name]
+    return sum(path.stat().st_size for path in files)
 
 
 def _prediction(predictor: Tagger | Classifier) -> Callable[[Words], Any]:

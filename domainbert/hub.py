@@ -29,6 +29,7 @@ from domainbert.errors import DomainbertError
 from domainbert.paths import resolve_path
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
+ONNX_FILE = "model.onnx"
 _HEAD_OF_ARCHITECTURE = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -48,6 +49,8 @@ class ModelFolder:
     labels: tuple[str, ...]
     fields: Mapping[str, Any]
     """All of `config.json`."""
+    onnx: Path | None = None
+    """The file for ONNX Runtime that the path named, or that stands in place of weights."""
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -63,12 +66,15 @@ class ModelFolder:
 def open_model(path: Path) -> ModelFolder:
     """Read `config.json` of a model folder, which may be written `package:NAME/folder` or `hub:NAME[@REVISION]`.
 
-    A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened.
+    A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened. A
+    folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
 
     Raises:
         DomainbertError: there is no model folder, its `config.json` is broken, or its family is not supported.
     """
-    folder = best_seed_folder(resolve_path(path))
+    resolved = resolve_path(path)
+    named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
+    folder = best_seed_folder(resolved) if named is None else named.parent
     file = folder / "config.json"
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
@@ -85,7 +91,14 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
-    return ModelFolder(folder, config, vocab_size, head, tuple(labels[i] for i in sorted(labels)), fields)
+    names = tuple(labels[i] for i in sorted(labels))
+    return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def _onnx_alone(folder: Path) -> Path | None:
+    """`model.onnx` of a folder that has no weights."""
+    weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
+    return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
 
 def _head(fields: dict[str, Any]) -> str | None:
@@ -131,10 +144,13 @@ def load_model(
         The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
 
     Raises:
-        DomainbertError: the encoder's weights are missing, there are more than `config.json` accounts for, their shapes
-            contradict it, or a masked-LM head is wanted of a folder whose output weights are not the word embeddings.
+        DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
+            accounts for, their shapes contradict it, or a masked-LM head is wanted of a folder whose output weights are
+            not the word embeddings.
     """
     folder = open_model(path)
+    if folder.onnx is not None:
+        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     encoder = family(config).build_encoder(config, folder.vocab_size)

@@ -18,11 +18,16 @@ from domainbert.data.masking import IGNORED
 from domainbert.data.modules import LabelledBatches, Share
 from domainbert.data.tags import spans_from_tags, to_iob2
 from domainbert.encoders.crf import crf_of
+from domainbert.encoders.families import family
+from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.errors import DomainbertError
-from domainbert.hub import load_model, open_model
+from domainbert.hub import ModelFolder, load_model, open_model
 from domainbert.objectives.classification import mean_over_windows
 from domainbert.objectives.ner import decode_words, encode_words
+from domainbert.onnx.session import OnnxModel
+from domainbert.onnx.transitions import read_crf
 from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
@@ -60,17 +65,29 @@ class Predictor:
     """A fine-tuned model that predicts. `Tagger` and `Classifier` are the two kinds.
 
     Args:
-        path: a model folder, or a `finetune` folder, whose best seed is taken.
+        path: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
+            file in one.
         head: kind of head the task has.
-        precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is.
+        precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is. An exported
+            model has its own.
         max_length: tokens of a window; None takes what it was fine-tuned with.
 
+    Attributes:
+        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a random field.
+        exported: the model that ONNX Runtime runs, if it is one.
+
     Raises:
-        DomainbertError: no model folder, or one with another head.
+        DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model.
     """
 
+    exported: OnnxModel | None = None
+
     def __init__(self, path: Path, head: str, precision: Precision = "32-true", max_length: int | None = None) -> None:
-        self.model, folder, made = load_model(path, head)
+        folder = open_model(path)
+        if folder.onnx is None:
+            self.model, folder, made = load_model(path, head)
+        else:
+            self.model, made = _shapes(folder, head), [head] if folder.head != head else []
         if made or not folder.labels:
             raise DomainbertError(
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
@@ -80,17 +97,53 @@ class Predictor:
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = autocast_dtype(precision)
-        self.model.to(self.device).eval()
+        if folder.onnx is None:
+            self.model.to(self.device).eval()
+            return
+        if precision not in ("32-true", "auto"):
+            raise DomainbertError(f"precision: {precision}; {folder.onnx} has its own, expected 32-true or auto")
+        self.exported, self.device, self.dtype = OnnxModel(folder.onnx, self.tokenizer), torch.device("cpu"), None
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, labels) at its positions; batches are not in order."""
-        batches = LabelledBatches(examples, self.tokenizer, _MAX_TOKENS, Share())
-        cast = torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
-        for batch in DataLoader(batches, batch_size=None):
-            moved = {name: tensor.to(self.device) for name, tensor in batch.items()}
-            with torch.inference_mode(), cast:
-                inputs = (moved[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
-                yield moved, self.model(*inputs)
+        if self.exported is not None:
+            return self.exported.logits(examples)
+        return packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype)
+
+
+def packed_logits(
+    model: EncoderWithHead,
+    tokenizer: DomainTokenizer,
+    examples: Sequence[Example],
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
+
+    Args:
+        model: in eval mode, on the device.
+        tokenizer: for the ids of the special tokens.
+        examples: what is read.
+        device: where it computes.
+        dtype: of `torch.autocast`; None is full precision.
+    """
+    batches = LabelledBatches(examples, tokenizer, _MAX_TOKENS, Share())
+    cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
+    for batch in DataLoader(batches, batch_size=None):
+        moved = {name: tensor.to(device) for name, tensor in batch.items()}
+        with torch.inference_mode(), cast:
+            inputs = (moved[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+            yield moved, model(*inputs)
+
+
+def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
+    """The model of an exported folder without its weights, but with the random field that decodes."""
+    with torch.device("meta"):
+        encoder = family(folder.config).build_encoder(folder.config, folder.vocab_size)
+        model = EncoderWithHead(encoder, build_head(head, encoder, len(folder.labels)))
+    if head == "crf":
+        model.head.crf = read_crf(folder.path, folder.labels)
+    return model
 
 
 class Tagger(Predictor):

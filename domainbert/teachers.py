@@ -151,6 +151,8 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache
     for path in paths:
         teacher = load_predictor(path, precision)
         wanted = Classifier if task.head == "sequence" else Tagger
+        if teacher.exported is not None:
+            raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
         if not isinstance(teacher, wanted):
             raise DomainbertError(f"teachers: {path} is for {teacher.task}; expected a model of the task")
         if sorted(teacher.labels) != sorted(task.labels):

@@ -27,6 +27,8 @@ class Encoder(nn.Module, ABC):
         dropout_prob: dropout of heads put on top.
         sequence_dropout_prob: that of a sequence head.
         pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
+        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart. If there are any,
+            `forward` takes `token_type_ids` (B, S) as a fourth argument; without them every token is of type 0.
     """
 
     layers: nn.ModuleList
@@ -38,6 +40,7 @@ class Encoder(nn.Module, ABC):
     dropout_prob: float
     sequence_dropout_prob: float
     pooler_act: str = "tanh"
+    num_token_types: int = 0
 
     @abstractmethod
     def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:

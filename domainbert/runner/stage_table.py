@@ -22,6 +22,7 @@ STAGES = {
     "finetune": "domainbert.stages.finetune:finetune",
     "evaluate": "domainbert.stages.evaluate:evaluate",
     "predict": "domainbert.stages.predict:predict",
+    "export": "domainbert.stages.export:export",
 }
 """Stage name to `module:function`, in the order in which they are usually run."""
 

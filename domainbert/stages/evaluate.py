@@ -39,8 +39,9 @@ def evaluate(
 
     Args:
         out: the output folder: `metrics.json` and `predictions/`.
-        models: names and model folders; a folder that `finetune` wrote with several seeds counts as one system, the
-            mean of its `seed-*` models. The first is compared with each other one.
+        models: names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote
+            with several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each
+            other one.
         task: `Ner` or `Classification`, and the format of its files, as for `finetune`.
         test: the labelled test set; nothing else reads it.
         train: the training set of entities; if given, entities whose words occur in it with the same type (case kept)
@@ -57,7 +58,7 @@ def evaluate(
 
     _check_resamples(bootstrap_resamples)
     folders = _model_folders(models)
-    scoring = _open_test(task, test, train)
+    scoring = open_test(task, test, train)
     with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
         costs = _score_models(out, folders, task, scoring, progress)
     summary = scoring.summary(Resampling(bootstrap_resamples, seed))
@@ -95,8 +96,17 @@ def _score_models(
     return costs
 
 
-def _open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
-    """The test set of a task."""
+def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
+    """The test set of a task.
+
+    Args:
+        task: `Ner` or `Classification`.
+        test: the labelled file.
+        train: see `evaluate`.
+
+    Raises:
+        DomainbertError: see there.
+    """
     from domainbert.data.scoring import ClassScoring, EntityScoring
 
     if isinstance(task, Ner):
@@ -115,7 +125,7 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
     for name, folder in models.items():
         if not re.fullmatch(r"\w[\w.+-]*", name):
             problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-        elif (folder / "config.json").is_file():
+        elif (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
             folders[name] = {"model": folder}
         elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
             folders[name] = {path.parent.name: path.parent for path in seeds}

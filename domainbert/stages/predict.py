@@ -35,7 +35,8 @@ def predict(
 
     Args:
         out: the folder to write `predictions.jsonl` to.
-        model: a model folder, or a `finetune` folder, whose best seed is taken.
+        model: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
+            file in one.
         input: the file to read, plain, .gz or .zst.
         format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt is lines, .jsonl JSONL, and
             .conll, .bio, .iob and .tsv are CoNLL.

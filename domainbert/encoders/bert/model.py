@@ -31,9 +31,10 @@ class BertEmbeddings(nn.Module):
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """(B, S) -> (B, S, H); every token is of type 0."""
-        summed = self.word(input_ids) + self.position(position_ids) + self.token_type.weight[0]
+    def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """(B, S) -> (B, S, H); without `token_type_ids` every token is of type 0."""
+        types = self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
+        summed = self.word(input_ids) + self.position(position_ids) + types
         return self.dropout(self.norm(summed))
 
 
@@ -51,10 +52,13 @@ class BertEncoder(Encoder):
         self.initializer_range = config.initializer_range
         self.dropout_prob = self.sequence_dropout_prob = config.hidden_dropout_prob
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, token_type_ids: Tensor | None = None
+    ) -> Tensor:
         """See `Encoder.forward`."""
         mask = segment_mask(segment_ids)
-        hidden = self.embeddings(input_ids, position_ids)
+        types = () if token_type_ids is None else (token_type_ids,)
+        hidden = self.embeddings(input_ids, position_ids, *types)
         for layer in self.layers:
             hidden = layer(hidden, mask)
         return hidden
@@ -81,6 +85,7 @@ def build_encoder(config: EncoderConfig, vocab_size: int) -> BertEncoder:
     width, eps, dropout = config.hidden_size, config.layer_norm_eps, config.hidden_dropout_prob
     embeddings = BertEmbeddings(vocab_size, config.max_position_embeddings, config.type_vocab_size, width, eps, dropout)
     encoder = BertEncoder(embeddings, build_layers(config), config)
+    encoder.num_token_types = config.type_vocab_size
     initialise(encoder, config.initializer_range)
     with torch.no_grad():
         embeddings.word.weight[0].zero_()  # [PAD], as in transformers

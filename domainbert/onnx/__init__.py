@@ -1,0 +1,1 @@
+"""Models as ONNX files: written from torch, run by ONNX Runtime."""

@@ -1,0 +1,215 @@
+"""`export`: a model as an ONNX file, which is compared with the torch model before anyone uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from domainbert.errors import DomainbertError
+from domainbert.files import write_json
+from domainbert.model_card import model_card
+from domainbert.objectives.task_config import Classification, Ner, TaskConfig
+from domainbert.paths import model_name
+from domainbert.stages.evaluate import open_test
+
+if TYPE_CHECKING:
+    from domainbert.data.examples import Example
+    from domainbert.data.scoring import Scoring
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.hub import ModelFolder
+    from domainbert.onnx.parity import Difference
+    from domainbert.tokenization.load import DomainTokenizer
+
+INT8_FILE = "model.int8.onnx"
+_TEXTS = 512  # of the labelled file whose logits are compared; its F1 is that of all of it
+_RESAMPLES = 2_000
+_USAGE = """import onnxruntime
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+session = onnxruntime.InferenceSession("model.onnx")
+encoded = tokenizer(["A text.", "Another one."], padding=True, return_tensors="np")
+(output,) = session.run(None, {one.name: encoded[one.name] for one in session.get_inputs()})"""
+
+
+def export(
+    out: Path,
+    model: Path,
+    quantize: Literal["int8"] | None = None,
+    check: Path | None = None,
+    task: TaskConfig | None = None,
+) -> dict[str, Any]:
+    """Write a model for ONNX Runtime, and check that it says what the torch model says.
+
+    `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
+    length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
+    vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A random field's logits are its
+    emissions, and `crf.json` has its transitions.
+
+    Args:
+        out: the folder to write: `model.onnx`, tokenizer, `config.json`, model card and `metrics.json`.
+        model: a model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too.
+        quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size.
+        check: a labelled file, best the validation set: F1 of the torch model and of each file is measured on it, and
+            logits are compared on its texts, too. Without it they are compared on made-up ones alone.
+        task: `Ner` or `Classification` with the format of `check`; None takes what the head is for, as it usually is.
+
+    Raises:
+        DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
+            file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
+    """
+    from domainbert.onnx.graph import need_onnx
+
+    need_onnx()
+    loaded, folder = _load(model)
+    scoring = _open_check(folder, check, task)
+    files = _write(out, loaded, folder, quantize)
+    examples = _examples(folder, scoring)
+    apart = _differences(loaded, folder.tokenizer(), examples, files)
+    report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
+    report |= {"files": {file.name: _file_facts(file, apart[file.name]) for file in files}}
+    lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
+    if scoring is not None:
+        lines.append(_score(report, scoring, folder, files, str(check)))
+    write_json(out / "metrics.json", report)
+    (out / "README.md").write_text(_card(report, folder, lines), encoding="utf-8")
+    print("\n".join(lines))
+    return report
+
+
+def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+    """The model with the head it has; that of an encoder alone lets the hidden states through."""
+    from torch import nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.hub import load_model, open_model
+
+    head = open_model(path).head
+    model, folder, made = load_model(path, head or "tokens", () if head else ("O",))
+    if head is None:
+        return EncoderWithHead(model.encoder, nn.Identity()).eval(), folder
+    if made:
+        raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {', '.join(made)}")
+    return model.eval(), folder
+
+
+def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
+    usual: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
+    if check is None:
+        if task is not None:
+            raise DomainbertError("task: says what check holds; of no use without it")
+        return None
+    if folder.head not in usual:
+        raise DomainbertError(f"check: {folder.path} has no head for entities or classes; expected one to score")
+    wanted = usual[folder.head].name
+    if task is not None and task.name != wanted:
+        raise DomainbertError(f"task: {task.name}; {folder.path} is for {wanted}")
+    return open_test(task or usual[folder.head], check, None)
+
+
+def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
+    """The ONNX files, and what stands beside them."""
+    from domainbert.encoders.crf import crf_of
+    from domainbert.hub import ONNX_FILE
+    from domainbert.onnx.graph import quantize_int8, write_onnx
+    from domainbert.onnx.transitions import write_crf
+
+    files = [out / ONNX_FILE]
+    write_onnx(files[0], model)
+    if quantize:
+        files.append(out / INT8_FILE)
+        quantize_int8(files[0], files[1])
+    crf = crf_of(model.head)
+    if crf is not None:
+        write_crf(out, crf, folder.labels)
+    (out / "config.json").write_text(json.dumps(folder.fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    folder.tokenizer().save(out, _longest(folder))
+    return files
+
+
+def _longest(folder: ModelFolder) -> int:
+    """Tokens of the longest input the model was trained for."""
+    return min(folder.tokenizer().model_max_length or folder.config.max_length, folder.config.max_length)
+
+
+def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
+    """Made-up texts of all lengths, and some of the labelled file."""
+    from domainbert.onnx.parity import made_up_texts, whole_example
+    from domainbert.tokenization.align import align_words
+
+    texts: list[Any] = list(made_up_texts(folder.vocab_size, _longest(folder)))
+    if scoring is not None:
+        texts += [words.input_ids for words in align_words(folder.tokenizer(), scoring.words[:_TEXTS])]
+    return [whole_example(ids, folder.head == "sequence", _longest(folder)) for ids in texts]
+
+
+def _differences(
+    model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
+) -> dict[str, Difference]:
+    """How far each file is from torch, which reads the texts packed; `DomainbertError` if the first is too far."""
+    import torch
+
+    from domainbert.inference import packed_logits
+    from domainbert.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
+    from domainbert.onnx.session import OnnxModel
+
+    wanted = logits_by_item(packed_logits(model, tokenizer, examples, torch.device("cpu")))
+    apart = {}
+    for file in files:
+        exported = OnnxModel(file, tokenizer)
+        found = [logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS]
+        apart[file.name] = largest_difference(wanted, found)
+    exact = apart[files[0].name]
+    if not exact.tolerable:
+        raise DomainbertError(
+            f"{files[0]}: its logits differ from torch's by up to {exact.largest:.2g}, the largest being "
+            f"{exact.scale:.3g}; expected {TOLERANCE:g} of that at most"
+        )
+    return apart
+
+
+def _file_facts(file: Path, apart: Difference) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "max_logit_difference": apart.largest, "largest_logit": apart.scale}
+
+
+def _in_words(facts: Mapping[str, Any]) -> str:
+    return (
+        f"{facts['bytes'] / 1e6:.1f} MB, logits at most {facts['max_logit_difference']:.1e} from torch's "
+        f"(the largest is {facts['largest_logit']:.3g})"
+    )
+
+
+def _score(report: dict[str, Any], scoring: Scoring, folder: ModelFolder, files: Sequence[Path], check: str) -> str:
+    """Add F1 of the torch model and of each file to the report, and say it in a line."""
+    from domainbert.inference import load_predictor
+    from domainbert.metrics.summary import Resampling
+
+    with TemporaryDirectory() as predictions:  # labels do not belong in a model folder, which may be published
+        for name, path in [("torch", folder.path), *((file.name, file) for file in files)]:
+            scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
+    summary = scoring.summary(Resampling(_RESAMPLES, 0))
+    report |= {"check": check, "f1": summary["systems"]["torch"]["f1"]}
+    said = [f"torch {100 * report['f1']:.2f}"]
+    for pair in summary["paired"]:
+        score, change = summary["systems"][pair["b"]]["f1"], -pair["difference"] + 0.0
+        low, high = sorted(-bound + 0.0 for bound in pair["interval"])
+        report["files"][pair["b"]] |= {"f1": score, "f1_change": change, "interval": [low, high]}
+        said.append(f"{pair['b']} {100 * score:.2f} ({100 * change:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}])")
+    kind = "macro F1" if folder.head == "sequence" else "F1"
+    return f"{kind} on {Path(check).name}: {', '.join(said)}"
+
+
+def _card(report: Mapping[str, Any], folder: ModelFolder, lines: Sequence[str]) -> str:
+    head = {"masked_lm": "Masked language model", "sequence": "Text classifier", None: "Encoder"}
+    kind = head.get(folder.head, "Token classifier")
+    facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
+    facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
+    facts |= dict(line.split(": ", 1) for line in lines)
+    if folder.head == "crf":
+        facts["logits"] = "emissions of a random field; crf.json has its transitions, and says how to decode"
+    if INT8_FILE in report["files"]:
+        facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
+    return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE)

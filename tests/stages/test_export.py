@@ -1,0 +1,277 @@
+"""The stage `export` on fine-tuned models, and what the other stages do with its folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from domainbert.cli import main
+from domainbert.data.conll import read_conll
+from domainbert.encoders.crf import crf_of
+from domainbert.errors import DomainbertError
+from domainbert.hub import load_model, open_model, save_model
+from domainbert.inference import Classifier, Tagger, load_classifier, load_predictor, load_tagger
+from domainbert.objectives.task_config import Classification, Ner
+from domainbert.onnx.parity import TOLERANCE
+from domainbert.stages.export import export
+from domainbert.stages.predict import predict
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+FILES = ["README.md", "config.json", "metrics.json", "model.int8.onnx", "model.onnx", "special_tokens_map.json"]
+FILES += ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+
+
+def best(runs, name: str) -> Path:
+    return runs / name / runs.results[name]["best"]
+
+
+@pytest.fixture(scope="module")
+def tagger_folder(runs) -> Path:
+    """A tagger exported in both ways, and checked on its validation set."""
+    check = runs.labelled("ner", "validation")
+    return runs.run("export-ner", export, model=runs / "ner-pretrained", quantize="int8", check=check)
+
+
+@pytest.fixture(scope="module")
+def classifier_folder(runs) -> Path:
+    """A classifier exported in full precision, and compared on made-up texts alone."""
+    return runs.run("export-classification", export, model=runs / "classification-pretrained")
+
+
+@pytest.fixture(scope="module")
+def sentences(runs) -> list[list[str]]:
+    return [one.words for one in read_conll(runs.labelled("ner", "test")).sentences]
+
+
+def test_what_it_writes_and_says(runs, tagger_folder):
+    assert sorted(path.name for path in tagger_folder.iterdir()) == FILES
+    report = json.loads((tagger_folder / "metrics.json").read_text())
+    assert report == runs.results["export-ner"]
+    assert report["source"] == runs.results["ner-pretrained"]["best"] and report["head"] == "tokens"
+    assert report["texts_compared"] > 40 + 8
+    exact, small = report["files"]["model.onnx"], report["files"]["model.int8.onnx"]
+    for name, facts in report["files"].items():
+        assert facts["bytes"] == (tagger_folder / name).stat().st_size
+    assert 0 < exact["max_logit_difference"] < TOLERANCE < 1e-3 < small["max_logit_difference"] < 5
+    assert exact["largest_logit"] == small["largest_logit"] > 1
+    assert exact["bytes"] > 2 * small["bytes"]
+    card = (tagger_folder / "README.md").read_text()
+    assert f"{100 * report['f1']:.2f}" in card and f"{100 * small['f1']:.2f} ({100 * small['f1_change']:+.2f}" in card
+    theirs, ours = (
+        json.loads((one / "config.json").read_text()) for one in (best(runs, "ner-pretrained"), tagger_folder)
+    )
+    assert ours == theirs
+
+
+def test_the_scores_are_those_of_evaluate(runs, tagger_folder):
+    """On the same file, through the public way: the torch folder, the exported one, and the int8 file in it."""
+    files = {"torch": best(runs, "ner-pretrained"), "onnx": tagger_folder, "int8": tagger_folder / "model.int8.onnx"}
+    out = runs.evaluate("evaluate-export", "ner", files, test=runs.labelled("ner", "validation"))
+    systems = json.loads((out / "metrics.json").read_text())["systems"]
+    report = runs.results["export-ner"]
+    assert systems["torch"]["f1"] == systems["onnx"]["f1"] == report["f1"] == report["files"]["model.onnx"]["f1"] > 0.05
+    assert systems["int8"]["f1"] == report["files"]["model.int8.onnx"]["f1"]
+    assert report["files"]["model.onnx"]["f1_change"] == 0 and report["files"]["model.onnx"]["interval"] == [0, 0]
+    change = report["files"]["model.int8.onnx"]["f1_change"]
+    assert change == pytest.approx(systems["int8"]["f1"] - systems["torch"]["f1"])
+    low, high = report["files"]["model.int8.onnx"]["interval"]
+    assert low <= change <= high
+    costs = {name: system["cost"] for name, system in systems.items()}
+    assert len({cost["parameters"] for cost in costs.values()}) == 1
+    others = sum((tagger_folder / name).stat().st_size for name in FILES if not name.endswith(".onnx"))
+    for name, file in (("onnx", "model.onnx"), ("int8", "model.int8.onnx")):
+        assert costs[name]["folder_bytes"] == others + (tagger_folder / file).stat().st_size
+
+
+def test_tags_and_entities_are_those_of_torch(runs, tagger_folder, sentences):
+    """Long texts in windows, empty ones and odd characters too."""
+    torch_tagger, tagger = load_tagger(runs / "ner-pretrained"), load_tagger(tagger_folder)
+    assert isinstance(load_predictor(tagger_folder), Tagger) and tagger.max_length == torch_tagger.max_length == 96
+    long = [word for words in sentences[:40] for word in words]
+    given = [*sentences, [], ["\x00"], long, ["the"]]
+    assert tagger.predict_words(given) == torch_tagger.predict_words(given)
+    assert tagger.num_repaired == torch_tagger.num_repaired
+    texts = ["", "\u00a0 Caf\u00e9 loans\u200b raised  income.", " ".join(long), *map(" ".join, sentences[:20])]
+    found, wanted = tagger.predict_entities(texts), torch_tagger.predict_entities(texts)
+    spans = [[(one.start, one.end, one.type, one.text) for one in entities] for entities in found]
+    assert spans == [[(one.start, one.end, one.type, one.text) for one in entities] for entities in wanted]
+    assert sum(map(len, spans)) > 20
+    ours, theirs = ([one.score for entities in all_of for one in entities] for all_of in (found, wanted))
+    assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_int8_gives_nearly_the_same_tags_and_always_the_same(runs, tagger_folder, sentences):
+    exact = load_tagger(tagger_folder).predict_words(sentences)
+    small = [load_tagger(tagger_folder / "model.int8.onnx").predict_words(sentences) for _ in range(2)]
+    assert small[0] == small[1]
+    pairs = [(a, b) for one, other in zip(exact, small[0], strict=True) for a, b in zip(one, other, strict=True)]
+    assert len(pairs) > 1000 and np.mean([a == b for a, b in pairs]) > 0.95
+
+
+def test_predict_takes_the_folder(runs, tagger_folder, classifier_folder):
+    for kind, folder in (("ner", tagger_folder), ("classification", classifier_folder)):
+        rows = []
+        for name, model in (("torch", runs / f"{kind}-pretrained"), ("onnx", folder)):
+            out = runs.run(f"predict-{kind}-{name}", predict, model=model, input=runs.labelled(kind, "test"))
+            rows.append([json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()])
+        for one, other in zip(*rows, strict=True):
+            assert one.keys() == other.keys() and one["text"] == other["text"]
+            if kind == "classification":
+                assert one["label"] == other["label"] and one["scores"] == pytest.approx(other["scores"], abs=1e-4)
+            else:
+                wanted = [(entity["start"], entity["end"], entity["type"]) for entity in one["entities"]]
+                assert [(entity["start"], entity["end"], entity["type"]) for entity in other["entities"]] == wanted
+
+
+def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):
+    report = runs.results["export-classification"]
+    assert report["head"] == "sequence" and "f1" not in report and list(report["files"]) == ["model.onnx"]
+    classifier, theirs = load_predictor(classifier_folder), load_classifier(runs / "classification-pretrained")
+    assert isinstance(classifier, Classifier)
+    lines = runs.labelled("classification", "test").read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    texts += [" ".join(texts[:10]), "", "a"]
+    for one, other in zip(classifier.predict_texts(texts), theirs.predict_texts(texts), strict=True):
+        assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
+def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
+    """The lines of Python in the model card, run in the folder, against torch's logits."""
+    transformers = pytest.importorskip("transformers")
+    card = (tagger_folder / "README.md").read_text()
+    lines = card.partition("```python\n")[2].partition("\n```")[0]
+    assert lines.splitlines()[0] == "import onnxruntime" and "session.run" in lines
+    monkeypatch.chdir(tagger_folder)
+    names: dict = {}
+    exec(lines, names)
+    encoded = transformers.AutoTokenizer.from_pretrained(best(runs, "ner-pretrained"))(
+        ["A text.", "Another one."], padding=True, return_tensors="pt"
+    )
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(best(runs, "ner-pretrained")).eval()
+    real = encoded["attention_mask"].bool().numpy()
+    wanted = theirs(**encoded).logits.detach().numpy()
+    assert names["output"].shape == wanted.shape
+    np.testing.assert_allclose(names["output"][real], wanted[real], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
+    folder = runs.finetune("ner-crf", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
+    check = runs.labelled("ner", "validation")
+    out = runs.run("export-crf", export, model=folder, quantize="int8", check=check, task=Ner())
+    report = runs.results["export-crf"]
+    assert sorted(path.name for path in out.iterdir()) == sorted([*FILES, "crf.json"])
+    assert report["head"] == "crf" and report["files"]["model.onnx"]["f1"] == report["f1"] > 0
+    assert "emissions of a random field; crf.json has its transitions" in (out / "README.md").read_text()
+    ours, theirs = load_tagger(out), load_tagger(folder)
+    assert ours.crf is not None and theirs.crf is not None and theirs.crf.transitions.abs().max() > 0
+    given = [*sentences, [], [word for words in sentences[:20] for word in words]]
+    assert ours.predict_words(given) == theirs.predict_words(given)
+    (out / "crf.json").unlink()
+    with pytest.raises(DomainbertError, match=r"crf\.json: not the random field of an exported tagger"):
+        load_tagger(out)
+
+
+@pytest.mark.slow
+def test_masked_lm_and_an_encoder_alone(runs, tmp_path):
+    runs.run("export-lm", export, model=runs / "pretrain", quantize="int8")
+    report = runs.results["export-lm"]
+    assert report["head"] == "masked_lm" and report["files"]["model.onnx"]["max_logit_difference"] < TOLERANCE
+    model, folder, _ = load_model(runs / "pretrain", "masked_lm")
+    save_model(tmp_path / "bare", model, folder.config, folder.tokenizer(), None, "card")
+    out = runs.run("export-encoder", export, model=tmp_path / "bare")
+    assert (
+        runs.results["export-encoder"]["head"] is None
+        and "# Encoder for ONNX Runtime" in (out / "README.md").read_text()
+    )
+    session = onnxruntime.InferenceSession(str(out / "model.onnx"))
+    assert [one.name for one in session.get_outputs()] == ["last_hidden_state"]
+    for name in ("export-lm", "export-encoder"):
+        with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
+            load_predictor(runs / name)
+
+
+@pytest.mark.slow
+def test_on_the_command_line(runs, tmp_path, capsys):
+    words = ["export", "--model", str(runs / "classification-scratch"), "--out", str(tmp_path / "out")]
+    words += ["--check", str(runs.labelled("classification", "validation")), "--task", "Classification"]
+    assert main([*words, "--quantize", "int8"]) == 0
+    assert "\nmacro F1 on validation.jsonl: torch " in capsys.readouterr().out
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["stage"] == "export" and set(manifest["metrics"]["files"]) == {"model.onnx", "model.int8.onnx"}
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n')
+    words[4:7:2] = [str(tmp_path / "bad"), str(tmp_path / "bad.jsonl")]
+    assert main(words) == 2
+    assert f"{tmp_path / 'bad.jsonl'}:1: no key 'label'; found 'text'" in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+
+
+def test_logits_that_are_not_those_of_torch_are_an_error(runs, tmp_path, monkeypatch):
+    from domainbert.onnx import graph
+
+    real = graph.write_onnx
+
+    def disturbed(path, model):
+        bias = model.head.classifier.bias
+        bias.data[0] += 0.01
+        real(path, model)
+        bias.data[0] -= 0.01
+
+    monkeypatch.setattr(graph, "write_onnx", disturbed)
+    wanted = (
+        r"model\.onnx: its logits differ from torch's by up to 0\.01, the largest being .*; expected 0\.0001 of that"
+    )
+    with pytest.raises(DomainbertError, match=wanted):
+        export(tmp_path, runs / "classification-pretrained")
+
+
+def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_folder):
+    ner, classification = runs.labelled("ner", "validation"), runs.labelled("classification", "validation")
+    for arguments, message in [
+        ({"model": runs / "vocab"}, r"vocab: no config\.json; expected a model folder"),
+        ({"model": tagger_folder}, r"model\.onnx: exported for ONNX Runtime; expected a model folder with its weights"),
+        ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain has no head for entities or classes"),
+        ({"model": runs / "ner-scratch", "task": Ner()}, "task: says what check holds; of no use without it"),
+        (
+            {"model": runs / "ner-scratch", "check": classification, "task": Classification()},
+            "task: classification; .* is for ner",
+        ),
+        ({"model": runs / "ner-scratch", "check": runs / "nowhere.conll"}, r"nowhere\.conll"),
+    ]:
+        with pytest.raises(DomainbertError, match=message):
+            export(tmp_path, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_head_without_weights_is_named(runs, tmp_path):
+    shutil.copytree(runs / "pretrain", tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    config |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-x"}}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    with pytest.raises(DomainbertError, match=r"names a head whose weights are missing: classifier\.(weight|bias)"):
+        export(tmp_path, tmp_path / "model")
+
+
+def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
+    from domainbert.objectives.ner import NerTask
+    from domainbert.teachers import load_teachers
+
+    with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected a model folder with"):
+        runs.finetune("finetune-exported", "ner", model=tagger_folder)
+    task = NerTask(load_tagger(tagger_folder).labels)
+    with pytest.raises(
+        DomainbertError, match=r"teachers: .*export-ner is exported for ONNX Runtime; expected a folder"
+    ):
+        load_teachers([tagger_folder], task, "32-true", None, 0)
+    with pytest.raises(
+        DomainbertError, match=r"precision: bf16-mixed; .*model\.onnx has its own, expected 32-true or au"
+    ):
+        load_predictor(tagger_folder, "bf16-mixed")
+    assert open_model(tagger_folder).onnx == tagger_folder / "model.onnx"
+    assert crf_of(load_tagger(tagger_folder).model.head) is None
