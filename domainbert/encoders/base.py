@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from domainbert.encoders.attention import Segments
 
 HEADS = ("masked_lm", "tokens", "sequence", "crf")
 
@@ -27,6 +30,7 @@ class Encoder(nn.Module, ABC):
         dropout_prob: dropout of heads put on top.
         sequence_dropout_prob: that of a sequence head.
         pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass.
     """
 
     layers: nn.ModuleList
@@ -38,18 +42,35 @@ class Encoder(nn.Module, ABC):
     dropout_prob: float
     sequence_dropout_prob: float
     pooler_act: str = "tanh"
+    activation_checkpointing: bool = False
 
     @abstractmethod
-    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
+    ) -> Tensor:
         """The last hidden states (B, S, H) of `input_ids` (B, S).
 
         A row holds several texts back to back: `segment_ids` (B, S) numbers them from 1, with 0 for padding, and
-        `position_ids` (B, S) restarts at 0 with each. No token sees another segment.
+        `position_ids` (B, S) restarts at 0 with each. No token sees another segment. On a GPU, attention may be faster
+        with the `boundaries` of the segments (see `attention.segment_boundaries`); they change nothing else.
         """
 
     @abstractmethod
-    def hidden_states(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> list[Tensor]:
+    def hidden_states(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
+    ) -> list[Tensor]:
         """The embeddings' output and every layer's, each (B, S, H)."""
+
+    def run_layer(self, layer: nn.Module, hidden: Tensor, segments: Segments) -> Tensor:
+        """One of `layers`, (B, S, H) -> (B, S, H), as `activation_checkpointing` says.
+
+        A layer that is computed again draws the same dropout.
+        """
+        if self.activation_checkpointing and torch.is_grad_enabled():
+            again: Tensor = checkpoint(layer, hidden, segments, use_reentrant=False)
+            return again
+        output: Tensor = layer(hidden, segments)
+        return output
 
     @property
     @abstractmethod
