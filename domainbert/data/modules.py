@@ -17,6 +17,7 @@ from domainbert.data.masking import Masker
 from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import RowPlan, fill_rows
 from domainbert.data.prepared import PreparedSplit
+from domainbert.encoders.attention import segment_boundaries
 from domainbert.errors import DomainbertError
 from domainbert.signals import ignore_stop_signals
 from domainbert.tokenization.load import DomainTokenizer
@@ -242,6 +243,16 @@ class TrainAndValidation(lightning.LightningDataModule):
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
         return [self._loader(validation(share)) for validation in self.validation]
 
+    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Count the texts of a batch that goes to a GPU, as long as nothing has to wait for that."""
+        if not self._on_gpu():
+            return batch
+        return batch | {"boundaries": segment_boundaries(batch["segment_ids"]).pin_memory()}
+
+    def _on_gpu(self) -> bool:
+        assert self.trainer is not None
+        return self.trainer.strategy.root_device.type == "cuda"
+
     def _share(self) -> Share:
         trainer = self.trainer
         assert trainer is not None
@@ -252,6 +263,7 @@ class TrainAndValidation(lightning.LightningDataModule):
             batches,
             batch_size=None,
             num_workers=self.num_workers,
+            pin_memory=self._on_gpu(),  # copied to it while it computes
             persistent_workers=self.num_workers > 0,
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from domainbert.encoders.attention import Segments
 
 HEADS = ("masked_lm", "tokens", "sequence", "crf")
 
@@ -28,7 +31,8 @@ class Encoder(nn.Module, ABC):
         sequence_dropout_prob: that of a sequence head.
         pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
         num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart. If there are any,
-            `forward` takes `token_type_ids` (B, S) as a fourth argument; without them every token is of type 0.
+            `forward` takes `token_type_ids` (B, S), too; without them every token is of type 0.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass.
     """
 
     layers: nn.ModuleList
@@ -41,18 +45,35 @@ class Encoder(nn.Module, ABC):
     sequence_dropout_prob: float
     pooler_act: str = "tanh"
     num_token_types: int = 0
+    activation_checkpointing: bool = False
 
     @abstractmethod
-    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
+    ) -> Tensor:
         """The last hidden states (B, S, H) of `input_ids` (B, S).
 
         A row holds several texts back to back: `segment_ids` (B, S) numbers them from 1, with 0 for padding, and
-        `position_ids` (B, S) restarts at 0 with each. No token sees another segment.
+        `position_ids` (B, S) restarts at 0 with each. No token sees another segment. On a GPU, attention may be faster
+        with the `boundaries` of the segments (see `attention.segment_boundaries`); they change nothing else.
         """
 
     @abstractmethod
-    def hidden_states(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> list[Tensor]:
+    def hidden_states(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
+    ) -> list[Tensor]:
         """The embeddings' output and every layer's, each (B, S, H)."""
+
+    def run_layer(self, layer: nn.Module, hidden: Tensor, segments: Segments) -> Tensor:
+        """One of `layers`, (B, S, H) -> (B, S, H), as `activation_checkpointing` says.
+
+        A layer that is computed again draws the same dropout.
+        """
+        if self.activation_checkpointing and torch.is_grad_enabled():
+            again: Tensor = checkpoint(layer, hidden, segments, use_reentrant=False)
+            return again
+        output: Tensor = layer(hidden, segments)
+        return output
 
     @property
     @abstractmethod

@@ -78,9 +78,16 @@ class EncoderWithHead(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        segment_ids: Tensor,
+        positions: Tensor,
+        boundaries: Tensor | None = None,
+    ) -> Tensor:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
-        hidden = self.encoder(input_ids, position_ids, segment_ids).flatten(0, 1)
+        hidden = self.encoder(input_ids, position_ids, segment_ids, boundaries).flatten(0, 1)
         return self.read(hidden.index_select(0, positions))
 
     def read(self, chosen: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.encoders.attention import attend, dropout
+from domainbert.encoders.attention import Segments, attend, dropout
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "gelu": functional.gelu,
@@ -40,12 +40,12 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """(B, S, H) -> (B, S, H); `mask` comes from `segment_mask`."""
+    def forward(self, hidden: Tensor, segments: Segments) -> Tensor:
+        """(B, S, H) -> (B, S, H); `segments` come from `choose_kernel`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
-        mixed = attend(query, key, value, mask, self.attention_dropout if self.training else 0.0)
+        mixed = attend(query, key, value, segments, self.attention_dropout if self.training else 0.0)
         return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -81,9 +81,9 @@ class PostNormLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_rate)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, segments: Segments) -> Tensor:
         """(B, S, H) -> (B, S, H)."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, mask)))
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, segments)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 

@@ -43,19 +43,25 @@ class Recording:
 
 
 def record(
-    encoder: Encoder, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, layers: Collection[int] = ()
+    encoder: Encoder,
+    input_ids: Tensor,
+    position_ids: Tensor,
+    segment_ids: Tensor,
+    layers: Collection[int] = (),
+    boundaries: Tensor | None = None,
 ) -> Recording:
     """Run an encoder and keep what losses look at.
 
     Args:
-        encoder: see `Encoder.forward` for the three tensors.
+        encoder: see `Encoder.forward` for the tensors.
         input_ids: (B, S).
         position_ids: (B, S).
         segment_ids: (B, S).
         layers: numbers of the layers, from 1, whose projections are kept.
+        boundaries: (N + 1,), or None.
     """
     with _projections(encoder, layers) as projections:
-        hidden = encoder.hidden_states(input_ids, position_ids, segment_ids)
+        hidden = encoder.hidden_states(input_ids, position_ids, segment_ids, boundaries)
     return Recording(hidden, projections)
 
 

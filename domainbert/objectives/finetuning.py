@@ -61,4 +61,5 @@ class FineTuning(TrainedModule):
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
         ids = batch["input_ids"] if self.row is None else self.row[batch["input_ids"]]
-        return self.model(ids, batch["position_ids"], batch["segment_ids"], batch["positions"])
+        rows = batch["position_ids"], batch["segment_ids"]
+        return self.model(ids, *rows, batch["positions"], batch.get("boundaries"))

@@ -25,9 +25,10 @@ def masked_lm_loss(
     segment_ids: Tensor,
     positions: Tensor,
     targets: Tensor,
+    boundaries: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy at the masked positions, summed over the batch (Devlin et al. 2019, section 3.1). A scalar."""
-    logits = model(input_ids, position_ids, segment_ids, positions)
+    logits = model(input_ids, position_ids, segment_ids, positions, boundaries)
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
@@ -119,4 +120,5 @@ class MaskedLM(TrainedModule):
             batch["segment_ids"],
             batch["positions"],
             batch["targets"],
+            batch.get("boundaries"),
         )

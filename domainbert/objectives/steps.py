@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from domainbert.data.counter_random import random_bits
 from domainbert.encoders.heads import EncoderWithHead
@@ -35,7 +35,7 @@ class TrainedModule(lightning.LightningModule):
 
     Attributes:
         step_loss: the loss of the last optimiser step over the whole global batch, on the device.
-        step_skipped: whether that step was left out because its loss or gradient was not finite.
+        step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TrainedModule(lightning.LightningModule):
         self.model = model
         self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
         self.step_loss = torch.zeros(())
-        self.step_skipped = False
+        self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
 
     def configure_model(self) -> None:
@@ -79,7 +79,7 @@ class TrainedModule(lightning.LightningModule):
         """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers.
 
         Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
-        optimiser passes over parameters without one. The schedule and the data go on.
+        optimiser passes over parameters without one; AdamW on a GPU is told there. The schedule and the data go on.
         """
         norm = clip_grad_norm_(self.parameters(), self.optim.max_grad_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -88,12 +88,18 @@ class TrainedModule(lightning.LightningModule):
         self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
         # 16-mixed finds its loss scale by gradients that overflow: those steps its scaler skips by itself.
         judged = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
-        self.step_skipped = not bool(torch.isfinite(judged))
-        if self.step_skipped:
+        self.step_skipped = ~torch.isfinite(judged)
+        if _skips_by_itself(optimizer):
+            optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
+        elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
         self.log("train/loss", self.step_loss)
         self.log("train/grad_norm", norm)
         self.log("train/lr", optimizer.param_groups[0]["lr"])
+
+    def forget(self) -> None:
+        """Forget the micro-batches since the last optimiser step: they were only tried."""
+        self._losses.clear()
 
     def note_loss(self, loss: Tensor) -> Tensor:
         """Note a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
@@ -104,3 +110,20 @@ class TrainedModule(lightning.LightningModule):
         """
         self._losses.append(loss.detach())
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+
+def _skips_by_itself(optimizer: Optimizer) -> bool:
+    """Whether an optimiser leaves weights, moments and step counts alone where `found_inf`, on the device, is 1.
+
+    Fused AdamW does (a GradScaler tells it so, too), and the step is queued without waiting for the GPU to say whether
+    its numbers are finite. On a CPU there is nothing to wait for.
+    """
+    if not isinstance(optimizer, AdamW):
+        return False
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    fused = all(group["fused"] for group in optimizer.param_groups)
+    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
+
+
+def _on_one_gpu(parameter: Tensor) -> bool:
+    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)

@@ -48,8 +48,8 @@ class PlainModel(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """(B, S) each -> (B, S, labels, V or H), or (B, labels) of a sequence head."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        types = () if token_type_ids is None else (token_type_ids,)
-        hidden = self.model.encoder(input_ids, positions, attention_mask, *types)
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        hidden = self.model.encoder(input_ids, positions, attention_mask, **types)
         return self.model.read(hidden[:, 0] if isinstance(self.model.head, SequenceHead) else hidden)
 
 

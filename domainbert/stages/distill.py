@@ -12,7 +12,7 @@ from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
 from domainbert.ranks import process_rank
-from domainbert.training.config import Budget, LoggerName, Precision, Runtime
+from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
 if TYPE_CHECKING:
     from domainbert.data.modules import PackedRowsReader
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from domainbert.hub import ModelFolder
     from domainbert.objectives.distillation.on_corpus import CorpusDistillation
 
-SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
+SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
 
 
@@ -42,7 +42,8 @@ def distill(
     validate_every: int | None = None,
     seed: int = 0,
     precision: Precision = "auto",
-    micro_batch_size: int | None = None,
+    micro_batch_size: MicroBatchSize = None,
+    activation_checkpointing: bool = False,
     num_workers: int = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
     checkpoint_every: int | None = None,
@@ -73,7 +74,10 @@ def distill(
         validate_every: optimiser steps between validations; None validates ten times.
         seed: of new weights, the order, the masks and the dropout.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
-        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
+        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory;
+            `auto` takes as many as fit: a GPU tries it before the first step, for a CPU it is estimated.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
+            a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
@@ -97,6 +101,7 @@ def distill(
     lightning.seed_everything(seed, verbose=False)
     models, folders = _load_teachers(teachers, prepared, losses)
     model, config, keeps_head = _student(student, models[0], folders[0], dropout)
+    model.encoder.activation_checkpointing = activation_checkpointing
     positions = {"student": config.max_length} | {str(one.path): one.config.max_length for one in folders}
     for who, count in positions.items():
         if max_length > count:
@@ -172,7 +177,7 @@ def _fit(
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
-    from domainbert.training.trainer import build_trainer
+    from domainbert.training.trainer import build_trainer, micro_batch_size
 
     steps, plan = objective.num_steps, train.plan
     order = GlobalOrder(plan.num_rows, batch_size, objective.seed)
@@ -181,10 +186,9 @@ def _fit(
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
     callbacks = [history, throughput, numbers, ProgressLines("distill", steps), checkpoints]
     trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
-    size = runtime.micro_batch_size or -(-batch_size // trainer.world_size)
     data = TrainAndValidation(
         lambda share, steps: CountedRows(MaskedLMTrainBatches(train, order, share, steps)),
-        lambda share: MaskedLMValidationBatches(validation, size, share),
+        lambda share: MaskedLMValidationBatches(validation, micro_batch_size(trainer, batch_size), share),
         steps,
         runtime.num_workers,
     )
@@ -202,6 +206,7 @@ def _fit(
         "num_steps": steps,
         "num_parameters": counts[0],
         "teacher_parameters": counts[1:],
+        "micro_batch_size": micro_batch_size(trainer, batch_size),
         "tokens_per_second": throughput.tokens_per_second,
         "skipped_steps": numbers.skipped_steps,
         "loss_spikes": numbers.loss_spikes,

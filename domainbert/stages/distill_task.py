@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from domainbert.objectives.task import Task
     from domainbert.teachers import Teachers
 
-SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
+SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
 def distill_task(
@@ -49,6 +49,7 @@ def distill_task(
     seeds: tuple[int, ...] = (1,),
     precision: Precision = "auto",
     micro_batch_size: int | None = None,
+    activation_checkpointing: bool = False,
     num_workers: int = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
     checkpoint_every: int | None = None,
@@ -92,6 +93,8 @@ def distill_task(
         seeds: each gives a training of its own: of the order, new weights and dropout.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: labelled examples a device computes at once; None takes its share of the batch.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
+            a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
@@ -130,6 +133,7 @@ def distill_task(
 
     def train_seed(seed: int, folder: Path) -> dict[str, Any]:
         start = _start(model, student, asked, fitted, dropout, max_length)
+        start.model.encoder.activation_checkpointing = activation_checkpointing
         weighted = WeightedLosses(losses, start.model.encoder, asked.predictors[0].model.encoder)
         _check_losses(weighted, losses, start, asked, top_k < len(fitted.labels))
         examples = text.encode(fitted, start.tokenizer, start.window)

@@ -15,7 +15,7 @@ from domainbert.training.config import LoggerName, Precision, Runtime
 if TYPE_CHECKING:
     from domainbert.objectives.task import Task
 
-SPEED_ONLY = {"micro_batch_size", "num_workers", "loggers", "checkpoint_every"}
+SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
 def finetune(
@@ -35,6 +35,7 @@ def finetune(
     seeds: tuple[int, ...] = (1,),
     precision: Precision = "auto",
     micro_batch_size: int | None = None,
+    activation_checkpointing: bool = False,
     num_workers: int = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
     checkpoint_every: int | None = None,
@@ -62,6 +63,8 @@ def finetune(
         seeds: one training each: of the head's weights, the order and the dropout.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
+            a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
@@ -89,6 +92,7 @@ def finetune(
 
     def train_seed(seed: int, folder: Path) -> dict[str, Any]:
         start = _start(model, init, encoder, fitted, max_length)
+        start.model.encoder.activation_checkpointing = activation_checkpointing
         examples = fitted.encode(train_items, start.tokenizer, start.window)
         held_out = fitted.encode(validation_items, start.tokenizer, start.window)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))

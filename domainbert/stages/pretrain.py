@@ -13,17 +13,17 @@ from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.ranks import process_rank
-from domainbert.training.config import Budget, LoggerName, Precision, Runtime
+from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
 if TYPE_CHECKING:
     from lightning import Callback
 
-    from domainbert.data.modules import PackedRowsReader
+    from domainbert.data.modules import PackedRowsReader, Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.masked_lm import MaskedLM
     from domainbert.tokenization.load import DomainTokenizer
 
-SPEED_ONLY = {"micro_batch_size", "compile", "num_workers", "loggers", "checkpoint_every"}
+SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
 
 
@@ -44,7 +44,8 @@ def pretrain(
     held_out: dict[str, Path] | None = None,
     seed: int = 0,
     precision: Precision = "auto",
-    micro_batch_size: int | None = None,
+    micro_batch_size: MicroBatchSize = None,
+    activation_checkpointing: bool = False,
     compile: bool = False,
     num_workers: int = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
@@ -73,7 +74,10 @@ def pretrain(
             corpus' own, so that forgetting shows (`general: ...`).
         seed: of the weights, the order, the masks and the dropout; to go on with the same corpus, take another one.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
-        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory.
+        micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory;
+            `auto` takes as many as fit: a GPU tries it before the first step, for a CPU it is estimated.
+        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
+            a third more arithmetic, a fraction of the memory, and the same result.
         compile: run the model through `torch.compile`: half a minute to start, then faster.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
@@ -99,6 +103,7 @@ def pretrain(
     corpus = open_prepared(prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     model, config = _build_model(encoder, init_from, tokenizer, dropout)
+    model.encoder.activation_checkpointing = activation_checkpointing
     if max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
     train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
@@ -163,7 +168,7 @@ def _fit(
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
-    from domainbert.training.trainer import build_trainer
+    from domainbert.training.trainer import build_trainer, micro_batch_size
 
     train, validations = rows
     steps, plan = objective.num_steps, train.plan
@@ -174,10 +179,13 @@ def _fit(
     callbacks: list[Callback] = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
     callbacks += [ValidateFirst()] if first else []
     trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
-    size = runtime.micro_batch_size or -(-batch_size // trainer.world_size)
+
+    def validation_batches(validation: PackedRowsReader, share: Share) -> MaskedLMValidationBatches:
+        return MaskedLMValidationBatches(validation, micro_batch_size(trainer, batch_size), share)
+
     data = TrainAndValidation(
         lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
-        [partial(MaskedLMValidationBatches, validation, size) for validation in validations],
+        [partial(validation_batches, validation) for validation in validations],
         steps,
         runtime.num_workers,
     )
@@ -192,6 +200,7 @@ def _fit(
     return {
         "num_steps": steps,
         "num_parameters": parameters,
+        "micro_batch_size": micro_batch_size(trainer, batch_size),
         "row_fullness": plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,

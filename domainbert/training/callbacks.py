@@ -65,13 +65,14 @@ class Throughput(lightning.Callback):
 
     Args:
         flops_per_token: of a training step; see `throughput.flops_per_token`.
-        peak_flops: of all devices together.
+        peak_flops: of one device; they are multiplied by the number of devices.
     """
 
     def __init__(self, flops_per_token: float, peak_flops: float) -> None:
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
         self.tokens = 0
         self.seconds = 0.0
+        self.num_devices = 1
         self._steps = 0
         self._since = 0.0
 
@@ -90,11 +91,12 @@ class Throughput(lightning.Callback):
 
     @property
     def model_flop_utilisation(self) -> float:
-        """Share of the device's matrix-product rate that the model's arithmetic reaches."""
-        return self.tokens_per_second * self.flops_per_token / self.peak_flops
+        """Share of the devices' matrix-product rate that the model's arithmetic reaches."""
+        return self.tokens_per_second * self.flops_per_token / (self.peak_flops * self.num_devices)
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Start the clock."""
+        self.num_devices = trainer.world_size
         self._since = time.perf_counter()
 
     def on_train_batch_end(

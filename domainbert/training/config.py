@@ -11,6 +11,7 @@ from typing import Any, Literal
 from domainbert.errors import DomainbertError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+MicroBatchSize = int | Literal["auto"] | None
 LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 
 
@@ -57,7 +58,7 @@ class Runtime:
 
     out: Path
     precision: Precision
-    micro_batch_size: int | None
+    micro_batch_size: MicroBatchSize
     num_workers: int
     loggers: Sequence[LoggerName]
     trainer: Mapping[str, Any]

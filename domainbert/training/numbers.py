@@ -6,13 +6,16 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
+import torch
+from torch import Tensor
 
 from domainbert.errors import TrainingFailed
 
 _IN_A_ROW = 3
+_STEPS_AT_ONCE = 20  # a GPU has to be waited for to see its numbers; a CPU's are there
 _MEMORY = 100  # steps over which the running mean and deviation of the loss forget
 _DEVIATIONS = 6.0  # of a loss above its running mean that make a spike
 NON_FINITE_FILE = "non_finite.json"
@@ -22,7 +25,8 @@ class NumberWatch(lightning.Callback):
     """Counts skipped steps and loss spikes; three skipped steps in a row end the training.
 
     A skipped step changes no weight (see `TrainedModule`). A spike is a loss more than six standard deviations above
-    the mean, both running averages over about 100 steps; it is reported and changes nothing.
+    the mean, both running averages over about 100 steps; it is reported and changes nothing. On a GPU all this is seen
+    up to 20 steps later.
 
     Args:
         out: the folder of the training, for `non_finite.json`.
@@ -35,9 +39,12 @@ class NumberWatch(lightning.Callback):
         self.loss_spikes: list[int] = []
         self._steps = 0
         self._mean = self._square = 0.0
+        self._unseen: list[tuple[int, Tensor, Tensor]] = []  # number, loss, and whether skipped, of the last steps
+        self._reports = True
 
     def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
+        """For checkpoints; of all steps until now."""
+        self._see()
         averages = {"steps": self._steps, "mean": self._mean, "square": self._square}
         return {"skipped_steps": self.skipped_steps, "loss_spikes": self.loss_spikes, **averages}
 
@@ -52,11 +59,27 @@ class NumberWatch(lightning.Callback):
         """Look at an optimiser step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        step = trainer.global_step
-        if pl_module.step_skipped:
-            self._note_skipped(step, trainer.is_global_zero)
-        else:
-            self._note_loss(step, float(pl_module.step_loss))  # type: ignore[arg-type]
+        self._reports = trainer.is_global_zero
+        loss, skipped = cast(Tensor, pl_module.step_loss), cast(Tensor, pl_module.step_skipped)
+        self._unseen.append((trainer.global_step, loss, skipped))
+        if _at_hand(loss) or len(self._unseen) >= _STEPS_AT_ONCE:
+            self._see()
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Look at the last steps."""
+        self._see()
+
+    def _see(self) -> None:
+        if not self._unseen:
+            return
+        steps, losses, skipped = zip(*self._unseen, strict=True)
+        self._unseen.clear()
+        values = torch.stack([*losses, *skipped]).tolist()  # fetched at one time
+        for step, loss, left_out in zip(steps, values, values[len(steps) :], strict=False):
+            if left_out:
+                self._note_skipped(step, self._reports)
+            else:
+                self._note_loss(step, loss)
 
     def _note_skipped(self, step: int, report: bool) -> None:
         self.skipped_steps.append(step)
@@ -83,3 +106,7 @@ class NumberWatch(lightning.Callback):
         share = 1 / min(self._steps, _MEMORY)
         self._mean += share * (loss - self._mean)
         self._square += share * (loss**2 - self._square)
+
+
+def _at_hand(value: Tensor) -> bool:
+    return value.device.type == "cpu"

@@ -21,9 +21,10 @@ def throughput_of(model: EncoderWithHead, row_length: int, predicted_share: floa
         model: the encoder with a masked-LM head.
         row_length: tokens that attend to each other.
         predicted_share: masked positions per token.
-        runtime: for the precision.
+        runtime: for precision and device.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
+    device = torch.device("cuda" if on_gpu else "cpu")
     peak = measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32)
     return Throughput(flops_per_token(model, row_length, predicted_share), peak)
 

@@ -19,6 +19,7 @@ from domainbert.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
 from domainbert.training.memory import keep_freed_memory
 from domainbert.training.metrics_file import MetricsFile
+from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
 
 # What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
@@ -42,8 +43,15 @@ def build_trainer(
         callbacks: what watches the training.
 
     Raises:
-        DomainbertError: the global batch does not divide into micro-batches, or a logger is not installed.
+        DomainbertError: the global batch does not divide into micro-batches, or a logger is not installed;
+            `micro_batch_size: auto` with `strategy: fsdp`.
     """
+    given = runtime.micro_batch_size
+    automatic: list[lightning.Callback] = []
+    if given == "auto":
+        if runtime.trainer.get("strategy") == "fsdp":
+            raise DomainbertError("micro_batch_size: auto, but devices compute together with fsdp; expected a number")
+        given, automatic = None, [LargestMicroBatch(batch_size, validate_every)]
     _quieten()
     keep_freed_memory()
     trainer = _trainer(
@@ -55,7 +63,7 @@ def build_trainer(
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
         precision=resolve_precision(runtime.precision),
-        callbacks=list(callbacks),
+        callbacks=[*automatic, *callbacks],
         logger=[_build_logger(name, runtime.out / "logs") for name in runtime.loggers],
         use_distributed_sampler=False,
         enable_progress_bar=False,
@@ -63,9 +71,14 @@ def build_trainer(
         enable_checkpointing=False,
     )
     # Both count micro-batches, whose number depends on how many devices Lightning found.
-    trainer.accumulate_grad_batches = _accumulation(batch_size, runtime.micro_batch_size, trainer.world_size)
+    trainer.accumulate_grad_batches = _accumulation(batch_size, given, trainer.world_size)
     trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
     return trainer
+
+
+def micro_batch_size(trainer: lightning.Trainer, batch_size: int) -> int:
+    """Rows that a device computes at once; with `auto` it is known when the training has begun."""
+    return batch_size // trainer.world_size // trainer.accumulate_grad_batches
 
 
 def _trainer(**arguments: Any) -> lightning.Trainer:

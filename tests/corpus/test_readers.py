@@ -98,7 +98,11 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
         ("a.txt.zst", b"", r"a\.txt\.zst: cannot be read \(it is empty\); expected a whole \.zst file"),
         ("a.csv", b"", r"a\.csv: no column 'text' \(columns found: none\)"),
         ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 9)[:-9], r"a\.jsonl\.gz: cannot be read .*whole \.gz file"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"text": "x"}\n' * 9, mtime=0)[:-9],
+            r"a\.jsonl\.gz: cannot be read .*whole \.gz file",
+        ),
         ("a.jsonl.gz", b'{"text": "x"}\n', r"a\.jsonl\.gz: cannot be read \(Not a gzipped file"),
         ("a.txt.zst", b"no zstandard", r"a\.txt\.zst: cannot be read .*whole \.zst file"),
         ("a.parquet.zst", b"no zstandard", r"a\.parquet\.zst: cannot be read .*whole \.zst file"),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from domainbert.data.config import MaskingConfig
 from domainbert.data.corpus_rows import rows_of_corpus
@@ -52,7 +53,11 @@ def batches_of_ranks(train, validation, world_size, num_workers, first=0):
     for rank in range(world_size):
         data = TrainAndValidation(train, validation, STEPS, num_workers)
         data.trainer = SimpleNamespace(
-            global_step=first, global_rank=rank, world_size=world_size, accumulate_grad_batches=1
+            global_step=first,
+            global_rank=rank,
+            world_size=world_size,
+            accumulate_grad_batches=1,
+            strategy=SimpleNamespace(root_device=torch.device("cpu")),
         )
         yield Share(rank, world_size), list(data.train_dataloader())
 

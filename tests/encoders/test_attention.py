@@ -2,8 +2,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.attention.varlen import varlen_attn
 
-from domainbert.encoders.attention import attend, dropout, segment_mask
+from domainbert.encoders import attention
+from domainbert.encoders.attention import (
+    Segments,
+    attend,
+    choose_kernel,
+    dropout,
+    segment_boundaries,
+    segment_mask,
+)
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
 
@@ -35,7 +46,7 @@ def test_tokens_see_their_own_segment():
 def test_every_kernel_gives_the_attention_of_the_formula(rate, training):
     query, key, value = random_heads()
     with torch.set_grad_enabled(training):
-        found = attend(query, key, value, segment_mask(SEGMENTS), rate)
+        found = attend(query, key, value, Segments(segment_mask(SEGMENTS)), rate)
     for row, segments in enumerate(SEGMENTS.tolist()):
         for position, segment in enumerate(segments):
             own = [place for place, other in enumerate(segments) if other == segment]
@@ -56,7 +67,8 @@ def test_rows_of_any_length_have_the_same_gradients():
         outputs = []
         for start in range(0, 320, length):
             own = [tensor[:, :, start : start + length] for tensor in heads]
-            outputs.append(attend(own[0], own[1], own[2], segment_mask(segments[:, start : start + length])))
+            mask = segment_mask(segments[:, start : start + length])
+            outputs.append(attend(own[0], own[1], own[2], Segments(mask)))
         mixed = torch.cat(outputs, dim=2)
         return mixed, *torch.autograd.grad((mixed**3).sum(), heads)
 
@@ -69,9 +81,9 @@ def test_attention_with_dropout_is_right_on_average_and_stays_in_its_segment():
     query, key, value = random_heads()
     mask = segment_mask(SEGMENTS)
     many = [tensor.expand(2_000, 3, 8, 5) for tensor in (query[:1], key[:1], value[:1])]
-    mean = attend(*many, mask[:1].expand(2_000, 1, 8, 8), 0.3).mean(dim=0)
-    torch.testing.assert_close(mean, attend(query, key, value, mask)[0], atol=0.1, rtol=0)
-    alone = attend(query[:1], key[:1], torch.ones_like(value[:1]), mask[:1], 0.3)
+    mean = attend(*many, Segments(mask[:1].expand(2_000, 1, 8, 8)), 0.3).mean(dim=0)
+    torch.testing.assert_close(mean, attend(query, key, value, Segments(mask))[0], atol=0.1, rtol=0)
+    alone = attend(query[:1], key[:1], torch.ones_like(value[:1]), Segments(mask[:1]), 0.3)
     assert set((alone[0, :, 5, 0] * 0.7).round(decimals=5).tolist()) <= {0.0, 1.0}, "a segment of one token"
 
 
@@ -106,3 +118,148 @@ def test_dropout_drops_neighbours_independently():
         assert abs(correlation) < 4.5 / 400_000**0.5, distance
     by_place = dropped[:400_000].view(-1, 4).mean(dim=0).abs()
     assert by_place.max() < 4.5 * (0.25 * 0.75 / 100_000) ** 0.5
+
+
+@st.composite
+def segmented(draw):
+    """Segment ids of rows: full ones, padded ones, padding alone, texts of one token."""
+    length = draw(st.integers(1, 12))
+    rows = []
+    for _ in range(draw(st.integers(1, 5))):
+        sizes = draw(st.lists(st.integers(1, length), max_size=length))
+        row = [number for number, size in enumerate(sizes, start=1) for _ in range(size)][:length]
+        rows.append(row + [0] * (length - len(row)))
+    return torch.tensor(rows)
+
+
+def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k):
+    """What `varlen_attn` promises: (T, heads, D), each sequence between two boundaries by itself."""
+    assert query.shape == key.shape == value.shape and query.shape[0] == cu_seq_q[-1]
+    assert cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32 and max_q == max_k
+    output = torch.zeros_like(query)
+    for start, stop in zip(cu_seq_q[:-1].tolist(), cu_seq_q[1:].tolist(), strict=True):
+        assert 0 <= stop - start <= max_q
+        if start < stop:
+            own = [tensor[start:stop].transpose(0, 1) for tensor in (query, key, value)]
+            mixed = torch.softmax(own[0] @ own[1].transpose(1, 2) / query.shape[-1] ** 0.5, dim=-1) @ own[2]
+            output = output.index_copy(0, torch.arange(start, stop), mixed.transpose(0, 1))
+    return output
+
+
+@pytest.fixture
+def text_by_text(monkeypatch):
+    """As on a GPU, with the definition for a kernel; gives the boundaries it was called with."""
+    seen = []
+
+    def kernel(query, key, value, cu_seq_q, *rest):
+        seen.append(cu_seq_q)
+        return by_the_definition(query, key, value, cu_seq_q, *rest)
+
+    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    return seen
+
+
+@settings(deadline=None)
+@given(segmented())
+def test_boundaries_are_where_segments_begin(segment_ids):
+    found = segment_boundaries(segment_ids).tolist()
+    runs = [len(row) for ids in segment_ids.tolist() for row in _runs(ids)]
+    begins = [sum(runs[:number]) for number in range(len(runs))]
+    assert found[: len(runs)] == begins and set(found[len(runs) :]) == {segment_ids.numel()}
+    room = len(found) - 1
+    assert room & (room - 1) == 0 and room / 2 < len(runs) <= room
+
+
+def _runs(ids):
+    runs = []
+    for one in ids:
+        if runs and runs[-1][-1] == one:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+@settings(max_examples=50, deadline=None)
+@given(segmented(), st.integers(0, 2**31))
+def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
+    batch, length = segment_ids.shape
+    generator = torch.Generator().manual_seed(seed)
+    heads = [torch.randn(batch, 2, length, 4, generator=generator, requires_grad=True) for _ in range(3)]
+    boundaries = segment_boundaries(segment_ids)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
+        found = attend(*heads, Segments(None, boundaries))
+    wanted = attend(*heads, Segments(segment_mask(segment_ids)))
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+    weights = torch.randn(found.shape, generator=generator)
+    gradients = [torch.autograd.grad((mixed * weights).sum(), heads) for mixed in (found, wanted)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_text, training):
+    encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
+    ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
+    rows = ids, torch.arange(8).expand(2, 8), SEGMENTS
+    boundaries = segment_boundaries(SEGMENTS)
+    wanted = encoder.hidden_states(*rows)
+    assert not text_by_text
+    found = encoder.hidden_states(*rows, boundaries)
+    assert len(text_by_text) == 3 and all(one is boundaries for one in text_by_text), "made once"
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+    gradients = [
+        torch.autograd.grad(states[-1].square().sum(), list(encoder.parameters())) for states in (found, wanted)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
+    if training:  # attention dropout is above 0 then, which the kernel does not have
+        text_by_text.clear()
+        encoder.train()(*rows, boundaries)
+        assert not text_by_text
+
+
+def test_which_kernel_a_batch_takes(monkeypatch):
+    boundaries = segment_boundaries(SEGMENTS)
+    by_mask, by_boundaries = [True, False], [False, True]
+
+    def chosen(*arguments):
+        return [one is not None for one in choose_kernel(SEGMENTS, *arguments)]
+
+    assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
+    monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
+    assert chosen(boundaries, 64, 0.0) == chosen(boundaries, 8, 0.0) == chosen(boundaries, 256, 0.0) == by_boundaries
+    assert chosen(None, 64, 0.0) == chosen(boundaries, 64, 0.1) == by_mask
+    assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "built", "wanted"),
+    [
+        (torch.bfloat16, (8, 0), True, True),
+        (torch.float16, (9, 0), True, True),
+        (None, (9, 0), True, False),
+        (torch.bfloat16, (7, 5), True, False),
+        (torch.bfloat16, (9, 0), False, False),
+    ],
+)
+def test_what_a_gpu_needs_for_it(monkeypatch, dtype, capability, built, wanted):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: dtype is not None)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: dtype)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: built)
+    assert attention._has_varlen(torch.device("cuda", 0)) == wanted
+    assert not attention._has_varlen(torch.device("cpu"))
+
+
+def test_the_kernel_takes_what_it_is_called_with():
+    """Shapes alone, on torch's own `varlen_attn`."""
+    heads = [torch.empty(2, 8, 3, 3, 16, device="meta", requires_grad=True)[:, :, n].transpose(1, 2) for n in range(3)]
+    boundaries = torch.empty(9, dtype=torch.int32, device="meta")
+    mixed = attend(*heads, Segments(None, boundaries))
+    assert mixed.shape == heads[0].shape == (2, 3, 8, 16) and varlen_attn.__module__.endswith("varlen")
+    gradients = torch.autograd.grad(mixed.sum(), heads)
+    assert [gradient.shape for gradient in gradients] == [heads[0].shape] * 3

@@ -24,9 +24,9 @@ def test_projections_are_what_attention_was_made_of(reference):
             apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
             mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
             attention = attention_of(encoder, number)
-            from domainbert.encoders.attention import segment_mask
+            from domainbert.encoders.attention import choose_kernel
 
-            wanted = attention(recording.hidden[number - 1], segment_mask(SEGMENTS))
+            wanted = attention(recording.hidden[number - 1], choose_kernel(SEGMENTS, None, 16, 0.0))
             found = attention.output(mixed.transpose(1, 2).reshape(2, 8, 48))
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(ids, POSITIONS, SEGMENTS))

@@ -52,6 +52,10 @@ class Ways:
         words = self.trainings.pretrain(out, "--trainer.devices", "2", "--micro_batch_size", "4", "--num_workers", "2")
         self.trainings.run(self.commands["domainbert"](*words))
 
+    def layers_again(self, out: str) -> None:
+        words = self.trainings.pretrain(out, "--trainer.devices", "2", *FSDP, "--activation_checkpointing", "true")
+        self.trainings.run(self.commands["domainbert"](*words))
+
     def torchrun(self, out: str) -> None:
         words = self.commands["torchrun"](*self.trainings.pretrain(out, *FSDP), nnodes=1, nproc_per_node=2, **LOCAL)
         self.trainings.run(words)

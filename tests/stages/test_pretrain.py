@@ -64,6 +64,14 @@ def test_micro_batches_give_the_same_loss(runs):
     assert json.loads((runs / "micro-4/config.json").read_text())["hidden_dropout_prob"] == 0.1
 
 
+def test_layers_computed_again_and_a_micro_batch_that_was_looked_for_change_nothing(runs, capsys):
+    """To the bit, with dropout."""
+    changes = {"activation_checkpointing": True, "micro_batch_size": "auto"}
+    assert weights(runs.pretrain("layers-again", **changes)) == weights(runs / "pretrain")
+    assert "micro_batch_size: auto takes 16 of 16 rows at once" in capsys.readouterr().out
+    assert runs.results["layers-again"]["micro_batch_size"] == 16
+
+
 def test_going_on_from_a_model_begins_where_it_ended(runs):
     before = runs.results["pretrain"]["validation"]["loss"]
     going_on = {"encoder": None, "init_from": runs / "pretrain"}

@@ -90,6 +90,8 @@ def test_throughput_counts_global_batches_after_the_first_five_steps_and_no_vali
     assert throughput.tokens_per_second == 100 / accumulation
     assert throughput.model_flop_utilisation == pytest.approx(0.5 / accumulation)
     assert float(trainer.callback_metrics["throughput/tokens_per_second"]) == pytest.approx(100 / accumulation)
+    throughput.num_devices = 4  # their tokens are counted together
+    assert throughput.model_flop_utilisation == pytest.approx(0.125 / accumulation)
 
 
 def test_a_short_training_has_no_rate():

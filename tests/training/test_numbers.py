@@ -155,6 +155,55 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
     assert made == [1, 2, 3, 4, 4, 5, 6, 7], "what bias correction goes by"
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The optimiser is told on the device what to skip, and numbers are looked at every 20 steps."""
+    monkeypatch.setattr("domainbert.objectives.steps._on_one_gpu", lambda parameter: True)
+    monkeypatch.setattr("domainbert.training.numbers._at_hand", lambda value: False)
+
+
+@pytest.mark.parametrize("optim", OPTIMISERS)
+@pytest.mark.parametrize("bad", BAD)
+def test_a_gpu_that_nobody_waits_for_gives_the_same(
+    fit: Any, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], optim: str, bad: str
+) -> None:
+    _, wanted, states, _ = fit(optim, **BAD[bad])
+    said = capsys.readouterr().out
+    request.getfixturevalue("as_on_a_gpu")
+    _, numbers, watched, _ = fit(optim, **BAD[bad])
+    assert numbers.state_dict() == wanted.state_dict() and numbers.skipped_steps == [5]
+    assert [line for line in capsys.readouterr().out.splitlines() if "warning" in line] == [
+        line for line in said.splitlines() if "warning" in line
+    ]
+    for step, (weights, optimizer) in states.states.items():
+        assert same(watched.states[step][0], weights), step
+        if step:
+            assert same(without_rates(watched.states[step][1]), without_rates(optimizer)), step
+
+
+def test_a_gpu_skips_the_first_step_too(fit: Any, as_on_a_gpu: None) -> None:
+    _, numbers, watched, _ = fit(offset={0: NAN})
+    assert numbers.skipped_steps == [1] and same(watched.states[1][0], watched.states[0][0])
+    assert [watched.states[step][1]["state"][0]["step"] for step in (1, 2, NUM_STEPS)] == [0, 1, NUM_STEPS - 1]
+
+
+def test_a_gpu_that_is_looked_at_later_ends_the_training_nevertheless(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_on_a_gpu: None
+) -> None:
+    message = r"steps 3 to 5: loss or gradient was not finite 3 times in a row"
+    with pytest.raises(TrainingFailed, match=message):  # at the end of the training
+        fit(offset=dict.fromkeys((2, 3, 4), NAN))
+    monkeypatch.setattr("domainbert.training.numbers._STEPS_AT_ONCE", 6)
+    with pytest.raises(TrainingFailed, match=message):
+        fit(num_steps=30, offset=dict.fromkeys(range(2, 30), NAN))
+    assert [one["step"] for one in json.loads((tmp_path / "non_finite.json").read_text())] == [3, 4, 5]
+
+
+def test_a_checkpoint_knows_of_the_steps_that_were_not_looked_at(fit: Any, as_on_a_gpu: None) -> None:
+    _, numbers, _, _ = fit(checkpoints=True, offset={4: NAN})
+    assert numbers.skipped_steps == [5] and not numbers._unseen
+
+
 @pytest.mark.parametrize("optim", OPTIMISERS)
 def test_a_checkpoint_after_a_skipped_first_step_changes_nothing(fit: Any, optim: str) -> None:
     whole = fit(optim, offset={0: NAN})[2].states[NUM_STEPS]

@@ -55,3 +55,12 @@ def test_the_callback_knows_the_model_and_the_device(monkeypatch, tmp_path):
     callback = throughput_of(model, 32, 0.15, runtime)
     assert callback.flops_per_token == flops_per_token(model, 32, 0.15) and callback.peak_flops == 1e9
     assert [dtype for _, dtype in seen] == [torch.bfloat16]
+
+
+@pytest.mark.parametrize(("accelerator", "device"), [({}, "cuda"), ({"accelerator": "cpu"}, "cpu")])
+def test_the_peak_is_that_of_the_device_that_trains(monkeypatch, tmp_path, accelerator, device):
+    seen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
+    throughput_of(make_model(), 32, 0.15, Runtime(tmp_path, "32-true", None, 0, [], accelerator))
+    assert [one.type for one, _ in seen] == [device]

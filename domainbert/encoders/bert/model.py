@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import segment_mask
+from domainbert.encoders.attention import Segments, choose_kernel
 from domainbert.encoders.base import CRF_NAMES, Encoder, NameMap
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
@@ -47,29 +47,42 @@ class BertEncoder(Encoder):
         self.layers = nn.ModuleList(layers)
         self.hidden_size = config.hidden_size
         self.num_hidden_layers = len(layers)
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.attention_dropout = config.attention_probs_dropout_prob
         self.hidden_act = config.hidden_act
         self.layer_norm_eps = config.layer_norm_eps
         self.initializer_range = config.initializer_range
         self.dropout_prob = self.sequence_dropout_prob = config.hidden_dropout_prob
 
     def forward(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        segment_ids: Tensor,
+        boundaries: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """See `Encoder.forward`."""
-        mask = segment_mask(segment_ids)
+        segments = self._segments(segment_ids, boundaries)
         types = () if token_type_ids is None else (token_type_ids,)
         hidden = self.embeddings(input_ids, position_ids, *types)
         for layer in self.layers:
-            hidden = layer(hidden, mask)
+            hidden = self.run_layer(layer, hidden, segments)
         return hidden
 
-    def hidden_states(self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor) -> list[Tensor]:
+    def hidden_states(
+        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
+    ) -> list[Tensor]:
         """See `Encoder.hidden_states`."""
-        mask = segment_mask(segment_ids)
+        segments = self._segments(segment_ids, boundaries)
         states = [self.embeddings(input_ids, position_ids)]
         for layer in self.layers:
-            states.append(layer(states[-1], mask))
+            states.append(self.run_layer(layer, states[-1], segments))
         return states
+
+    def _segments(self, segment_ids: Tensor, boundaries: Tensor | None) -> Segments:
+        rate = self.attention_dropout if self.training else 0.0
+        return choose_kernel(segment_ids, boundaries, self.head_size, rate)
 
     @property
     def input_embeddings(self) -> nn.Embedding:

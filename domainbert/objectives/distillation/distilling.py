@@ -84,6 +84,11 @@ class Distilling(TrainedModule):
         self._parts.clear()
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
+    def forget(self) -> None:
+        """See `TrainedModule.forget`."""
+        super().forget()
+        self._parts.clear()
+
     def _weighted(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> Tensor:
         """The loss of a micro-batch as `note_loss` takes it."""
         means = self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})

@@ -100,12 +100,13 @@ def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: T
 
     Args:
         model: student or teacher.
-        batch: with `input_ids`, `position_ids` and `segment_ids`, each (B, S).
+        batch: with `input_ids`, `position_ids` and `segment_ids`, each (B, S); `boundaries` where they are counted.
         layers: those whose projections are wanted.
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
         every: whether they are wanted at all tokens that are not padding.
     """
-    recording = record(model.encoder, batch["input_ids"], batch["position_ids"], batch["segment_ids"], layers)
+    rows = batch["input_ids"], batch["position_ids"], batch["segment_ids"]
+    recording = record(model.encoder, *rows, layers, batch.get("boundaries"))
     last = recording.hidden[-1]
     logits = None if positions is None else model.read(last.flatten(0, 1).index_select(0, positions))
     all_logits = model.read(last[batch["segment_ids"] > 0]) if every else None

@@ -1,0 +1,134 @@
+"""`micro_batch_size: auto`: as many rows at once as a device has memory for."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import lightning
+import torch
+from torch import Tensor
+from torch.utils.data import default_convert
+
+from domainbert.data.modules import Share, TrainAndValidation
+from domainbert.errors import DomainbertError
+from domainbert.objectives.steps import TrainedModule
+from domainbert.training.memory import available_memory
+from domainbert.training.processes import highest
+
+_FLOATS_OF_A_WEIGHT = 2  # the optimiser's running means, which are made in the first step
+_BEYOND_SAVED = 1.5  # what the backward pass needs for itself, on top of what the forward pass has kept
+_SPARE = 0.05  # of a GPU's memory, which other batches and the allocator may need
+
+
+class LargestMicroBatch(lightning.Callback):
+    """Chooses the largest micro-batch that fits, a divisor of a device's share of the batch, before the first step.
+
+    A GPU tries forward and backward pass, from the whole share downwards; where memory runs out it is emptied and the
+    next smaller divisor is tried. On a CPU running out of memory ends the process, so there one row is computed, and
+    what its forward pass keeps for the backward pass says how many fit. All processes take the smallest that any of
+    them found. Weights, optimiser and random numbers stay as they are. Stands before `Checkpoints`, which counts
+    micro-batches.
+
+    Args:
+        batch_size: rows of an optimiser step, over all devices; a multiple of the number of devices.
+        validate_every: optimiser steps between validations.
+    """
+
+    def __init__(self, batch_size: int, validate_every: int) -> None:
+        self.batch_size, self.validate_every = batch_size, validate_every
+
+    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """Choose it.
+
+        Raises:
+            DomainbertError: not even one row fits.
+        """
+        share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
+        on_gpu = trainer.strategy.root_device.type == "cuda"
+        most = _tried(trainer, module, share) if on_gpu else _estimated(trainer, module, share)
+        parts = highest(share // most if most else share + 1)
+        if parts > share:
+            raise DomainbertError(
+                "micro_batch_size: auto, but not one row of the batch fits in memory; expected shorter rows "
+                "(max_length) or activation_checkpointing: true"
+            )
+        trainer.accumulate_grad_batches = parts
+        trainer.val_check_interval = self.validate_every * parts
+        if trainer.is_global_zero:
+            print(f"micro_batch_size: auto takes {share // parts} of {share} rows at once", flush=True)
+
+
+def divisors(number: int) -> list[int]:
+    """Those of a number, the largest first."""
+    return [size for size in range(number, 0, -1) if number % size == 0]
+
+
+def _tried(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+    """The largest divisor of the share that a GPU computes; 0 if it computes none."""
+    device = trainer.strategy.root_device
+    weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
+    spare = int(_SPARE * torch.cuda.get_device_properties(device).total_memory)
+    for size in divisors(share):
+        try:
+            taken = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
+            for _ in range(2):  # from the second micro-batch of a step on, the gradients of the first are there
+                _loss(trainer, module, share // size).backward()
+            found = True
+        except torch.OutOfMemoryError:
+            found = False
+        taken = torch.empty(0)  # noqa: F841  (given back)
+        module.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+        if found:
+            return size
+    return 0
+
+
+def _estimated(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+    """The largest divisor of the share that a CPU has memory for; all where the system does not say how much."""
+    free = available_memory()
+    if free is None:
+        return share
+    encoder = module.model.encoder
+    row = float(_kept(trainer, module, share))
+    if encoder.activation_checkpointing:  # one layer at a time has all its activations, too
+        encoder.activation_checkpointing = False
+        row += _kept(trainer, module, share) / encoder.num_hidden_layers
+        encoder.activation_checkpointing = True
+    weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
+    room = free / max(trainer.num_devices, 1) - (_FLOATS_OF_A_WEIGHT + 1) * weights
+    return next((size for size in divisors(share) if size * _BEYOND_SAVED * row <= room), 0)
+
+
+def _kept(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+    """Bytes that the forward pass of one row keeps for the backward pass."""
+    kept = {parameter.data_ptr(): 0 for parameter in module.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept.setdefault(storage.data_ptr(), storage.nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = _loss(trainer, module, share)
+    del loss  # until here nothing of it was freed, so no address was counted for two tensors
+    return sum(kept.values())
+
+
+def _loss(trainer: lightning.Trainer, module: TrainedModule, accumulation: int) -> Tensor:
+    """That of the first of so many micro-batches, as in training, but that nobody takes note of it."""
+    data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
+    share = Share(trainer.global_rank, trainer.world_size, accumulation)
+    batch: dict[str, Any] = default_convert(data.train(share, range(1))[0])
+    batch = trainer.strategy.batch_to_device(data.on_before_batch_transfer(batch, 0), dataloader_idx=0)
+    device = trainer.strategy.root_device
+    generators = [device] if device.type == "cuda" else []
+    try:
+        with (
+            torch.random.fork_rng(generators),
+            torch.compiler.set_stance("force_eager"),  # nothing is compiled for sizes that are only tried
+            trainer.precision_plugin.train_step_context(),
+        ):
+            return cast(Tensor, module.training_step(batch, 0))
+    finally:
+        module.forget()

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from domainbert.data.modules import Share, TrainAndValidation
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.bert.model import build_encoder
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.errors import DomainbertError
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.steps import TrainedModule
+from domainbert.training import memory, micro_batches
+from domainbert.training.checkpoints import Checkpoints
+from domainbert.training.config import MicroBatchSize, Runtime
+from domainbert.training.micro_batches import divisors
+from domainbert.training.trainer import build_trainer, micro_batch_size
+
+ROWS, LENGTH, STEPS = 12, 16, 3
+
+
+class Rows(Dataset[dict[str, Any]]):
+    """Rows of one text whose ids are functions of step and row."""
+
+    def __init__(self, share: Share, steps: range) -> None:
+        self.share, self.steps = share, steps
+
+    def __len__(self) -> int:
+        return len(self.steps) * self.share.accumulation
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
+        rows = self.share.of(np.arange(ROWS), micro_batch)
+        ids = (7 * rows[:, None] + np.arange(LENGTH) * (step + 2)) % 32
+        places = np.broadcast_to(np.arange(LENGTH), ids.shape).copy()
+        batch = {"input_ids": ids, "position_ids": places, "segment_ids": np.ones_like(ids)}
+        return batch | {"step": step, "micro_batch": micro_batch}
+
+
+class Mean(TrainedModule):
+    """The loss is the mean square of the last hidden states; notes how many rows it is asked for."""
+
+    asked: list[int]
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        self.asked.append(len(batch["input_ids"]))
+        hidden = self.model.encoder(batch["input_ids"], batch["position_ids"], batch["segment_ids"])
+        return self.note_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
+
+
+Trained = Callable[..., tuple[Mean, int]]
+
+
+@pytest.fixture
+def train(tmp_path: Path, one_thread: None) -> Trained:
+    def fit(size: MicroBatchSize, dropout: float = 0.0, seed: int = 0) -> tuple[Mean, int]:
+        torch.manual_seed(0)
+        encoder = build_encoder(BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout), 32)
+        model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+        module = Mean(model, OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), STEPS, seed)
+        module.asked = []
+        arguments = {"accelerator": "cpu", "devices": 1}
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        out.mkdir()
+        trainer = build_trainer(
+            Runtime(out, "32-true", size, 0, [], arguments), STEPS, ROWS, 100, [Checkpoints(out, every=2)]
+        )
+        trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
+        assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
+        return module, micro_batch_size(trainer, ROWS)
+
+    return fit
+
+
+def weights_equal(one: Mean, other: Mean) -> bool:
+    return all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+
+
+@given(st.integers(1, 500))
+def test_divisors_are_all_and_the_largest_first(number: int) -> None:
+    found = divisors(number)
+    assert found == sorted({size for size in range(1, number + 1) if number % size == 0}, reverse=True)
+
+
+def test_where_there_is_room_the_whole_share_is_taken(
+    train: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
+    auto, size = train("auto", dropout=0.1)
+    assert size == ROWS and auto.asked == [1, *[ROWS] * STEPS], "one row is looked at, no more"
+    assert "micro_batch_size: auto takes 12 of 12 rows at once" in capsys.readouterr().out
+    assert weights_equal(auto, train(None, dropout=0.1)[0])
+
+
+def test_nothing_is_looked_at_where_the_system_says_nothing(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: None)
+    auto, size = train("auto")
+    assert size == ROWS and auto.asked == [ROWS] * STEPS
+
+
+def test_a_cpu_takes_what_one_row_lets_expect(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for 5 rows gives 4, the next divisor of 12; and then it is the training with micro-batches of 4."""
+    kept: list[int] = []
+
+    def noted(*arguments: Any) -> int:
+        kept.append(real(*arguments))
+        return kept[-1]
+
+    real = micro_batches._kept
+    monkeypatch.setattr(micro_batches, "_kept", noted)
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
+    module, _ = train("auto")
+    weights = sum(parameter.numel() * 4 for parameter in module.parameters())
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 5.1 * 1.5 * kept[0])
+    auto, size = train("auto")
+    assert size == 4 and auto.asked == [1] + [4] * 3 * STEPS and len(set(kept)) == 1
+    assert 3 * 4 * LENGTH * 8 * 2 < kept[0] < 100 * 4 * LENGTH * 8 * 2, "a few vectors for each token and layer"
+    assert weights_equal(auto, train(4)[0])
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 0.9 * 1.5 * kept[0])
+    with pytest.raises(DomainbertError, match="not one row of the batch fits in memory"):
+        train("auto")
+
+
+def test_a_layer_that_is_computed_again_needs_its_room(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**12)
+    found = []
+    real = micro_batches._kept
+    monkeypatch.setattr(micro_batches, "_kept", lambda *arguments: found.append(real(*arguments)) or found[-1])
+    monkeypatch.setattr(Encoder, "activation_checkpointing", True)
+    again, _ = train("auto")
+    assert len(found) == 2 and 0 < found[0] < found[1] and again.asked == [1, 1, *[ROWS] * STEPS]
+    assert again.model.encoder.activation_checkpointing
+    monkeypatch.undo()
+    assert weights_equal(again, train(None)[0])
+
+
+@pytest.mark.parametrize(("most", "wanted", "tried"), [(12, 12, [12]), (5, 4, [12, 6, 4]), (1, 1, [12, 6, 4, 3, 2, 1])])
+def test_a_gpu_tries_from_the_whole_share_downwards(
+    train: Trained, monkeypatch: pytest.MonkeyPatch, most: int, wanted: int, tried: list[int]
+) -> None:
+    on_a_gpu(monkeypatch, most)
+    auto, size = train("auto", dropout=0.1)
+    attempts = [count for one in tried for count in ([one] if one > most else [one, one])]  # the second with gradients
+    assert size == wanted and auto.asked == attempts + [wanted] * (ROWS // wanted * STEPS)
+    monkeypatch.undo()
+    assert weights_equal(auto, train(wanted, dropout=0.1)[0]), "trying left no trace"
+
+
+def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch, 0)
+    with pytest.raises(DomainbertError, match=r"not one row of the batch fits in memory; expected shorter rows"):
+        train("auto")
+
+
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """The CPU has so little memory as to take `most` rows, and raises what a GPU raises."""
+    real = Mean.training_step
+
+    def step(self: Mean, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        loss = real(self, batch, batch_idx)
+        if len(batch["input_ids"]) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss
+
+    def tried(trainer: Any, module: Mean, share: int) -> int:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "get_device_properties", lambda _: type("Device", (), {"total_memory": 1000}))
+            patch.setattr(torch.cuda, "empty_cache", lambda: None)
+            found = micro_batches._tried(trainer, module, share)
+        assert not module._losses and all(parameter.grad is None for parameter in module.parameters())
+        return found
+
+    monkeypatch.setattr(Mean, "training_step", step)
+    monkeypatch.setattr(micro_batches, "_estimated", tried)
+
+
+def test_the_processes_take_what_fits_all(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: None)
+    monkeypatch.setattr(micro_batches, "highest", lambda parts: max(parts, 6))
+    assert train("auto")[1] == 2
+
+
+def test_sharded_devices_compute_together(tmp_path: Path) -> None:
+    runtime = Runtime(tmp_path, "32-true", "auto", 0, [], {"accelerator": "cpu", "strategy": "fsdp"})
+    with pytest.raises(DomainbertError, match="micro_batch_size: auto, but devices compute together with fsdp"):
+        build_trainer(runtime, 10, ROWS, 10, [])
+
+
+def test_free_memory_is_that_of_machine_and_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_SYSTEM", tmp_path / "meminfo")
+    monkeypatch.setattr(memory, "_GROUP", tmp_path)
+    assert memory.available_memory() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:     300 kB\n")
+    assert memory.available_memory() == 300 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("2048\n")
+    assert memory.available_memory() == 300 * 1024
+    (tmp_path / "memory.max").write_text("10240\n")
+    assert memory.available_memory() == 8192
