@@ -72,7 +72,7 @@ def _tried(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int
         try:
             taken = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
             for _ in range(2):  # from the second micro-batch of a step on, the gradients of the first are there
-                _loss(trainer, module, share // size).backward()  # type: ignore[no-untyped-call]
+                _loss(trainer, module, share // size).backward()
             found = True
         except torch.OutOfMemoryError:
             found = False
