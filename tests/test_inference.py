@@ -11,10 +11,13 @@ import torch
 
 import domainbert
 from domainbert.data.conll import read_conll
+from domainbert.data.examples import text_example
+from domainbert.data.masking import IGNORED
 from domainbert.data.tags import to_iob2
 from domainbert.errors import DomainbertError
 from domainbert.hub import load_model
-from domainbert.inference import Tagger, load_classifier, load_predictor, load_tagger
+from domainbert.inference import Tagger, load_classifier, load_predictor, load_tagger, packed_logits
+from domainbert.tokenization.align import align_text
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +97,21 @@ def test_a_few_lines_of_python(runs, tagger, natural):
         "Tagger",
         "Classifier",
     }
+
+
+@pytest.mark.parametrize(("name", "head"), [("ner-pretrained", "tokens"), ("classification-scratch", "sequence")])
+def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
+    predictor = load_predictor(runs / name, "bf16-mixed")
+    aligned = align_text(predictor.tokenizer, natural)
+    examples = [text_example(words, IGNORED, predictor.max_length) for words in aligned]
+    model = load_model(runs / name, head)[0].eval()
+    assert {model.head.classifier.weight.dtype, predictor.model.head.classifier.weight.dtype} == {
+        torch.float32,
+        torch.bfloat16,
+    }
+    wanted = packed_logits(model, predictor.tokenizer, examples, torch.device("cpu"), torch.bfloat16)
+    for (_, one), (_, other) in zip(predictor.logits(examples), wanted, strict=True):
+        assert one.dtype == other.dtype == torch.bfloat16 and torch.equal(one, other)
 
 
 def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):

