@@ -27,6 +27,9 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/evaluate.py
+	@$(BIN)/python benchmarks/finetune_ner.py
+	@$(BIN)/python benchmarks/finetune_ner.py --data ncbi
+	@$(BIN)/python benchmarks/predict.py
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/prepare.py --growth
 	@$(BIN)/python benchmarks/pretrain.py
