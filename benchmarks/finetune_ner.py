@@ -262,9 +262,9 @@ def main() -> None:
     train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
     num_sentences = len(_files().read(train))
     steps = -(-num_sentences // BATCH_SIZE)
-    # A round is an epoch, but for the step that wakes the side up. The first epoch is the warm-up.
-    settings = Settings(resolve_path(options.model), train, validation, options.epochs + 1, steps)
-    rounds = Rounds(options.epochs, steps, steps - 1)
+    # A round is an epoch, but for the step that wakes the side up, which in the first follows upon loading.
+    settings = Settings(resolve_path(options.model), train, validation, options.epochs, steps)
+    rounds = Rounds(options.epochs, 0, steps - 1)
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("run_ner, defaults", train_by_defaults, settings),

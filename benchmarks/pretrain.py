@@ -9,13 +9,14 @@ tokens in the count. Compilation and the first steps come before.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
 from pretraining import LEARNING_RATE, SEED, SIZES, WARMUP_STEPS, Settings, facts_of_training, train
-from side_by_side import Rounds, Side, Turns, measure, num_cores, report
+from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
 
 if TYPE_CHECKING:
     import datasets
@@ -126,6 +127,15 @@ def grouped_texts(prepared: Path, length: int, tokenizer: Any) -> datasets.Datas
     return datasets.Dataset.from_dict({name: list(values) for name, values in columns.items()})
 
 
+def model_flop_utilisation(
+    measurements: Sequence[Measurement], facts: Mapping[str, dict[str, Any]]
+) -> dict[str, float]:
+    """The arithmetic that each side's tokens need, as a share of what the device does in domainbert's precision."""
+    _, sides = summarise(measurements, facts)
+    ours = facts["domainbert"]
+    return {name: side["median"] * ours["flops_per_token"] / ours["peak_flops"] for name, side in sides.items()}
+
+
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description="Pretraining: domainbert against transformers.Trainer")
@@ -152,7 +162,10 @@ def main() -> None:
     assert len(set(sizes.values())) == 1, f"the models differ: {sizes}"
     described = {"size": options.size, "corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
-    report(options.out, "tokens", described, _PACKAGES, measurements, facts)
+    utilisation = model_flop_utilisation(measurements, facts)
+    further = {"model_flop_utilisation": utilisation}
+    report(options.out, "tokens", described, _PACKAGES, measurements, facts, further)
+    print("model FLOP utilisation: " + ", ".join(f"{name} {share:.1%}" for name, share in utilisation.items()))
 
 
 if __name__ == "__main__":

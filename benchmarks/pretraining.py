@@ -99,9 +99,10 @@ def train(
     objective = MaskedLM(model, optim, schedule, num_steps, 1.0, unigram_entropy(corpus), compile=True)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
+    throughput = throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime)
     callbacks = [
         History(),
-        throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime),
+        throughput,
         ProgressLines("pretrain", num_steps),
         AfterStep(),
     ]
@@ -116,7 +117,8 @@ def train(
             runtime.num_workers,
         ),
     )
-    return facts_of_training(AfterStep.losses, model, str(trainer.precision))
+    arithmetic = {"flops_per_token": throughput.flops_per_token, "peak_flops": throughput.peak_flops}
+    return facts_of_training(AfterStep.losses, model, str(trainer.precision)) | arithmetic
 
 
 def facts_of_training(losses: Sequence[Any], model: Any, how: str) -> dict[str, Any]:
