@@ -32,7 +32,8 @@ bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/predict.py
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/prepare.py --growth
-	@$(BIN)/python benchmarks/pretrain.py
+	@for length in 128 512; do for size in small medium base; do \
+		$(BIN)/python benchmarks/pretrain.py --size $$size --length $$length || exit; done; done
 	@$(BIN)/python benchmarks/scaling.py
 
 install: $(INSTALLED)

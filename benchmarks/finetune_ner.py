@@ -244,6 +244,8 @@ def time_to_equal_f1(
         epochs = next(number for number, f1 in enumerate(fact["validation_f1"], 1) if f1 >= target)
         seconds = num_sentences / sides[name]["median"]
         reached[name] = {"epochs": epochs, "seconds_per_epoch": seconds, "seconds": epochs * seconds}
+    for side in reached.values():
+        side["ratio"] = side["seconds"] / reached["domainbert"]["seconds"]
     return {"f1": target, "sides": reached}
 
 
@@ -273,16 +275,14 @@ def main() -> None:
     print(f"{options.data}, {num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     measurements, facts = measure(sides, rounds, CACHE / "logs")
     equal = time_to_equal_f1(measurements, facts, num_sentences)
-    described = {"data": options.data, "model": options.model, "rounds": asdict(rounds), "to_equal_f1": equal}
+    described = {"data": options.data, "model": options.model, "rounds": asdict(rounds)}
     described |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE, "epochs": settings.num_epochs}
     out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
-    report(out, "sentences", described, _PACKAGES, measurements, facts)
+    report(out, "sentences", described, _PACKAGES, measurements, facts, {"to_equal_f1": equal})
     for name, reached in equal["sides"].items():
         best = max(facts[name]["validation_f1"])
-        print(
-            f"{name}: {reached['seconds_per_epoch']:.1f} s an epoch, best validation F1 {best:.4f}; "
-            f"F1 {equal['f1']:.4f} after {reached['epochs']} epochs, {reached['seconds']:.0f} s"
-        )
+        when = f"after {reached['epochs']} epochs, {reached['seconds']:.0f} s ({reached['ratio']:.2f}x)"
+        print(f"{name}: {reached['seconds_per_epoch']:.1f} s an epoch, best F1 {best:.4f}; {equal['f1']:.4f} {when}")
 
 
 if __name__ == "__main__":

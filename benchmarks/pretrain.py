@@ -1,6 +1,6 @@
 """Masked-LM pretraining: domainbert against `transformers.Trainer`, the same model on the same corpus.
 
-    python benchmarks/pretrain.py [--size small|medium|base] [--length 128] [--rounds 5] [--steps 10]
+    python benchmarks/pretrain.py [--size small|medium|base] [--length 128] [--rounds 5] [--steps 5]
 
 What is measured is training as a user runs it: batches made, masked, trained on, logged; without padding and special
 tokens in the count. Compilation and the first steps come before.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 _TOKENS_A_STEP = 8192  # 64 rows of 128
+_STEPS = {"small": 5, "medium": 2, "base": 1}
 _WARM_UP = 4  # compiling comes with the first of these steps, allocating with the second
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "datasets", "numpy")
 
@@ -142,9 +143,9 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small", help="encoder")
     parser.add_argument("--length", type=int, default=128, help="tokens of a row; a step has 8,192 tokens")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
-    parser.add_argument("--steps", type=int, default=10, help="optimiser steps of a measurement")
+    parser.add_argument("--steps", type=int, help="optimiser steps of a measurement; None: as many as end in minutes")
     parser.add_argument("--dropout", type=float, default=0.1, help="of all sides; 0.1 is BERT's")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "pretrain.json")
+    parser.add_argument("--out", type=Path, help="default: results/pretrain-SIZE-LENGTH.json")
     options = parser.parse_args()
     name, prepared = prepared_corpus()
     settings = Settings(
@@ -155,7 +156,7 @@ def main() -> None:
         Side("Trainer, defaults", train_by_defaults, settings),
         Side("Trainer, best setting", train_at_best, settings),
     ]
-    rounds = Rounds(options.rounds, _WARM_UP, options.steps)
+    rounds = Rounds(options.rounds, _WARM_UP, options.steps or _STEPS[options.size])
     print(f"{options.size}, {settings.rows} rows of {settings.length}, {name} corpus, {num_cores()} cores")
     measurements, facts = measure(sides, rounds, CACHE / "logs")
     sizes = {side: fact["parameters"] for side, fact in facts.items()}
@@ -164,7 +165,8 @@ def main() -> None:
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
     utilisation = model_flop_utilisation(measurements, facts)
     further = {"model_flop_utilisation": utilisation}
-    report(options.out, "tokens", described, _PACKAGES, measurements, facts, further)
+    out = options.out or Path(__file__).parent / "results" / f"pretrain-{options.size}-{options.length}.json"
+    report(out, "tokens", described, _PACKAGES, measurements, facts, further)
     print("model FLOP utilisation: " + ", ".join(f"{name} {share:.1%}" for name, share in utilisation.items()))
 
 
