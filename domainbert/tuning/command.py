@@ -22,7 +22,7 @@ from domainbert.tuning.locks import file_lock, study_lock
 from domainbert.tuning.patience import reason
 from domainbert.tuning.plan import make_plan
 from domainbert.tuning.results import closing_lines, write_results
-from domainbert.tuning.search import Search, within_grid
+from domainbert.tuning.search import Search, warn_of_lengths, within_grid
 from domainbert.tuning.study import open_study
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run_search(search: Search, typed: Typed) -> str:
     from domainbert.tuning.worker import Worker
 
     search = within_grid(search)
+    warn_of_lengths(search)
     with _told_how_to_go_on(search, typed):
         around = _surroundings(search, extend="extend" in typed.flags)
         Worker(search.config, search.space, around).run()

@@ -21,6 +21,8 @@ from domainbert.tuning.methods import enqueued_problems, grid_size, method_probl
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Space, read_space
 
+_LENGTHS = ("max_epochs", "max_steps", "max_tokens")
+
 
 @dataclass(frozen=True)
 class Search:
@@ -109,6 +111,16 @@ def within_grid(search: Search) -> Search:
         return search
     print(f"sampler: the grid has {points} points, so trials: {points} in place of {config.trials}", flush=True)
     return replace(search, config=replace(config, trials=points))
+
+
+def warn_of_lengths(search: Search) -> None:
+    """Say so if the pruner would compare trials early in a long schedule with trials late in a short one."""
+    lengths = [one.key for one in search.space.dimensions if one.key.split(".")[-1] in _LENGTHS]
+    if lengths and search.config.prunes:
+        what = f"space.{lengths[0]}: {search.config.pruner} compares trials after equally many evaluations"
+        print(
+            f"{what}, where those with a longer schedule are behind; expected one length, or pruner: none", flush=True
+        )
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:

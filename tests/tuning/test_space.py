@@ -14,7 +14,7 @@ from domainbert.cost import Cost
 from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
 from domainbert.tuning.config import COSTS
-from domainbert.tuning.search import Search, read_search, within_grid
+from domainbert.tuning.search import Search, read_search, warn_of_lengths, within_grid
 
 
 @pytest.fixture(autouse=True)
@@ -123,6 +123,26 @@ def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pyte
     assert within_grid(search(space=space, sampler="grid")).config.trials == 6
     assert capsys.readouterr().out == "sampler: the grid has 6 points, so trials: 6 in place of 20\n"
     assert within_grid(search(space=space, sampler="grid", trials=4)).config.trials == 4
+    assert capsys.readouterr().out == ""
+
+
+def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(STAGES, "finetune", "domainbert.stages.finetune:finetune")
+    settings = {"model": "model", "task": "Ner", "train": "train.conll", "validation": "dev.conll"}
+    for name in ("model", "train.conll", "dev.conll"):
+        Path(name).touch()
+    usual = {"stage": "finetune", "settings": settings}
+    lengths = {"optim.lr": {"low": 1e-5, "high": 1e-3}, "max_epochs": {"low": 4, "high": 10}}
+    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1"))
+    assert capsys.readouterr().out == (
+        "space.max_epochs: asha compares trials after equally many evaluations, where those with a longer schedule are "
+        "behind; expected one length, or pruner: none\n"
+    )
+    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
+    del lengths["max_epochs"]
+    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == ""
 
 
