@@ -57,8 +57,8 @@ def distill(
     Args:
         out: the model folder to write; logs stand in its `logs` folder. Training goes on from the newest checkpoint in
             its `checkpoints` folder if there is one.
-        teachers: model folders, usually one; several are an ensemble, whose logits are averaged. The student starts
-            from the first.
+        teachers: model folders, usually one; several are an ensemble, whose logits are averaged, for losses that read
+            no hidden layers. The student starts from the first.
         prepared: folders that `prepare` wrote with the teacher's tokenizer; together they are the corpus.
         losses: what the student learns from; their weighted sum is the loss, and each is logged.
         budget: how long to train; exactly one of the three is given.
@@ -82,7 +82,7 @@ def distill(
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
             each validation and when a signal ends the training, too.
-        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
+        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ...
 
     Raises:
         DomainbertError: a loss that cannot compare the two, by its place in the list; a corpus with another vocabulary;

@@ -64,14 +64,16 @@ def distill_task(
     Args:
         out: the folder to write, as `finetune` writes it: a model folder for each seed, and `seeds.json`. Seeds that
             are finished there are kept, and one that has checkpoints goes on from the newest.
-        teachers: fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged.
+        teachers: fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged, for
+            losses that read no hidden layers.
         task: `Ner` or `Classification`, and the format of its files, as for `finetune`.
         train: the labelled training set.
         validation: the labelled set by which the epoch is chosen. The test set has no place here.
         losses: what the student learns from; their weighted sum is the loss, and each is logged. Where none looks at
             what is predicted, as in TinyBERT's intermediate stage, the last epoch is kept.
         model: a model folder that the student starts from, such as one that `distill` wrote; its vocabulary may be
-            another one where the losses compare predictions. None makes the student of the first teacher.
+            another one where the losses compare predictions and there is a `cache`. None makes the student of the
+            first teacher.
         student: what a student that is made of the first teacher looks like, and what it takes over.
         unlabelled: text of the domain, cut into sentences.
         max_unlabelled: take so many sentences of it, drawn at random; null takes all.
@@ -84,7 +86,8 @@ def distill_task(
             takes what the student has positions for, but not more than its teachers were trained on.
         batch_size: labelled sentences or texts of an optimiser step, over all devices.
         max_epochs: passes over the training set.
-        patience: epochs without improvement on validation after which training stops; None never stops early.
+        patience: epochs without improvement on validation after which training stops, where the best epoch is kept;
+            None never stops early.
         unfreeze_every: optimiser steps after which one layer more learns, from the top, the head first and the
             embeddings last; 0 lets all learn from the start.
         dropout: overrides the student's dropout during this stage; the model folder keeps its own.
@@ -99,7 +102,7 @@ def distill_task(
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
             signal ends the training, too.
-        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
+        trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ...
 
     Raises:
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,

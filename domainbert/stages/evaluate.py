@@ -35,7 +35,7 @@ def evaluate(
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
     classes of the training label set that occur in gold or prediction. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
-    on the words of the test set.
+    on the first 512 texts of the test set.
 
     Args:
         out: the output folder: `metrics.json` and `predictions/`.

@@ -54,7 +54,7 @@ def export(
         model: a model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too.
         quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size.
         check: a labelled file, best the validation set: F1 of the torch model and of each file is measured on it, and
-            logits are compared on its texts, too. Without it they are compared on made-up ones alone.
+            logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone.
         task: `Ner` or `Classification` with the format of `check`; None takes what the head is for, as it usually is.
 
     Raises:

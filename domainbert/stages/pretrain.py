@@ -70,8 +70,8 @@ def pretrain(
         optim: the optimiser.
         schedule: the learning rate over the steps.
         validate_every: optimiser steps between validations; None validates ten times.
-        held_out: prepared folders of other text, by name: the loss on their validation split is measured beside the
-            corpus' own, so that forgetting shows (`general: ...`).
+        held_out: folders of other text, prepared with the same tokenizer, by name: the loss on their validation split
+            is measured beside the corpus' own, so that forgetting shows (`general: ...`).
         seed: of the weights, the order, the masks and the dropout; to go on with the same corpus, take another one.
         precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory;

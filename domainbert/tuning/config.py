@@ -122,7 +122,8 @@ class TuneConfig:
     objective: tuple[str, ...] = ("validation/f1",)
     """`validation/NAME`, a validation metric of the stage. Several are traded off against each other;
     `cost/parameters`, `cost/folder_bytes`, `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and
-    `cost/words_per_second` are measured on the words of the validation set."""
+    `cost/words_per_second`, of `finetune` only, are measured on the words of the validation set. With several nothing
+    is pruned, and the best is that of the first."""
 
     direction: tuple[Direction, ...] | None = None
     """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies, and maximizes others."""
@@ -143,7 +144,7 @@ class TuneConfig:
 
     pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
     """What ends trials early that are worse than others were after as many evaluations. Where the stage keeps its best
-    evaluation, the best so far is compared."""
+    evaluation, the best so far is compared. With several seeds or folds the first one decides."""
 
     min_evaluations: int = 1
     """Evaluations before a trial may be pruned."""
@@ -159,7 +160,7 @@ class TuneConfig:
 
     gpus: tuple[int, ...] | None = None
     """Numbers of the GPUs, among those of CUDA_VISIBLE_DEVICES where it is set; each trial of this worker gets one.
-    None leaves them alone."""
+    None lets every trial see all of them."""
 
     k_folds: int | None = None
     """Split the training file of `finetune` into so many parts, and take the mean over training without and validating
