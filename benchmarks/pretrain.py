@@ -40,8 +40,10 @@ def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
     """`transformers.Trainer` with all that its documentation recommends for speed."""
+    from domainbert.training.precision import autocast_dtype
+
     arguments = {
-        "bf16": True,
+        "bf16": autocast_dtype("auto") is not None,
         "optim": "adamw_torch_fused",
         "torch_compile": True,
         "remove_unused_columns": False,  # keeps special_tokens_mask, which the collator's docstring asks for

@@ -22,7 +22,7 @@ from typing import Any
 
 from process_tree import PeakMemory, cpu_seconds_of_tree, peak_memory_bytes
 
-_SAMPLE_SECONDS = 0.1
+_SAMPLE_SECONDS, _STOP_SECONDS = 0.1, 10
 _LOG_LINES = 20
 _CPU_FLAGS = ("amx_tile", "amx_bf16", "amx_int8", "avx512_bf16", "avx512f", "avx2")
 
@@ -104,6 +104,12 @@ class Turns:
     def num_units(self) -> int:
         """The units of work a side does in all."""
         return self._rounds.num_units
+
+    def measures(self, unit: int) -> bool:
+        """Whether unit number `unit`, from 0, is one of those measured."""
+        rounds = self._rounds
+        since = unit - rounds.warm_up
+        return since >= 0 and since % (rounds.settle + rounds.units) >= rounds.settle
 
     def done(self, amount: float) -> None:
         """A unit of work is done, `amount` of it. Returns when the next one may begin."""
@@ -214,7 +220,10 @@ class _Worker:
 
     def stop(self) -> None:
         if self._process.pid is not None:
+            self._connection.close()  # so that a side which waits for its turn ends, whatever it makes of the signal
             self._process.terminate()
+            self._process.join(_STOP_SECONDS)
+            self._process.kill()
             self._process.join()
 
     def _receive(self) -> Any:

@@ -27,6 +27,7 @@ from domainbert.objectives.task import Task
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
+from domainbert.training.precision import autocast_dtype
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,8 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache
         raise DomainbertError("teachers: empty; expected one model folder or more")
     teachers: list[Predictor] = []
     for path in paths:
-        teacher = load_predictor(path, precision)
+        teacher = load_predictor(path)
+        teacher.dtype = autocast_dtype(precision)  # the weights stay as they are: students begin with them
         wanted = Classifier if task.head == "sequence" else Tagger
         if teacher.exported is not None:
             raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")

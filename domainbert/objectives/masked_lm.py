@@ -71,8 +71,8 @@ class MaskedLM(TrainedModule):
         self.unigram_entropy, self.embedding_steps = unigram_entropy, embedding_steps
         self.texts = {"": tokens_per_character, **(held_out or {})}
         self.summed_loss = _compiled(masked_lm_loss) if compile else masked_lm_loss
-        self.loss_sums = nn.ModuleList(SumMetric() for _ in self.texts)
-        self.target_counts = nn.ModuleList(SumMetric() for _ in self.texts)
+        self.loss_sums = nn.ModuleList(SumMetric(nan_strategy="disable") for _ in self.texts)
+        self.target_counts = nn.ModuleList(SumMetric(nan_strategy="disable") for _ in self.texts)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""

@@ -52,7 +52,8 @@ def export(
     Args:
         out: the folder to write: `model.onnx`, tokenizer, `config.json`, model card and `metrics.json`.
         model: a model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too.
-        quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size.
+        quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. What it says
+            depends on the processor: on one without VNNI instructions sums may overflow, so check it there, too.
         check: a labelled file, best the validation set: F1 of the torch model and of each file is measured on it, and
             logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone.
         task: `Ner` or `Classification` with the format of `check`; None takes what the head is for, as it usually is.

@@ -21,8 +21,8 @@ from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.locks import file_lock, study_lock
 from domainbert.tuning.patience import reason
 from domainbert.tuning.plan import make_plan
-from domainbert.tuning.results import closing_lines, write_results
-from domainbert.tuning.search import Search, warn_of_lengths, within_grid
+from domainbert.tuning.results import check_folder, closing_lines, write_results
+from domainbert.tuning.search import Search, warn_of_unfairness, within_grid
 from domainbert.tuning.study import open_study
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run_search(search: Search, typed: Typed) -> str:
     from domainbert.tuning.worker import Worker
 
     search = within_grid(search)
-    warn_of_lengths(search)
+    warn_of_unfairness(search)
     with _told_how_to_go_on(search, typed):
         around = _surroundings(search, extend="extend" in typed.flags)
         Worker(search.config, search.space, around).run()
@@ -68,6 +68,7 @@ def _surroundings(search: Search, extend: bool) -> Surroundings:
 
     config, out, table = search.config, search.out, LiveTable(search.config)
     texts, suffix = _fold_texts(search)
+    check_folder(config, out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = open_storage(config.storage, out)

@@ -126,7 +126,8 @@ class TuneConfig:
     is pruned, and the best is that of the first."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective; None minimizes losses, sizes and latencies, and maximizes others."""
+    """`maximize` or `minimize` for each objective; None minimizes losses (all that `distill` measures), sizes and
+    latencies, and maximizes others."""
 
     trials: int = 20
     """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it
@@ -139,8 +140,8 @@ class TuneConfig:
     """How values are chosen. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
 
     seed: int = 0
-    """Of the sampler, and of the folds; trial number n draws from seed + n, whichever worker runs it. (Trials that were
-    queued again are not counted twice.)"""
+    """Of the sampler, and of the folds; trial number n draws from seed and n, whichever worker runs it. (Trials that
+    were queued again are not counted twice.)"""
 
     pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
     """What ends trials early that are worse than others were after as many evaluations. Where the stage keeps its best
@@ -210,7 +211,9 @@ class TuneConfig:
         """One for each objective."""
         if self.direction is not None:
             return self.direction
-        lower = [name.partition("/")[2].endswith(_LOWER_IS_BETTER) for name in self.objective]
+        lower = [
+            self.stage == "distill" or name.partition("/")[2].endswith(_LOWER_IS_BETTER) for name in self.objective
+        ]
         return tuple("minimize" if one else "maximize" for one in lower)
 
     @property

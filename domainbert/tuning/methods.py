@@ -65,7 +65,9 @@ def build_sampler(config: TuneConfig, number: int) -> BaseSampler:
     """
     import optuna.samplers as samplers
 
-    seed = config.seed + number
+    from domainbert.data.counter_random import random_bits
+
+    seed = int(random_bits(config.seed, number)) % 2**32  # a sum would make seed 1 repeat all but the first of seed 0
     with quiet():
         if config.sampler == "tpe":
             single = len(config.objective) == 1

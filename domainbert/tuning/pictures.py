@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.tuning.config import TuneConfig
+from domainbert.tuning.results import goodness
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -45,9 +46,10 @@ def _pictures(config: TuneConfig) -> dict[str, Callable[[Study], Any]]:
     several = len(config.objective) > 1
     of_first = {"target": lambda trial: trial.values[0], "target_name": config.objective[0]}
     target = of_first if several else {"target_name": config.objective[0]}
+    of_importance = {"target": goodness(config)} if several else {}
     found: dict[str, Callable[[Study], Any]] = {
         "history": lambda study: plots.plot_optimization_history(study, **target),
-        "importance": lambda study: plots.plot_param_importances(study, **target),
+        "importance": lambda study: plots.plot_param_importances(study, **target | of_importance),
         "parallel": lambda study: plots.plot_parallel_coordinate(study, **target),
         "slice": lambda study: plots.plot_slice(study, **target),
     }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from domainbert.errors import DomainbertError
 from domainbert.files import write_json, write_text
 from domainbert.progress import format_duration
 from domainbert.settings.choices import allow_import_words
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 _FEWEST = 4  # complete trials below which importance says nothing
 BEST, TRIALS, SUMMARY = "best.yaml", "trials.csv", "study.json"
+
+
+def check_folder(config: TuneConfig, out: Path) -> None:
+    """Raises: DomainbertError: another study is in the folder, whose trials this one would overwrite."""
+    if not (out / SUMMARY).is_file():
+        return
+    there = json.loads((out / SUMMARY).read_text(encoding="utf-8")).get("study", config.study)
+    if there != config.study:
+        raise DomainbertError(f"out: {out} has the study {there}; expected another folder for {config.study}")
 
 
 def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> dict[str, Any]:
@@ -48,10 +59,18 @@ def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> 
         (out / "pareto").mkdir(exist_ok=True)
         name = f"trial-{trial.number:05d}"
         _write_settings(trial, config, out / "pareto" / f"{name}.yaml", out / "pareto" / name)
-    summary = {**summarise(trials, config), "pareto_front": [one.number for one in front]}
+    summary = {"study": study.study_name, **summarise(trials, config), "pareto_front": [one.number for one in front]}
     summary["importance"] = importance(study, config)
     write_json(out / SUMMARY, summary)
     return summary
+
+
+def goodness(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
+    """The first of several objectives as importance wants it: less is better. None where there is one."""
+    if len(config.objective) == 1:
+        return None
+    sign = -1 if config.directions[0] == "maximize" else 1
+    return lambda trial: sign * trial.values[0]
 
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
@@ -66,8 +85,7 @@ def importance(study: Study, config: TuneConfig) -> dict[str, float]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            target = (lambda trial: trial.values[0]) if len(config.objective) > 1 else None
-            return optuna.importance.get_param_importances(study, target=target)
+            return optuna.importance.get_param_importances(study, target=goodness(config))
     except (ValueError, RuntimeError, ZeroDivisionError):
         return {}
 

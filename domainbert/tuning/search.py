@@ -21,7 +21,7 @@ from domainbert.tuning.methods import enqueued_problems, grid_size, method_probl
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Space, read_space
 
-_LENGTHS = ("max_epochs", "max_steps", "max_tokens")
+_LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,16 @@ def within_grid(search: Search) -> Search:
     return replace(search, config=replace(config, trials=points))
 
 
-def warn_of_lengths(search: Search) -> None:
-    """Say so if the pruner would compare trials early in a long schedule with trials late in a short one."""
+def warn_of_unfairness(search: Search) -> None:
+    """Say so if trials early in a long schedule are compared with trials late in a short one, or speeds under load."""
+    config = search.config
     lengths = [one.key for one in search.space.dimensions if one.key.split(".")[-1] in _LENGTHS]
-    if lengths and search.config.prunes:
-        what = f"space.{lengths[0]}: {search.config.pruner} compares trials after equally many evaluations"
-        print(
-            f"{what}, where those with a longer schedule are behind; expected one length, or pruner: none", flush=True
-        )
+    if lengths and config.prunes:
+        what = f"space.{lengths[0]}: {config.pruner} compares trials after equally many evaluations,"
+        print(f"{what} where those with a longer schedule are behind; expected one length, or pruner: none", flush=True)
+    timed = [name for name in config.objective if name.startswith(_TIMED)]
+    if timed and config.num_slots > 1:
+        print(f"objective: {timed[0]} is measured while other trials run; expected parallel: 1", flush=True)
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:

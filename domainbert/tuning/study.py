@@ -87,7 +87,7 @@ def _check_objective(study: Study, old: Mapping[str, str], new: Mapping[str, str
     if not directions or any(one.state.name in ("COMPLETE", "PRUNED") for one in study.get_trials(deepcopy=False)):
         raise DomainbertError(
             f"study {study.study_name}: its objective was {_named(old)}, is now {_named(new)}; "
-            "expected the same, or another name under study:"
+            "expected the same, or another folder under out:"
         )
 
 
@@ -98,7 +98,7 @@ def _check_kinds(study: Study, old: Mapping[str, Any], new: Mapping[str, Any]) -
         if other:
             raise DomainbertError(
                 f"study {study.study_name}: the {what} of {', '.join(other)} was another one; "
-                "expected the same, or another name under study:"
+                "expected the same, or another folder under out:"
             )
 
 

@@ -139,3 +139,16 @@ def test_validation_is_the_mean_over_all_masked_tokens(reader, make_model, monke
     wanted = -log_probabilities[used, whole["targets"].numpy()[used]].mean()
     assert logged["validation/loss"] == pytest.approx(wanted, rel=1e-5)
     assert logged["validation/bits_per_character"] == pytest.approx(wanted / math.log(2) / 4, rel=1e-5)
+
+
+def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_model, monkeypatch):
+    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0)
+    logged = {}
+    monkeypatch.setattr(module, "log_dict", logged.update)
+    batches = MaskedLMValidationBatches(reader, 7, Share())
+    losses = iter([torch.tensor(float("nan"))])
+    monkeypatch.setattr(module, "summed_loss", lambda *inputs: next(losses, torch.tensor(1.0)))
+    for index in range(len(batches)):
+        module.validation_step(tensors(batches[index]), index)
+    module.on_validation_epoch_end()
+    assert len(batches) > 1 and math.isnan(logged["validation/loss"])

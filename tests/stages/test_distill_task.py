@@ -259,3 +259,14 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
         DomainbertError, match="losses: LogitMSE compares logits of all labels, but a random field's are"
     ):
         run(runs, "ner-of-crf-logits", "ner", [LogitMSE()], **changes)
+
+
+def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(runs):
+    from domainbert.objectives.ner import NerTask
+    from domainbert.teachers import load_teachers
+
+    folder = runs / "ner-pretrained"
+    teacher = load_teachers([folder], NerTask(load_tagger(folder).labels), "bf16-mixed", None, 8).predictors[0]
+    assert teacher.dtype == torch.bfloat16
+    whole = load_tagger(folder).model.state_dict()
+    assert_equal(teacher.model.state_dict(), whole)

@@ -14,7 +14,7 @@ from domainbert.cost import Cost
 from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
 from domainbert.tuning.config import COSTS
-from domainbert.tuning.search import Search, read_search, warn_of_lengths, within_grid
+from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
 
 
 @pytest.fixture(autouse=True)
@@ -135,15 +135,27 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
         Path(name).touch()
     usual = {"stage": "finetune", "settings": settings}
     lengths = {"optim.lr": {"low": 1e-5, "high": 1e-3}, "max_epochs": {"low": 4, "high": 10}}
-    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1"))
+    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == (
         "space.max_epochs: asha compares trials after equally many evaluations, where those with a longer schedule are "
         "behind; expected one length, or pruner: none\n"
     )
-    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
+    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
     del lengths["max_epochs"]
-    warn_of_lengths(search(**usual, space=lengths, objective="validation/f1"))
+    warn_of_unfairness(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == ""
+
+
+def test_speeds_are_not_to_be_measured_beside_other_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    config = search().config
+    for objective, parallel, said in (
+        ("cost/latency_1", 2, "objective: cost/latency_1 is measured while other trials run; expected parallel: 1\n"),
+        ("cost/latency_1", 1, ""),
+        ("cost/parameters", 2, ""),
+    ):
+        both = replace(config, objective=("validation/f1", objective), parallel=parallel)
+        warn_of_unfairness(replace(search(), config=both))
+        assert capsys.readouterr().out == said
 
 
 def test_costs_are_those_that_are_measured() -> None:
@@ -201,4 +213,6 @@ def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_lower_is_better_for_losses_and_costs() -> None:
     objectives = ["validation/f1", "validation/loss", "validation/general_loss"]
-    assert search(objective=objectives).config.directions == ("maximize", "minimize", "minimize")
+    config = search(objective=objectives).config
+    assert config.directions == ("maximize", "minimize", "minimize")
+    assert replace(config, stage="distill", objective=("validation/SoftTargets",)).directions == ("minimize",)

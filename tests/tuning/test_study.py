@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from domainbert.errors import DomainbertError
+from domainbert.files import write_json
 from domainbert.tuning import trials
 from domainbert.tuning.config import Parameter, StorageConfig, TuneConfig
 from domainbert.tuning.methods import build_pruner, build_sampler
+from domainbert.tuning.results import check_folder, importance
 from domainbert.tuning.storages import open_storage
 from domainbert.tuning.study import open_study
 
@@ -38,7 +41,7 @@ def test_kinds_of_ranges_that_do_not_mix_are_refused_at_once(tmp_path: Path, cha
     with pytest.raises(DomainbertError) as caught:
         opened(tmp_path, terms(**change), extend=True)
     assert str(caught.value) == (
-        f"study s: the {what} of x was another one; expected the same, or another name under study:"
+        f"study s: the {what} of x was another one; expected the same, or another folder under out:"
     )
 
 
@@ -109,3 +112,41 @@ def test_a_gaussian_process_finds_the_place() -> None:
 def test_an_interrupted_study_comes_out_as_one_that_was_not(sampler: Any, interrupted: int) -> None:
     config = replace(CONFIG, sampler=sampler, pruner="asha")
     assert searched(config, interrupted) == searched(config)
+
+
+def test_what_matters_is_what_makes_the_first_objective_good_also_with_several() -> None:
+    """Setting `a` tells the best trials from the others, `b` the worst."""
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    uniform = optuna.distributions.FloatDistribution(0, 1)
+    draws = np.random.default_rng(0).random((200, 2))
+    for a, b in draws.tolist():
+        f1 = 1.0 + a if a > 0.8 else -1.0 - b if b > 0.8 else 0.0
+        found = {"params": {"a": a, "b": b}, "distributions": {"a": uniform, "b": uniform}}
+        study.add_trial(optuna.trial.create_trial(values=[f1, 1.0], **found))
+    config = replace(CONFIG, objective=("validation/f1", "cost/latency_1"))
+    shares = importance(study, config)
+    assert shares["a"] > 0.8 > 0.2 > shares["b"]
+
+
+def test_a_folder_holds_one_study(tmp_path: Path) -> None:
+    check_folder(CONFIG, tmp_path)
+    write_json(tmp_path / "study.json", {"study": opened(tmp_path, terms()).study_name})
+    check_folder(CONFIG, tmp_path)
+    with pytest.raises(DomainbertError) as caught:
+        check_folder(replace(CONFIG, study="second"), tmp_path)
+    assert str(caught.value) == f"out: {tmp_path} has the study s; expected another folder for second"
+
+
+def test_another_seed_is_another_search() -> None:
+    def draws(seed: int) -> list[float]:
+        config = replace(CONFIG, sampler="random", seed=seed)
+        distribution = optuna.distributions.FloatDistribution(0, 1)
+        study = optuna.create_study()
+        trial = study.ask()
+        frozen = study._storage.get_trial(trial._trial_id)
+        return [
+            build_sampler(config, number).sample_independent(study, frozen, "x", distribution) for number in range(20)
+        ]
+
+    assert draws(0) == draws(0)
+    assert not set(draws(0)) & set(draws(1))

@@ -47,7 +47,7 @@ class CorpusDistillation(Distilling):
         super().__init__(model, optim, schedule, num_steps, seed)
         self.learn_from(teachers, losses, unfreeze_every)
         names = [*(f"loss {name}" for name in losses.names), *COUNTS]
-        self.sums = MetricCollection({name: SumMetric() for name in names})
+        self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
