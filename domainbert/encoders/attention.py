@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -136,7 +137,17 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
-    return values * _kept(values.shape, rate).to(values.dtype).mul_(1 / (1 - rate))
+    kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
+    if values.dtype.itemsize == kept.dtype.itemsize and not torch.compiler.is_compiling():
+        # The same factors by their bits: to convert them takes longer than all the rest but the random numbers.
+        return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
+    return values * kept.to(values.dtype).mul_(scale)
+
+
+@functools.cache
+def _bits(value: float, dtype: torch.dtype) -> int:
+    """The bits of a 16-bit floating-point number, as an int16."""
+    return int(torch.tensor(value, dtype=dtype).view(torch.int16))
 
 
 def _kept(shape: torch.Size, rate: float) -> Tensor:

@@ -15,6 +15,9 @@ from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 _POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
 
 
+_MULTIPLE = 128  # of so many tokens are the shapes that a token head computes in training on a CPU
+
+
 class MaskedLMHead(nn.Module):
     """Predicts a vocabulary entry at each of some positions, with the input embeddings as output weights."""
 
@@ -40,7 +43,13 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
-        return self.classifier(self.dropout(hidden))
+        hidden = self.dropout(hidden)
+        if not self.training or hidden.device.type != "cpu":
+            return self.classifier(hidden)
+        # N differs from step to step, and a CPU's matrix products are made for one shape: three of them each time, and
+        # what stays of them scatters the heap, which then grows for hundreds of steps.
+        rows = functional.pad(hidden, (0, 0, 0, -len(hidden) % _MULTIPLE))
+        return self.classifier(rows)[: len(hidden)]
 
 
 class CrfHead(TokenHead):
