@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -24,6 +25,10 @@ def cpu_seconds_of_tree() -> float:
 
 def peak_memory_bytes() -> int:
     """The highest resident memory that this process alone has had so far."""
+    status = Path("/proc/self/status")
+    if status.is_file():  # `ru_maxrss` counts what the parent had when it started this process, too
+        lines = (line.split() for line in status.read_text().splitlines())
+        return next(int(line[1]) * 1024 for line in lines if line[0] == "VmHWM:")
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -87,7 +87,7 @@ def test_attention_with_dropout_is_right_on_average_and_stays_in_its_segment():
     assert set((alone[0, :, 5, 0] * 0.7).round(decimals=5).tolist()) <= {0.0, 1.0}, "a segment of one token"
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_dropout_zeroes_the_share_asked_for_and_scales_the_rest(dtype):
     torch.manual_seed(0)
     values = torch.ones(400, 500, dtype=dtype, requires_grad=True)
@@ -99,6 +99,14 @@ def test_dropout_zeroes_the_share_asked_for_and_scales_the_rest(dtype):
     dropped.float().sum().backward()
     assert torch.equal(values.grad, dropped.detach()), "the gradient is dropped and scaled alike"
     assert dropout(values, 0.0) is values or torch.equal(dropout(values, 0.0), values)
+
+
+def test_dropout_drops_the_same_in_every_precision():
+    zeros = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        torch.manual_seed(0)
+        zeros.append(dropout(torch.ones(33, 35, dtype=dtype), 0.1) == 0)
+    assert torch.equal(zeros[0], zeros[1]) and torch.equal(zeros[0], zeros[2])
 
 
 @pytest.mark.parametrize(("rate", "share"), [(1e-6, 0.0), (0.1, 6554 / 65536), (0.5, 0.5), (1 - 1e-9, 65535 / 65536)])

@@ -1,0 +1,24 @@
+"""Heads."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from domainbert.encoders.heads import TokenHead
+
+
+@pytest.mark.parametrize("num_tokens", [1, 127, 128, 130])
+def test_a_token_head_in_training_gives_logits_and_gradients_of_its_tokens_alone(num_tokens):
+    """It computes a multiple of 128 tokens."""
+    torch.manual_seed(0)
+    head = TokenHead(16, 5, 0.0).train()
+    hidden = torch.randn(num_tokens, 16, requires_grad=True)
+    weights = [hidden, head.classifier.weight, head.classifier.bias]
+    wanted = functional.linear(*weights)
+    logits = head(hidden)
+    torch.testing.assert_close(logits, wanted)
+    direction = torch.randn_like(wanted)
+    torch.testing.assert_close(
+        torch.autograd.grad((logits * direction).sum(), weights),
+        torch.autograd.grad((wanted * direction).sum(), weights),
+    )
