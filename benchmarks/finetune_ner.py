@@ -2,7 +2,8 @@
 
     python benchmarks/finetune_ner.py [--data econ|ncbi] [--model FOLDER] [--epochs 5]
 
-A measurement is an epoch. Validation comes between measurements, so that the time to an equal F1 can be told as well.
+A measurement is a part of an epoch. Validation comes between measurements, so that the time to an equal F1 can be told
+as well.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from domainbert.objectives.ner import NerTask
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY, SEED = 32, 3e-4, 0.1, 0.01, 1
+_SHORTEST_PART, _LONGEST_PART = 10, 40  # steps
 _NEVER = 10**9  # steps between checkpoints: the others write none
 BETAS, EPS = (0.9, 0.98), 1e-6
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
@@ -245,6 +247,12 @@ def _facts(losses: Sequence[Any], f1: Sequence[float], how: str) -> dict[str, An
     return {"how": how, "device": device, "threads": torch.get_num_threads(), "validation_f1": list(f1)}
 
 
+def steps_of_a_round(steps_per_epoch: int) -> int:
+    """The largest part that divides an epoch, of some seconds to half a minute; if there is none, the whole epoch."""
+    parts = [part for part in range(_SHORTEST_PART, _LONGEST_PART + 1) if steps_per_epoch % part == 0]
+    return max(parts, default=steps_per_epoch)
+
+
 def time_to_equal_f1(
     measurements: Sequence[Measurement], facts: dict[str, dict[str, Any]], num_sentences: int
 ) -> dict[str, Any]:
@@ -266,7 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fine-tuning on entities: domainbert against run_ner.py")
     parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
     parser.add_argument("--model", default=_PUBLISHED, help="the model folder that all sides start from")
-    parser.add_argument("--epochs", type=int, default=5, help="measurements of each side; the median counts")
+    parser.add_argument("--epochs", type=int, default=5, help="of the training; the median over all their parts counts")
     parser.add_argument("--out", type=Path, help="default: results/finetune_ner-DATA.json")
     options = parser.parse_args()
     if "DOMAINBERT_DATA" not in os.environ:
@@ -276,9 +284,9 @@ def main() -> None:
     train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
     num_sentences = len(_files().read(train))
     steps = -(-num_sentences // BATCH_SIZE)
-    # A round is an epoch, but for the step that wakes the side up, which in the first follows upon loading.
     settings = Settings(resolve_path(options.model), train, validation, options.epochs, steps)
-    rounds = Rounds(options.epochs, 0, steps - 1)
+    part = steps_of_a_round(steps)
+    rounds = Rounds(options.epochs * (steps // part), 0, part - 1)  # the first step wakes the side up, after validation
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("run_ner, defaults", train_by_defaults, settings),
