@@ -139,7 +139,8 @@ def dropout(values: Tensor, rate: float) -> Tensor:
         return functional.dropout(values, rate)
     kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
     if values.dtype.itemsize == kept.dtype.itemsize and not torch.compiler.is_compiling():
-        # The same factors by their bits: to convert them takes longer than all the rest but the random numbers.
+        # The same factors by their bits: to convert them takes longer than all else but the random numbers, where
+        # torch.compile does not fuse it with what surrounds it.
         return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
     return values * kept.to(values.dtype).mul_(scale)
 

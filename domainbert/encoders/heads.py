@@ -13,9 +13,7 @@ from domainbert.encoders.crf import Crf
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 
 _POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
-
-
-_MULTIPLE = 128  # of so many tokens are the shapes that a token head computes in training on a CPU
+_MULTIPLE = 128  # a token head that is trained on a CPU computes a multiple of so many tokens
 
 
 class MaskedLMHead(nn.Module):
@@ -46,8 +44,8 @@ class TokenHead(nn.Module):
         hidden = self.dropout(hidden)
         if not self.training or hidden.device.type != "cpu":
             return self.classifier(hidden)
-        # N differs from step to step, and a CPU's matrix products are made for one shape: three of them each time, and
-        # what stays of them scatters the heap, which then grows for hundreds of steps.
+        # N differs from step to step, and oneDNN builds a matrix product for each shape: three a step, which takes
+        # milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
         rows = functional.pad(hidden, (0, 0, 0, -len(hidden) % _MULTIPLE))
         return self.classifier(rows)[: len(hidden)]
 
