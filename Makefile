@@ -35,6 +35,7 @@ bench: $(INSTALLED)
 	@for length in 128 512; do for size in small medium base; do \
 		$(BIN)/python benchmarks/pretrain.py --size $$size --length $$length || exit; done; done
 	@$(BIN)/python benchmarks/scaling.py
+	@$(BIN)/python benchmarks/finetune_f1.py
 
 install: $(INSTALLED)
 

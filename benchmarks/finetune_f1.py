@@ -1,0 +1,103 @@
+"""What fine-tuning on named entities learns, over several seeds: the sides of `finetune_ner.py`, one after another.
+
+    python benchmarks/finetune_f1.py [--data econ|ncbi] [--model FOLDER] [--epochs 5] [--seeds 1 2 3 4 5]
+
+The JSON is written after each seed. Seeds that it holds already are not trained again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from finetune_ner import (
+    PACKAGES,
+    Settings,
+    described,
+    parser_of,
+    settings_of,
+    train_at_best,
+    train_by_defaults,
+    train_domainbert,
+)
+from prepared_corpus import CACHE
+from scipy.stats import t
+from side_by_side import Rounds, Side, measure, write_result
+
+_CONFIDENCE = 0.95
+
+Curves = Mapping[str, Mapping[str, Sequence[float]]]
+"""By seed and side, the F1 on the validation set after each epoch."""
+
+
+def train(settings: Settings) -> dict[str, list[float]]:
+    """The validation F1 of each side after each epoch, with the seed of the settings."""
+    sides = [
+        Side("domainbert", train_domainbert, settings),
+        Side("domainbert, fp32", train_domainbert, replace(settings, precision="32-true")),
+        Side("run_ner, defaults", train_by_defaults, settings),
+        Side("run_ner, best setting", train_at_best, settings),
+    ]
+    whole = Rounds(1, 0, settings.num_epochs * settings.steps_per_epoch, settle=0)
+    _, facts = measure(sides, whole, CACHE / "logs")
+    return {name: fact["validation_f1"] for name, fact in facts.items()}
+
+
+def summary(curves: Curves) -> dict[str, Any]:
+    """Each side's best epoch, over the seeds, and how far domainbert is from the others with the same seed."""
+    best = {side: [max(of_seed[side]) for of_seed in curves.values()] for side in next(iter(curves.values()))}
+    ours, *others = best
+    return {
+        "validation_f1": {side: _mean_and_interval(values) for side, values in best.items()},
+        "differences": {
+            f"{ours} - {other}": _mean_and_interval([a - b for a, b in zip(best[ours], best[other], strict=True)])
+            for other in others
+        },
+    }
+
+
+def _mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and its interval by Student's t; None with one value."""
+    mean, interval = statistics.fmean(values), None
+    if len(values) > 1:
+        standard_error = statistics.stdev(values) / math.sqrt(len(values))
+        interval = [float(bound) for bound in t.interval(_CONFIDENCE, len(values) - 1, mean, standard_error)]
+    return {"mean": mean, "interval": interval, "by_seed": list(values)}
+
+
+def _kept(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    before = json.loads(path.read_text(encoding="utf-8"))
+    if before["settings"] != settings:
+        raise SystemExit(f"{path}: found {before['settings']}; expected {settings}, or another --out")
+    curves: dict[str, Any] = before["curves"]
+    return curves
+
+
+def main() -> None:
+    """Train what is missing, and report."""
+    parser = parser_of("What fine-tuning on entities learns: domainbert and run_ner.py, over several seeds")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of all sides")
+    options = parser.parse_args()
+    settings = settings_of(options)
+    out = options.out or Path(__file__).parent / "results" / f"finetune_f1-{options.data}.json"
+    curves = _kept(out, described(options))
+    for seed in options.seeds:
+        if str(seed) not in curves:
+            print(f"seed {seed}", flush=True)
+            curves[str(seed)] = train(replace(settings, seed=seed))
+            write_result(out, summary(curves), described(options), PACKAGES, {"curves": curves})
+    print(f"best F1 on the validation set, mean of {len(curves)} seeds and its {_CONFIDENCE:.0%} interval")
+    for name, found in [pair for part in summary(curves).values() for pair in part.items()]:
+        low, high = found["interval"] or (math.nan, math.nan)
+        print(f"{name:42} {100 * found['mean']:6.2f}  [{100 * low:.2f}, {100 * high:.2f}]")
+
+
+if __name__ == "__main__":
+    main()
