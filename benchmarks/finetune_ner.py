@@ -2,8 +2,8 @@
 
     python benchmarks/finetune_ner.py [--data econ|ncbi] [--model FOLDER] [--epochs 5]
 
-A measurement is a part of an epoch. Validation comes between measurements, so that the time to an equal F1 can be told
-as well.
+The sides take turns after each part of an epoch; a measurement is an epoch, all its parts together. Validation comes
+between them, so that the time to an equal F1 can be told as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -260,6 +260,20 @@ def steps_of_a_round(steps_per_epoch: int) -> int:
     return max(parts, default=steps_per_epoch)
 
 
+def of_epochs(parts: Sequence[Measurement], parts_per_epoch: int) -> list[Measurement]:
+    """What the parts of an epoch add up to: they differ, as a Trainer that groups by length begins with the longest."""
+    found: dict[tuple[int, str], Measurement] = {}
+    for part in parts:
+        epoch = part.round // parts_per_epoch
+        before = found.get((epoch, part.side), Measurement(part.side, epoch, 0.0, 0.0, 0.0, 0.0))
+        sums = {
+            name: getattr(before, name) + (getattr(part, name) or 0.0)
+            for name in ("amount", "seconds", "cpu_seconds", "other_cpu_seconds")
+        }
+        found[epoch, part.side] = replace(before, **sums)
+    return list(found.values())
+
+
 def time_to_equal_f1(
     measurements: Sequence[Measurement], facts: dict[str, dict[str, Any]], num_sentences: int
 ) -> dict[str, Any]:
@@ -316,11 +330,12 @@ def main() -> None:
         Side("run_ner, defaults", train_by_defaults, settings),
         Side("run_ner, best setting", train_at_best, settings),
     ]
-    measurements, facts = measure(sides, rounds, CACHE / "logs")
+    measured, facts = measure(sides, rounds, CACHE / "logs")
+    measurements = of_epochs(measured, settings.steps_per_epoch // part)
     equal = time_to_equal_f1(measurements, facts, settings.num_sentences)
     out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
     told = described(options) | {"rounds": asdict(rounds)}
-    report(out, "sentences", told, PACKAGES, measurements, facts, {"to_equal_f1": equal})
+    report(out, "sentences", told, PACKAGES, measurements, facts, {"to_equal_f1": equal}, measured)
     for name, reached in equal["sides"].items():
         best = max(facts[name]["validation_f1"])
         when = f"after {reached['epochs']} epochs, {reached['seconds']:.0f} s ({reached['ratio']:.2f}x)"

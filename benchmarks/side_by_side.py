@@ -278,6 +278,7 @@ def report(
     measurements: Sequence[Measurement],
     facts: Mapping[str, dict[str, Any]],
     further: Mapping[str, Any] | None = None,
+    parts: Sequence[Measurement] = (),
 ) -> None:
     """Print the table and write the JSON.
 
@@ -289,12 +290,13 @@ def report(
         measurements: all of them.
         facts: of each side, in order; the first is compared with the others.
         further: what else the JSON holds, next to the ratios.
+        parts: what the measurements were put together from, if they were.
     """
     ratios, sides = summarise(measurements, facts)
     found = {"ratios": ratios, **(further or {}), "unit": f"{unit} per second", "sides": sides}
-    write_result(
-        path, found, settings, packages, {"measurements": [asdict(m) | {"rate": m.rate} for m in measurements]}
-    )
+    listed = {"measurements": measurements} | ({"parts": parts} if parts else {})
+    details = {name: [asdict(m) | {"rate": m.rate} for m in some] for name, some in listed.items()}
+    write_result(path, found, settings, packages, details)
     print("\n".join(_table(ratios, sides, unit, measurements)))
     print(f"written to {os.path.relpath(path)}")
 
