@@ -47,17 +47,21 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     return 6 * (layers + predicted_share * head) + attention
 
 
-def measured_peak_flops(device: torch.device, dtype: torch.dtype, repeats: int = 5) -> float:
-    """Floating-point operations per second of a large matrix product here: the best of a few, in about a second."""
+def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
+    """Floating-point operations per second of a large matrix product here: the best of those done in some seconds.
+
+    As many as fit, because what else a machine does slows it down for tenths of a second.
+    """
     size = _SIZE.get(device.type, 2048)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(repeats):
+    best, left_over = float("inf"), seconds
+    while left_over > 0:
         _synchronize(device)
         start = time.perf_counter()
         left @ right
         _synchronize(device)
-        best = min(best, time.perf_counter() - start)
+        took = time.perf_counter() - start
+        best, left_over = min(best, took), left_over - took
     return 2 * size**3 / best
 
 
