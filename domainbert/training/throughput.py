@@ -50,15 +50,17 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
     """Floating-point operations per second of a large matrix product here: the best of those done in some seconds.
 
-    As many as fit, because what else a machine does slows it down for tenths of a second.
+    As many as fit, because what else a machine does slows it down for tenths of a second; all of them into the same
+    memory, because fresh memory costs more than the product where pages are expensive.
     """
     size = _SIZE.get(device.type, 2048)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    product = left @ right
     best, left_over = float("inf"), seconds
     while left_over > 0:
         _synchronize(device)
         start = time.perf_counter()
-        left @ right
+        torch.mm(left, right, out=product)
         _synchronize(device)
         took = time.perf_counter() - start
         best, left_over = min(best, took), left_over - took
