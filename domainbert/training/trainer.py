@@ -12,7 +12,7 @@ from typing import Any
 import lightning
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.errors import DomainbertError
@@ -70,6 +70,9 @@ def build_trainer(
         enable_model_summary=False,
         enable_checkpointing=False,
     )
+    if isinstance(trainer.strategy, DDPStrategy):
+        # Gradients stay where they are exchanged, instead of being copied there and back.
+        trainer.strategy._ddp_kwargs.setdefault("gradient_as_bucket_view", True)
     # Both count micro-batches, whose number depends on how many devices Lightning found.
     trainer.accumulate_grad_batches = _accumulation(batch_size, given, trainer.world_size)
     trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
