@@ -50,8 +50,8 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
     """Floating-point operations per second of a large matrix product here: the best of those done in some seconds.
 
-    As many as fit, because what else a machine does slows it down for tenths of a second; all of them into the same
-    memory, because fresh memory costs more than the product where pages are expensive.
+    As many as fit, into the same memory, so that neither a slow moment nor new pages count. On a machine that others
+    share it still differs from run to run.
     """
     size = _SIZE.get(device.type, 2048)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
