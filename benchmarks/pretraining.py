@@ -47,7 +47,7 @@ def train(
     out: Path,
     trainer_arguments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the stage `pretrain` does with `compile: true`, all else as by default, but for validation and checkpoints.
+    """What the stage `pretrain` does by default (on a GPU with `compile: true`), without validation and checkpoints.
 
     Args:
         settings: model, rows and corpus.
@@ -96,7 +96,8 @@ def train(
     encoder = family(config).build_encoder(config, VOCAB_SIZE)
     model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
-    objective = MaskedLM(model, optim, schedule, num_steps, 1.0, unigram_entropy(corpus), compile=True)
+    compile = torch.cuda.is_available()
+    objective = MaskedLM(model, optim, schedule, num_steps, 1.0, unigram_entropy(corpus), compile=compile)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
     throughput = throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime)

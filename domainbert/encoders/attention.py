@@ -137,10 +137,14 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
+    return _dropout_on_cpu(values, rate)
+
+
+@torch.compiler.disable  # what it makes of these few operations takes twice as long, and it cannot draw the numbers
+def _dropout_on_cpu(values: Tensor, rate: float) -> Tensor:
     kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
-    if values.dtype.itemsize == kept.dtype.itemsize and not torch.compiler.is_compiling():
-        # The same factors by their bits: to convert them takes longer than all else but the random numbers, where
-        # torch.compile does not fuse it with what surrounds it.
+    if values.dtype.itemsize == kept.dtype.itemsize:
+        # The same factors by their bits: to convert them takes longer than all else but the random numbers.
         return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
     return values * kept.to(values.dtype).mul_(scale)
 
@@ -155,7 +159,7 @@ def _kept(shape: torch.Size, rate: float) -> Tensor:
     """1 where an element is kept, else 0, as int16.
 
     A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
-    Clamping stands for a comparison because booleans are slow to convert, and slower yet in what torch.compile makes.
+    Clamping stands for a comparison because booleans are slow to convert.
     """
     count = math.prod(shape)
     bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -30,12 +30,6 @@ def masked_lm_loss(
     """Cross-entropy at the masked positions, summed over the batch (Devlin et al. 2019, section 3.1). A scalar."""
     logits = model(input_ids, position_ids, segment_ids, positions, boundaries)
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
-
-
-def _compiled(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    # On a CPU the compiler's own random numbers, for dropout, are slower than torch's.
-    own_random = torch.cuda.is_available()
-    return torch.compile(loss, dynamic=False, options={"fallback_random": not own_random})
 
 
 class MaskedLM(TrainedModule):
@@ -70,7 +64,7 @@ class MaskedLM(TrainedModule):
         super().__init__(model, optim, schedule, num_steps, seed)
         self.unigram_entropy, self.embedding_steps = unigram_entropy, embedding_steps
         self.texts = {"": tokens_per_character, **(held_out or {})}
-        self.summed_loss = _compiled(masked_lm_loss) if compile else masked_lm_loss
+        self.summed_loss = torch.compile(masked_lm_loss, dynamic=False) if compile else masked_lm_loss
         self.loss_sums = nn.ModuleList(SumMetric(nan_strategy="disable") for _ in self.texts)
         self.target_counts = nn.ModuleList(SumMetric(nan_strategy="disable") for _ in self.texts)
 

@@ -78,7 +78,7 @@ def pretrain(
             `auto` takes as many as fit: a GPU tries it before the first step, for a CPU it is estimated.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
             a third more arithmetic, a fraction of the memory, and the same result.
-        compile: run the model through `torch.compile`: half a minute to start, then faster.
+        compile: run the model through `torch.compile`, for a GPU: half a minute to start. On a CPU it gains nothing.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
         checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
