@@ -15,19 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from finetune_ner import (
-    PACKAGES,
-    Settings,
-    described,
-    parser_of,
-    settings_of,
-    train_at_best,
-    train_by_defaults,
-    train_domainbert,
-)
+from finetune_ner import PACKAGES, Settings, described, parser_of, settings_of, sides_of
 from prepared_corpus import CACHE
 from scipy.stats import t
-from side_by_side import Rounds, Side, measure, write_result
+from side_by_side import Rounds, measure, write_result
 
 _CONFIDENCE = 0.95
 
@@ -37,14 +28,8 @@ Curves = Mapping[str, Mapping[str, Sequence[float]]]
 
 def train(settings: Settings) -> dict[str, list[float]]:
     """The validation F1 of each side after each epoch, with the seed of the settings."""
-    sides = [
-        Side("domainbert", train_domainbert, settings),
-        Side("domainbert, fp32", train_domainbert, replace(settings, precision="32-true")),
-        Side("run_ner, defaults", train_by_defaults, settings),
-        Side("run_ner, best setting", train_at_best, settings),
-    ]
     whole = Rounds(1, 0, settings.num_epochs * settings.steps_per_epoch, settle=0)
-    _, facts = measure(sides, whole, CACHE / "logs")
+    _, facts = measure(sides_of(settings), whole, CACHE / "logs")
     return {name: fact["validation_f1"] for name, fact in facts.items()}
 
 

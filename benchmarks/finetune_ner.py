@@ -46,8 +46,6 @@ class Settings:
     num_epochs: int
     num_sentences: int
     seed: int = 1
-    precision: str = "auto"
-    """Of domainbert."""
 
     @property
     def steps_per_epoch(self) -> int:
@@ -115,7 +113,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         held_out,
         tokenizer,
         lambda step: {},
-        Runtime(empty(CACHE / "finetune"), settings.precision, None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
+        Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
     )
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
@@ -312,6 +310,15 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return settings
 
 
+def sides_of(settings: Settings) -> list[Side]:
+    """domainbert first, then its peers."""
+    return [
+        Side("domainbert", train_domainbert, settings),
+        Side("run_ner, defaults", train_by_defaults, settings),
+        Side("run_ner, best setting", train_at_best, settings),
+    ]
+
+
 def described(options: argparse.Namespace) -> dict[str, Any]:
     """The settings for whoever reads the JSON."""
     names = {"data": options.data, "model": options.model}
@@ -325,12 +332,7 @@ def main() -> None:
     part = steps_of_a_round(settings.steps_per_epoch)
     count = options.epochs * (settings.steps_per_epoch // part)
     rounds = Rounds(count, 0, part - 1)  # the first step wakes the side up, after validation
-    sides = [
-        Side("domainbert", train_domainbert, settings),
-        Side("run_ner, defaults", train_by_defaults, settings),
-        Side("run_ner, best setting", train_at_best, settings),
-    ]
-    measured, facts = measure(sides, rounds, CACHE / "logs")
+    measured, facts = measure(sides_of(settings), rounds, CACHE / "logs")
     measurements = of_epochs(measured, settings.steps_per_epoch // part)
     equal = time_to_equal_f1(measurements, facts, settings.num_sentences)
     out = options.out or Path(__file__).parent / "results" / f"finetune_ner-{options.data}.json"
