@@ -24,7 +24,7 @@ from pretraining import SIZES, Settings, train
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report
 
 _LENGTH = 128
-_WARM_UP = 4  # as in pretrain.py
+_WARM_UP = 4  # compiling comes with the first of these steps, allocating with the second
 _PACKAGES = ("domainbert", "torch", "lightning", "numpy")
 _ALONE = ", gradients kept"
 
