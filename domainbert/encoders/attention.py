@@ -140,7 +140,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     return _dropout_on_cpu(values, rate)
 
 
-@torch.compiler.disable  # what it makes of these few operations takes twice as long, and it cannot draw the numbers
+@torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
 def _dropout_on_cpu(values: Tensor, rate: float) -> Tensor:
     kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
     if values.dtype.itemsize == kept.dtype.itemsize:
