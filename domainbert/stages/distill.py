@@ -73,7 +73,7 @@ def distill(
         schedule: the learning rate over the steps.
         validate_every: optimiser steps between validations; None validates ten times.
         seed: of new weights, the order, the masks and the dropout.
-        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory;
             `auto` takes as many as fit: a GPU tries it before the first step, for a CPU it is estimated.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:

@@ -94,7 +94,7 @@ def distill_task(
         optim: the optimiser; `head_lr` is the learning rate of head and projections.
         schedule: the learning rate over the steps.
         seeds: each gives a training of its own: of the order, new weights and dropout.
-        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: labelled examples a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
             a third more arithmetic, a fraction of the memory, and the same result.

@@ -61,7 +61,7 @@ def finetune(
         optim: the optimiser; `head_lr` is the new head's learning rate.
         schedule: the learning rate over the steps.
         seeds: one training each: of the head's weights, the order and the dropout.
-        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
             a third more arithmetic, a fraction of the memory, and the same result.

@@ -73,7 +73,7 @@ def pretrain(
         held_out: folders of other text, prepared with the same tokenizer, by name: the loss on their validation split
             is measured beside the corpus' own, so that forgetting shows (`general: ...`).
         seed: of the weights, the order, the masks and the dropout; to go on with the same corpus, take another one.
-        precision: `auto` is bf16-mixed where the hardware is good at it (GPUs, CPUs with AMX), else 32-true.
+        precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: rows a device computes at once; None takes its share of the batch. Smaller needs less memory;
             `auto` takes as many as fit: a GPU tries it before the first step, for a CPU it is estimated.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:

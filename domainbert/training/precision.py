@@ -10,11 +10,20 @@ from domainbert.training.config import Precision
 
 
 def resolve_precision(precision: Precision) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
-    """`auto` is `bf16-mixed` where the hardware multiplies bf16 matrices (GPUs, CPUs with AMX), else `32-true`."""
+    """`auto` is `bf16-mixed` where the hardware multiplies bf16 matrices, else `32-true`.
+
+    These are GPUs from Ampere on (older ones emulate bf16, slowly), and CPUs with AMX or AVX512-BF16.
+    """
     if precision != "auto":
         return precision
-    fast = torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_amx_tile_supported()
+    on_gpu = torch.cuda.is_available()
+    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else _cpu_multiplies_bf16()
     return "bf16-mixed" if fast else "32-true"
+
+
+def _cpu_multiplies_bf16() -> bool:
+    found = torch.cpu.get_capabilities()
+    return any(found.get(instructions, False) for instructions in ("amx_bf16", "avx512_bf16"))
 
 
 def autocast_dtype(precision: Precision) -> torch.dtype | None:

@@ -12,18 +12,23 @@ def test_what_is_asked_for_is_taken(precision):
 
 
 @pytest.mark.parametrize(
-    ("cuda", "cuda_bf16", "amx", "wanted"),
+    ("gpu", "cpu", "wanted"),
     [
-        (True, True, False, "bf16-mixed"),
-        (True, False, True, "32-true"),
-        (False, True, True, "bf16-mixed"),
-        (False, True, False, "32-true"),
+        ("Ampere", {}, "bf16-mixed"),
+        ("Volta", {"amx_bf16": True}, "32-true"),
+        (None, {"amx_bf16": True, "avx512_bf16": True}, "bf16-mixed"),
+        (None, {"amx_bf16": False, "avx512_bf16": True}, "bf16-mixed"),
+        (None, {"avx2": True, "amx_bf16": False, "avx512_bf16": False}, "32-true"),
+        (None, {"neon": True}, "32-true"),
     ],
 )
-def test_auto_takes_bf16_where_the_hardware_multiplies_it(monkeypatch, cuda, cuda_bf16, amx, wanted):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: cuda_bf16)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+def test_auto_takes_bf16_where_the_hardware_multiplies_it(monkeypatch, gpu, cpu, wanted):
+    def is_bf16_supported(including_emulation=True):
+        return gpu == "Ampere" or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu is not None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", is_bf16_supported)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     assert resolve_precision("auto") == wanted
     assert autocast_dtype("auto") == (torch.bfloat16 if wanted == "bf16-mixed" else None)
 
