@@ -76,8 +76,8 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     import lightning
     import torch
 
+    from domainbert.data.batches import LabelledTrainBatches
     from domainbert.data.examples import entry_ids
-    from domainbert.data.modules import LabelledTrainBatches
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.hub import load_model

@@ -62,9 +62,10 @@ def train(
     import lightning
     import torch
 
+    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
     from domainbert.data.config import MaskingConfig
     from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
-    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
     from domainbert.encoders.bert.config import BertConfig

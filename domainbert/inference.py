@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from domainbert.data.examples import Example, text_example
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.examples import Example, encode_words, text_example
 from domainbert.data.masking import IGNORED
-from domainbert.data.modules import LabelledBatches, Share
 from domainbert.data.tags import spans_from_tags, to_iob2
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import family
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.shapes import shapes_only
 from domainbert.errors import DomainbertError
 from domainbert.hub import ModelFolder, load_model, open_model
-from domainbert.objectives.classification import mean_over_windows
-from domainbert.objectives.ner import decode_words, encode_words
+from domainbert.objectives.decoding import decode_words, mean_over_windows
 from domainbert.onnx.session import OnnxModel
 from domainbert.onnx.transitions import read_crf
 from domainbert.tokenization.align import align_text, align_words
@@ -147,7 +147,7 @@ def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     """The model of an exported folder without its weights, but with the random field that decodes."""
-    with torch.device("meta"):
+    with shapes_only():
         encoder = family(folder.config).build_encoder(folder.config, folder.vocab_size)
         model = EncoderWithHead(encoder, build_head(head, encoder, len(folder.labels)))
     if head == "crf":

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
 from domainbert.data.distillation import output_index, output_logits
-from domainbert.data.examples import Example, text_example
+from domainbert.data.examples import Example, encode_words, text_example
 from domainbert.data.masking import IGNORED
 from domainbert.data.sentences import sample_sentences
 from domainbert.data.soft_labels import Block, SoftLabels, cached_labels
@@ -22,7 +22,6 @@ from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_json
 from domainbert.inference import Classifier, Predictor, Tagger, load_predictor
-from domainbert.objectives.ner import encode_words
 from domainbert.objectives.task import Task
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -84,6 +86,17 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
         assert [one.score for one in entities] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-4)
     assert len(natural) == 150 and sum(map(len, found)) > 100
     assert len({entity.type for entities in found for entity in entities}) >= 3
+
+
+def test_prediction_loads_no_training_library(runs):
+    code = (
+        "import sys, domainbert\n"
+        f"assert domainbert.load_tagger({str(runs / 'ner-pretrained')!r}).predict_entities(['Rates.']) is not None\n"
+        "heavy = {'lightning', 'torchmetrics', 'transformers', 'datasets', 'scipy', 'torch._dynamo', 'onnxruntime'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
 
 
 def test_a_few_lines_of_python(runs, tagger, natural):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.modules import PackedRowsReader
+from domainbert.data.batches import PackedRowsReader
 from domainbert.data.order import GlobalOrder, _pass
 from domainbert.objectives.steps import TrainedModule
 from domainbert.training.checkpoint_files import write_checkpoint

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from domainbert.data.batches import PackedRowsReader
 from domainbert.data.config import MaskingConfig
 from domainbert.data.masking import Masker
-from domainbert.data.modules import PackedRowsReader
 from domainbert.data.packing import plan_rows
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from domainbert.data.batches import Batch, MaskedLMTrainBatches, Share
 from domainbert.data.examples import Example, collate
 from domainbert.data.masking import IGNORED
-from domainbert.data.modules import Batch, MaskedLMTrainBatches, Share
 from domainbert.data.order import GlobalOrder
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -107,6 +107,24 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     return Example(tuple(windows), len(words.first_piece))
 
 
+def encode_words(
+    aligned: Sequence[AlignedWords], tags: Sequence[Sequence[int]] | None, labels: Sequence[str], max_length: int
+) -> list[Example]:
+    """Sentences as examples.
+
+    Args:
+        aligned: the pieces of each sentence.
+        tags: label ids of each sentence's words, or None when they are to be predicted.
+        labels: label names; decides what goes on with B-X.
+        max_length: the longest window, special tokens included.
+    """
+    number = {label: index for index, label in enumerate(labels)}
+    going_on = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
+    inside = np.asarray([number[label] for label in going_on], dtype=np.int64)
+    of_sentence = tags if tags is not None else [None] * len(aligned)
+    return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
+
+
 def text_example(words: AlignedWords, label: int, max_length: int) -> Example:
     """A text that gets one label, read at [CLS] of each of its windows.
 

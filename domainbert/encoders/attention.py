@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -82,12 +81,9 @@ def _has_varlen(device: torch.device) -> bool:
     """Whether torch's flash attention is built in, runs on this device, and has the precision it computes in."""
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
-    return torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16) and _has_flash(device.index)
+    from domainbert.encoders.uncompiled import has_flash  # imports torch's compiler: a second that a CPU need not spend
 
-
-@torch.compiler.assume_constant_result
-def _has_flash(index: int | None) -> bool:
-    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
+    return torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16) and has_flash(device.index)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout_rate: float = 0.0) -> Tensor:
@@ -121,7 +117,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropou
 
 
 def _text_by_text(query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor) -> Tensor:
-    from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler: seconds that a CPU need not spend
+    from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler too
 
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
@@ -137,34 +133,6 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
-    return _dropout_on_cpu(values, rate)
+    from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: prediction goes without
 
-
-@torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
-def _dropout_on_cpu(values: Tensor, rate: float) -> Tensor:
-    kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
-    if values.dtype.itemsize == kept.dtype.itemsize:
-        # The same factors by their bits: to convert them takes longer than all else but the random numbers.
-        return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
-    return values * kept.to(values.dtype).mul_(scale)
-
-
-@functools.cache
-def _bits(value: float, dtype: torch.dtype) -> int:
-    """The bits of a 16-bit floating-point number, as an int16."""
-    return int(torch.tensor(value, dtype=dtype).view(torch.int16))
-
-
-def _kept(shape: torch.Size, rate: float) -> Tensor:
-    """1 where an element is kept, else 0, as int16.
-
-    A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
-    Clamping stands for a comparison because booleans are slow to convert.
-    """
-    count = math.prod(shape)
-    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
-    dropped = min(round(rate * 2**16), 2**16 - 1)  # of the 65,536 numbers, so many, the lowest
-    if not dropped:
-        return torch.ones(shape, dtype=torch.int16)
-    last = dropped - 1 - 2**15
-    return bits[:count].view(shape).clamp_(last, last + 1).sub_(last)
+    return dropout_on_cpu(values, rate)

@@ -11,6 +11,7 @@ from torch import Tensor
 from domainbert.encoders.base import HEADS
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import family
+from domainbert.encoders.shapes import shapes_only
 from domainbert.encoders.weights import read_weights
 from domainbert.errors import DomainbertError
 
@@ -55,7 +56,7 @@ def encoder_names(names: Mapping[str, Sequence[str]]) -> set[str]:
 
 def vocabulary_names(config: EncoderConfig) -> tuple[str, str]:
     """The Hugging Face names of the two tensors with a row for each entry: word embeddings, and masked-LM bias."""
-    with torch.device("meta"):
+    with shapes_only():
         encoder = family(config).build_encoder(config, vocab_size=1)
     weight = encoder.input_embeddings.weight
     ours = next(name for name, parameter in encoder.named_parameters() if parameter is weight)

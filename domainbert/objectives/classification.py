@@ -13,6 +13,7 @@ from torchmetrics import Metric
 from domainbert.data.examples import Example, text_example
 from domainbert.data.labelled import LabelledText, check_labels_known, describe_texts, label_set, read_classification
 from domainbert.metrics.classification import ClassificationF1
+from domainbert.objectives.decoding import mean_over_windows
 from domainbert.objectives.task import Batch, Task, TaskFiles
 from domainbert.objectives.task_config import Classification
 from domainbert.tokenization.align import align_text
@@ -66,11 +67,3 @@ class Files(TaskFiles):
     def check(self, items: Sequence[LabelledText], task: Task, path: Path) -> None:
         """See `TaskFiles.check`."""
         check_labels_known(items, task.labels, path)
-
-
-def mean_over_windows(logits: Tensor, batch: Batch) -> Tensor:
-    """Logits (windows, labels) averaged over the windows of each text: (E, labels) in fp32."""
-    example, size = batch["example"], len(batch["items"])
-    summed = torch.zeros(size, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    counts = torch.bincount(example, minlength=size).unsqueeze(-1)
-    return summed.index_add(0, example, logits.float()) / counts

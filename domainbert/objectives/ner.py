@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric
 
 from domainbert.data.conll import Sentence
-from domainbert.data.examples import Example, word_example
+from domainbert.data.examples import Example, encode_words
 from domainbert.data.labelled import check_labels_known, label_set, read_ner
 from domainbert.data.masking import IGNORED
 from domainbert.data.tags import entity_types, iob2_labels, spans_from_tags
 from domainbert.encoders.crf import Crf, Sentences, crf_of
 from domainbert.metrics.entities import EntityF1
+from domainbert.objectives.decoding import decode_words
 from domainbert.objectives.task import Batch, Task, TaskFiles
 from domainbert.objectives.task_config import Ner
-from domainbert.tokenization.align import AlignedWords, align_words
+from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -100,50 +100,3 @@ class Files(TaskFiles):
     def check(self, items: Sequence[Sentence], task: Task, path: Path) -> None:
         """See `TaskFiles.check`."""
         check_labels_known(items, entity_types(task.labels), path)
-
-
-def encode_words(
-    aligned: Sequence[AlignedWords], tags: Sequence[Sequence[int]] | None, labels: Sequence[str], max_length: int
-) -> list[Example]:
-    """Sentences as examples.
-
-    Args:
-        aligned: the pieces of each sentence.
-        tags: label ids of each sentence's words, or None when they are to be predicted.
-        labels: label names; decides what goes on with B-X.
-        max_length: the longest window, special tokens included.
-    """
-    number = {label: index for index, label in enumerate(labels)}
-    going_on = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
-    inside = np.asarray([number[label] for label in going_on], dtype=np.int64)
-    of_sentence = tags if tags is not None else [None] * len(aligned)
-    return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
-
-
-def decode_words(logits: Tensor, batch: Batch, crf: Crf | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The best label of every word: for each example its label ids and their probabilities, both (words,).
-
-    Args:
-        logits: (N, labels) at the batch's `positions`.
-        batch: with `items`, `example` and `outputs`.
-        crf: decides together about the words of a sentence; probabilities are then its marginals.
-    """
-    scores, best = torch.softmax(logits.float(), dim=-1).max(dim=-1)
-    if crf is not None and bool((batch["outputs"] >= 0).any()):
-        scores, best = _decode_together(logits.float(), batch, crf)
-    outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
-    decides = outputs >= 0
-    ids, probabilities = best.cpu().numpy()[decides], scores.cpu().numpy()[decides]
-    order = np.lexsort((outputs[decides], owners[decides]))
-    ends = np.cumsum(np.bincount(owners[decides], minlength=len(batch["items"])))
-    return list(zip(np.split(ids[order], ends[:-1]), np.split(probabilities[order], ends[:-1]), strict=True))
-
-
-def _decode_together(logits: Tensor, batch: Batch, crf: Crf) -> tuple[Tensor, Tensor]:
-    """Marginal probabilities and labels (N,) of the best tag sequence of each sentence."""
-    sentences = Sentences(batch["example"], batch["outputs"])
-    emissions = sentences.fill(logits)
-    best = crf.decode(emissions, sentences.lengths)
-    marginals = crf.log_marginals(emissions, sentences.lengths).exp().gather(2, best.unsqueeze(2)).squeeze(2)
-    zeros = torch.zeros(len(logits), device=logits.device)
-    return sentences.put_back(marginals, zeros), sentences.put_back(best, zeros.long())

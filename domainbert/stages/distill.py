@@ -15,7 +15,7 @@ from domainbert.ranks import process_rank
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
 if TYPE_CHECKING:
-    from domainbert.data.modules import PackedRowsReader
+    from domainbert.data.batches import PackedRowsReader
     from domainbert.encoders.config import EncoderConfig
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
@@ -170,8 +170,9 @@ def _fit(
     validate_every: int,
     runtime: Runtime,
 ) -> dict[str, Any]:
+    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
     from domainbert.data.distillation import CountedRows
-    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.checkpoints import Checkpoints

@@ -77,8 +77,8 @@ def finetune(
     """
     import torch
 
+    from domainbert.data.batches import LabelledTrainBatches
     from domainbert.data.examples import entry_ids
-    from domainbert.data.modules import LabelledTrainBatches
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.objectives.finetuning import FineTuning

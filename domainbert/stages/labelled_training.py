@@ -19,8 +19,8 @@ from domainbert.training.config import Runtime
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
+    from domainbert.data.batches import Share
     from domainbert.data.examples import Example
-    from domainbert.data.modules import Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.objectives.finetuning import FineTuning
@@ -129,7 +129,8 @@ def fit(
     Returns:
         `validation`, the scores of the epoch that is kept; `best_epoch`; `skipped_steps`; `loss_spikes`; `history`.
     """
-    from domainbert.data.modules import LabelledBatches, TrainAndValidation
+    from domainbert.data.batches import LabelledBatches
+    from domainbert.data.modules import TrainAndValidation
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch

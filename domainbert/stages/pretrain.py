@@ -18,7 +18,7 @@ from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Preci
 if TYPE_CHECKING:
     from lightning import Callback
 
-    from domainbert.data.modules import PackedRowsReader, Share
+    from domainbert.data.batches import PackedRowsReader, Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.masked_lm import MaskedLM
     from domainbert.tokenization.load import DomainTokenizer
@@ -162,7 +162,8 @@ def _fit(
     runtime: Runtime,
     first: bool,
 ) -> dict[str, Any]:
-    from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, TrainAndValidation
+    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.training.callbacks import History, ProgressLines, ValidateFirst
     from domainbert.training.checkpoints import Checkpoints

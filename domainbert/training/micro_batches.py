@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_convert
 
-from domainbert.data.modules import Share, TrainAndValidation
+from domainbert.data.batches import Share
+from domainbert.data.modules import TrainAndValidation
 from domainbert.errors import DomainbertError
 from domainbert.objectives.steps import TrainedModule
 from domainbert.training.memory import available_memory

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
+from domainbert.data.config import MaskingConfig
+from domainbert.data.corpus_rows import rows_of_corpus
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import PreparedCorpus, open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
@@ -44,3 +48,9 @@ def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPath
         writer.write(batch)
     writer.close(CorpusReport())
     return open_prepared([folder])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["pieces", "words"])
+def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_tokenizer: DomainTokenizer) -> Any:
+    """Training and validation rows of the toy corpus, of 24 tokens; single pieces or whole words are masked."""
+    return rows_of_corpus(toy_corpus, toy_tokenizer, MaskingConfig(whole_word=request.param), max_length=24)

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.config import MaskingConfig
-from domainbert.data.corpus_rows import rows_of_corpus
-from domainbert.data.examples import word_example
-from domainbert.data.modules import (
+from domainbert.data.batches import (
     LabelledTrainBatches,
     MaskedLMTrainBatches,
     MaskedLMValidationBatches,
     PackedRowsReader,
     Share,
-    TrainAndValidation,
 )
+from domainbert.data.config import MaskingConfig
+from domainbert.data.corpus_rows import rows_of_corpus
+from domainbert.data.examples import word_example
+from domainbert.data.modules import TrainAndValidation
 from domainbert.data.order import GlobalOrder
 from domainbert.tokenization.align import align_words
 

@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, PackedRowsReader
 from domainbert.data.config import MaskingConfig
 from domainbert.data.masking import Masker
-from domainbert.data.modules import (
-    MaskedLMTrainBatches,
-    MaskedLMValidationBatches,
-    PackedRowsReader,
-    TrainAndValidation,
-)
+from domainbert.data.modules import TrainAndValidation
 from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import plan_rows
 from domainbert.encoders.bert.config import BertConfig

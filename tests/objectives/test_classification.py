@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.labelled import LabelledText
-from domainbert.data.modules import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.order import GlobalOrder
 from domainbert.errors import DomainbertError
-from domainbert.objectives.classification import ClassificationTask, mean_over_windows
+from domainbert.objectives.classification import ClassificationTask
+from domainbert.objectives.decoding import mean_over_windows
 from domainbert.objectives.task import task_files
 from domainbert.objectives.task_config import Classification
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
+from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, Share
 from domainbert.data.masking import IGNORED
-from domainbert.data.modules import MaskedLMTrainBatches, MaskedLMValidationBatches, Share
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.bert.config import BertConfig

@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.conll import Sentence
+from domainbert.data.examples import encode_words
 from domainbert.data.formats import NerFormat
 from domainbert.data.labelled import label_set, read_ner
 from domainbert.data.masking import IGNORED
-from domainbert.data.modules import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.order import GlobalOrder
 from domainbert.data.tags import iob2_labels, to_iob2
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.decoding import decode_words
 from domainbert.objectives.finetuning import FineTuning
-from domainbert.objectives.ner import CrfNerTask, NerTask, decode_words, encode_words
+from domainbert.objectives.ner import CrfNerTask, NerTask
 from domainbert.objectives.task import task_files
 from domainbert.objectives.task_config import Ner
 from domainbert.tokenization.align import align_words

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domainbert.data.modules import Share, TrainAndValidation
+from domainbert.data.batches import Share
+from domainbert.data.modules import TrainAndValidation
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder

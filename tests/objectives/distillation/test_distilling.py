@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.data.batches import MaskedLMTrainBatches, Share
 from domainbert.data.distillation import CountedRows, batch_counts
-from domainbert.data.modules import MaskedLMTrainBatches, Share
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.layers import Dropout
 from domainbert.objectives.config import OptimConfig, ScheduleConfig

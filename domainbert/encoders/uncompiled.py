@@ -1,0 +1,46 @@
+"""What torch's compiler is kept out of. To say so imports it, which takes a second: import this where it is called."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+
+@torch.compiler.assume_constant_result
+def has_flash(index: int | None) -> bool:
+    """Whether torch's flash attention is built in, and GPU number `index` can run it."""
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
+
+
+@torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
+def dropout_on_cpu(values: Tensor, rate: float) -> Tensor:
+    """See `attention.dropout`."""
+    kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
+    if values.dtype.itemsize == kept.dtype.itemsize:
+        # The same factors by their bits: to convert them takes longer than all else but the random numbers.
+        return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
+    return values * kept.to(values.dtype).mul_(scale)
+
+
+@functools.cache
+def _bits(value: float, dtype: torch.dtype) -> int:
+    """The bits of a 16-bit floating-point number, as an int16."""
+    return int(torch.tensor(value, dtype=dtype).view(torch.int16))
+
+
+def _kept(shape: torch.Size, rate: float) -> Tensor:
+    """1 where an element is kept, else 0, as int16.
+
+    A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
+    Clamping stands for a comparison because booleans are slow to convert.
+    """
+    count = math.prod(shape)
+    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+    dropped = min(round(rate * 2**16), 2**16 - 1)  # of the 65,536 numbers, so many, the lowest
+    if not dropped:
+        return torch.ones(shape, dtype=torch.int16)
+    last = dropped - 1 - 2**15
+    return bits[:count].view(shape).clamp_(last, last + 1).sub_(last)
