@@ -124,8 +124,9 @@ def test_without_a_head_and_with_a_pooler_shared_words_give_the_same_states(
             model(torch.tensor([[2, *tokenizer_of(pieces).encode(["Cut rate"])[0], 3]]))
             for model, pieces in ((before, OLD), (after, NEW))
         )
-    assert torch.equal(one.last_hidden_state, other.last_hidden_state)
-    assert torch.equal(one.pooler_output, other.pooler_output)
+    assert all(map(torch.equal, before.pooler.parameters(), after.pooler.parameters()))
+    for state in ("last_hidden_state", "pooler_output"):  # the last bit may depend on where the weights lie in memory
+        torch.testing.assert_close(one[state], other[state], atol=1e-6, rtol=0)
     assert len(load_model(out, "masked_lm")[2]) == 5, "the head is still to be made"
     assert "the embeddings have 6 rows without an entry, which are left out" in capsys.readouterr().out
 
