@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -35,9 +36,9 @@ class AttentionLoss(DistillationLoss):
         ]
         return torch.stack(sums).sum()
 
+    @abstractmethod
     def between(self, student: Projections, teacher: Projections, places: Places) -> Tensor:
         """The sum over one pair of layers."""
-        raise NotImplementedError
 
 
 class AttentionMSELoss(AttentionLoss):

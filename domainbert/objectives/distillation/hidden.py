@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -35,9 +36,9 @@ class HiddenLoss(DistillationLoss):
         """The states that are compared, (N, H): those of tokens that are not padding."""
         return full(hidden[places.real])
 
+    @abstractmethod
     def between(self, student: Tensor, teacher: Tensor, index: int) -> Tensor:
         """The sum over the states of one pair of layers, number `index` of all."""
-        raise NotImplementedError
 
 
 class HiddenCosineLoss(HiddenLoss):
