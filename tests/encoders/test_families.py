@@ -54,6 +54,23 @@ def test_dropout_is_on_in_training_only(reference):
         assert torch.equal(encoder(*inputs), encoder(*inputs))
 
 
+def test_what_is_compiled_drops_the_same(reference):
+    torch.manual_seed(0)
+    config = reference.config.with_dropout(0.4)
+    encoder = family(config).build_encoder(config, 101)
+    inputs = torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64)
+
+    def run():
+        torch.manual_seed(1)
+        last = encoder(*inputs)
+        return [last, *torch.autograd.grad(last.square().sum(), list(encoder.parameters()))]
+
+    plain = run()
+    encoder.compile(backend="aot_eager", dynamic=False)  # needs no C compiler
+    for one, other in zip(plain, run(), strict=True):
+        torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-5)
+
+
 def test_layers_that_are_computed_again_give_the_same_bits(reference):
     """With dropout, whatever of the encoder is looked into; and nothing is called differently."""
     torch.manual_seed(0)
