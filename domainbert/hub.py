@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from domainbert.data.tags import are_iob2_labels
 from domainbert.encoders.base import from_hugging_face, to_hugging_face
 from domainbert.encoders.checkpoint import (
     base_prefix,
@@ -30,6 +31,7 @@ from domainbert.paths import resolve_path
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 ONNX_FILE = "model.onnx"
+_TAGS = "domainbert_tags"  # key of config.json: the tag scheme of a tagger's labels
 _HEAD_OF_ARCHITECTURE = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -51,6 +53,11 @@ class ModelFolder:
     """All of `config.json`."""
     onnx: Path | None = None
     """The file for ONNX Runtime that the path named, or that stands in place of weights."""
+
+    @property
+    def iob2(self) -> bool:
+        """Whether the labels are tags of IOB2 and were trained as such; a folder from elsewhere does not say."""
+        return self.fields.get(_TAGS) == "IOB2"
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -218,6 +225,8 @@ def save_model(
     }
     if head == "crf":
         fields["domainbert_head"] = head
+    if head in ("tokens", "crf") and are_iob2_labels(labels):
+        fields[_TAGS] = "IOB2"
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}

@@ -22,7 +22,7 @@ from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.encoders.shapes import shapes_only
 from domainbert.errors import DomainbertError
 from domainbert.hub import ModelFolder, load_model, open_model
-from domainbert.objectives.decoding import decode_words, mean_over_windows
+from domainbert.objectives.decoding import decode_words, iob2_field, mean_over_windows
 from domainbert.onnx.session import OnnxModel
 from domainbert.onnx.transitions import read_crf
 from domainbert.tokenization.align import align_text, align_words
@@ -161,17 +161,19 @@ class Tagger(Predictor):
     task: Literal["ner"] = "ner"
 
     def __init__(self, path: Path, precision: Precision = "32-true", max_length: int | None = None) -> None:
-        head = "crf" if open_model(path).head == "crf" else "tokens"
-        super().__init__(path, head, precision, max_length)
+        folder = open_model(path)
+        super().__init__(path, "crf" if folder.head == "crf" else "tokens", precision, max_length)
         self.num_repaired = 0
         self.crf = crf_of(self.model.head)
+        self.valid = iob2_field(self.labels) if folder.iob2 else None
         if self.crf is not None:
             self.crf.constrain(self.labels)
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """IOB2 tags of words.
 
-        The best label of each word is read as conlleval reads it, so an I-X that nothing begins becomes B-X;
+        A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
+        there the best label of each word is read as conlleval reads it: an I-X that nothing begins becomes B-X, and
         `num_repaired` counts those of the last call.
         """
         aligned = align_words(self.tokenizer, sentences)
@@ -201,7 +203,8 @@ class Tagger(Predictor):
         tagged: list[tuple[list[str], list[float]]] = [([], [])] * len(examples)
         full = [number for number, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.logits([examples[number] for number in full]):
-            for item, (ids, scores) in zip(batch["items"].tolist(), decode_words(logits, batch, self.crf), strict=True):
+            decoded = decode_words(logits, batch, self.crf, self.valid)
+            for item, (ids, scores) in zip(batch["items"].tolist(), decoded, strict=True):
                 tagged[full[item]] = ([self.labels[label] for label in ids.tolist()], scores.tolist())
         return tagged
 

@@ -177,3 +177,9 @@ def entity_types(labels: Iterable[str]) -> list[str]:
 def iob2_labels(types: Iterable[str]) -> list[str]:
     """The labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order."""
     return ["O"] + [f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"]
+
+
+def are_iob2_labels(labels: Sequence[str]) -> bool:
+    """Whether labels are those that `iob2_labels` makes of some types, in that order."""
+    types = [label[2:] for label in labels if label.startswith("B-")]
+    return bool(types) and list(labels) == iob2_labels(types)

@@ -27,6 +27,12 @@ class Crf(nn.Module):
         self.allowed = torch.tensor(follows)  # no buffers: torch cannot load a sharded module that has one
         self.allowed_first = torch.tensor([not label.startswith("I-") for label in labels])
 
+    def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
+        """Whether a label sequence of each sentence takes no step that `constrain` forbids: (E, L), (E,) -> (E,)."""
+        first, allowed = (mask.to(labels.device) for mask in (self.allowed_first, self.allowed))
+        inside = torch.arange(1, labels.shape[1], device=lengths.device) < lengths.unsqueeze(1)  # (E, L - 1)
+        return first[labels[:, 0]] & (allowed[labels[:, :-1], labels[:, 1:]] | ~inside).all(dim=1)
+
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the summed exponential scores of all label sequences: (E, L, C), (E,) -> (E,)."""
         start, moves = self._scores(emissions)

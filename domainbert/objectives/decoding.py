@@ -5,7 +5,7 @@ Imports neither Lightning nor torchmetrics, which take seconds to load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,33 @@ def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
     return summed.index_add(0, example, logits.float()) / counts
 
 
+def iob2_field(labels: Sequence[str]) -> Crf:
+    """A random field that scores all valid IOB2 sequences of `labels` alike: what a linear head is decoded with."""
+    field = Crf(len(labels)).requires_grad_(False)
+    field.constrain(labels)
+    return field
+
+
 def decode_words(
-    logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None
+    logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """The best label of every word: for each example its label ids and their probabilities, both (words,).
 
     Args:
         logits: (N, labels) at the batch's `positions`.
         batch: with `items`, `example` and `outputs`.
-        crf: decides together about the words of a sentence; probabilities are then its marginals.
+        crf: of a CRF head: the words of a sentence are decoded together, and probabilities are its marginals.
+        valid: from `iob2_field`, for a linear head: a sentence whose best labels, word by word, are not valid IOB2 gets
+            the valid labels with the highest product of probabilities. None leaves the best labels as they are.
     """
-    scores, best = torch.softmax(logits.float(), dim=-1).max(dim=-1)
-    if crf is not None and bool((batch["outputs"] >= 0).any()):
-        scores, best = _decode_together(logits.float(), batch, crf)
+    probabilities = torch.softmax(logits.float(), dim=-1)
+    scores, best = probabilities.max(dim=-1)
+    if bool((batch["outputs"] >= 0).any()):
+        if crf is not None:
+            scores, best = _decode_together(logits.float(), batch, crf)
+        elif valid is not None:
+            best = _decode_invalid(logits.float(), best, batch, valid)
+            scores = probabilities.gather(1, best.unsqueeze(1)).squeeze(1)
     outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
     decides = outputs >= 0
     ids, probabilities = best.cpu().numpy()[decides], scores.cpu().numpy()[decides]
@@ -52,3 +66,17 @@ def _decode_together(logits: Tensor, batch: Mapping[str, Any], crf: Crf) -> tupl
     marginals = crf.log_marginals(emissions, sentences.lengths).exp().gather(2, best.unsqueeze(2)).squeeze(2)
     zeros = torch.zeros(len(logits), device=logits.device)
     return sentences.put_back(marginals, zeros), sentences.put_back(best, zeros.long())
+
+
+def _decode_invalid(logits: Tensor, best: Tensor, batch: Mapping[str, Any], valid: Crf) -> Tensor:
+    """The best labels (N,), with those of each sentence that are not valid decoded anew.
+
+    Where the best labels are valid they are the best valid ones, so only the few other sentences need Viterbi.
+    """
+    sentences = Sentences(batch["example"], batch["outputs"])
+    labels = sentences.fill(best)  # (E, L)
+    invalid = ~valid.allows(labels, sentences.lengths)
+    if not bool(invalid.any()):
+        return best
+    labels[invalid] = valid.decode(sentences.fill(logits)[invalid], sentences.lengths[invalid])
+    return sentences.put_back(labels, best)

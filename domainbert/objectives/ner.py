@@ -17,7 +17,7 @@ from domainbert.data.masking import IGNORED
 from domainbert.data.tags import entity_types, iob2_labels, spans_from_tags
 from domainbert.encoders.crf import Crf, Sentences, crf_of
 from domainbert.metrics.entities import EntityF1
-from domainbert.objectives.decoding import decode_words
+from domainbert.objectives.decoding import decode_words, iob2_field
 from domainbert.objectives.task import Batch, Task, TaskFiles
 from domainbert.objectives.task_config import Ner
 from domainbert.tokenization.align import align_words
@@ -29,6 +29,10 @@ class NerTask(Task):
 
     head = "tokens"
     crf: Crf | None = None
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        super().__init__(labels)
+        self.valid = iob2_field(self.labels)
 
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
@@ -48,7 +52,7 @@ class NerTask(Task):
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """See `Task.update`."""
-        predicted = decode_words(logits, batch, self.crf)
+        predicted = decode_words(logits, batch, self.crf, self.valid)
         gold = [items[item].spans for item in batch["items"].tolist()]
         metric.update(gold, [spans_from_tags([self.labels[i] for i in ids.tolist()]) for ids, _ in predicted])
 

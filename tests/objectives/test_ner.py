@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.tags import iob2_labels, to_iob2
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.decoding import decode_words
+from domainbert.objectives.decoding import decode_words, iob2_field
 from domainbert.objectives.finetuning import FineTuning
 from domainbert.objectives.ner import CrfNerTask, NerTask
 from domainbert.objectives.task import task_files
@@ -84,6 +86,36 @@ def test_predictions_of_windows_merge_to_one_label_a_word(tokenizer, max_length)
             assert scores == pytest.approx(np.exp(4) / (np.exp(4) + 4))
             seen += 1
     assert seen == len(sentences)
+
+
+def test_a_linear_head_is_decoded_into_the_most_probable_valid_tags(tokenizer):
+    """Against all tag sequences of each sentence, read in windows; where the best tags are valid they stay."""
+    generator = np.random.default_rng(5)
+    sentences = [generator.choice(["men's", "rates", "a"], size).tolist() for size in (1, 5, 2, 4, 3, 5, 1, 4)]
+    examples = encode_words(align_words(tokenizer, sentences), None, LABELS, 9)
+    assert max(len(example.windows) for example in examples) > 1
+    kept = changed = 0
+    for batch in batch_of(examples, tokenizer, max_tokens=40):
+        logits = torch.from_numpy(generator.normal(size=(len(batch["positions"]), 5)))
+        plain, decoded = decode_words(logits, batch), decode_words(logits, batch, valid=iob2_field(LABELS))
+        log_probabilities = torch.log_softmax(logits, dim=-1).numpy()
+        for number, item in enumerate(batch["items"].tolist()):
+            mine = (batch["example"] == number).numpy() & (batch["outputs"] >= 0).numpy()
+            words = log_probabilities[mine][np.argsort(batch["outputs"].numpy()[mine])]
+            assert len(words) == len(sentences[item])
+            tags = [path for path in product(range(5), repeat=len(words)) if is_iob2([LABELS[i] for i in path])]
+            best = max(tags, key=lambda path: sum(word[label] for word, label in zip(words, path, strict=True)))
+            labels, scores = decoded[number]
+            assert tuple(labels.tolist()) == best
+            assert scores == pytest.approx(np.exp([word[label] for word, label in zip(words, best, strict=True)]))
+            valid_already = is_iob2([LABELS[i] for i in plain[number][0]])
+            kept, changed = kept + valid_already, changed + (not valid_already)
+            assert (plain[number][0].tolist() == labels.tolist()) == valid_already
+    assert kept >= 2 and changed >= 2
+
+
+def is_iob2(tags: list[str]) -> bool:
+    return to_iob2(tags) == tags
 
 
 def test_a_long_sentence_has_several_windows(tokenizer):
