@@ -67,6 +67,7 @@ def test_what_the_folder_holds(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "architectures": ["BertForTokenClassification"],
         "attention_probs_dropout_prob": 0.3,
+        "domainbert_tags": "IOB2",
         "dtype": "float32",
         "hidden_act": "gelu_new",
         "hidden_dropout_prob": 0.2,
