@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from domainbert.data.examples import Example, collate
 from domainbert.data.masking import Masker
 from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import RowPlan, fill_rows
+from domainbert.data.packing import RowPlan, fill_rows, text_numbers
 from domainbert.data.prepared import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -36,6 +36,10 @@ class Share:
     rank: int = 0
     world_size: int = 1
     accumulation: int = 1
+
+    def places(self, size: int, micro_batch: int) -> NDArray[np.int64]:
+        """Where the items of `of` stand in a global batch of `size` items."""
+        return self.of(np.arange(size, dtype=np.int64), micro_batch)
 
     def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
         """The items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
@@ -94,13 +98,15 @@ class MaskedLMTrainBatches(Dataset[Batch]):
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`: `step` and `micro_batch` say which; `num_targets` (masked tokens) and `num_tokens` are
-        those of the *global* batch."""
+        """Micro-batch `index`: `step` and `micro_batch` say which; `texts` numbers the texts in its rows; `num_targets`
+        (masked tokens) and `num_tokens` are those of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
-        batch = self.reader.batch(self.share.of(rows, micro_batch), self.share.of(epochs, micro_batch), self.order.seed)
-        plan = self.reader.plan
+        here, plan = self.share.of(rows, micro_batch), self.reader.plan
+        batch = self.reader.batch(here, self.share.of(epochs, micro_batch), self.order.seed)
+        counts = plan.row_offsets[here + 1] - plan.row_offsets[here]
         return batch | {
+            "texts": text_numbers(self.share.places(len(rows), micro_batch), counts),
             "step": step,
             "micro_batch": micro_batch,
             "num_targets": int(self.reader.masker.num_masked(plan.maskable_tokens[rows]).sum()),
@@ -153,13 +159,14 @@ class LabelledTrainBatches(Dataset[Batch]):
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`: `step` and `micro_batch` say which; `num_examples` and `num_targets` are those of the
-        *global* batch."""
+        """Micro-batch `index`, as `collate` makes it: `step` and `micro_batch` say which; `num_examples` and
+        `num_targets` are those of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         everything = self.order.batch(step)[1]
         items = self.share.of(everything, micro_batch).tolist()
         targets = sum(len(window.targets) for i in everything.tolist() for window in self.examples[i].windows)
-        batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer))
+        places = self.share.places(len(everything), micro_batch)
+        batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer, places))
         return batch | {
             "step": step,
             "micro_batch": micro_batch,

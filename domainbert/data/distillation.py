@@ -101,7 +101,13 @@ class DistillationBatches(Dataset[Batch]):
         starts = [0, self.orders[0].size]
         global_items = [order.batch(step)[1] + start for order, start in zip(self.orders, starts, strict=False)]
         items = np.concatenate([self.share.of(part, micro_batch) for part in global_items]).tolist()
-        batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer))
+        offsets = [0, self.orders[0].batch_size]
+        places = [
+            self.share.places(len(part), micro_batch) + start
+            for part, start in zip(global_items, offsets, strict=False)
+        ]
+        chosen = [self.examples[i] for i in items]
+        batch: Batch = dict(collate(chosen, items, self.tokenizer, np.concatenate(places)))
         everything = [self.examples[i] for i in np.concatenate(global_items).tolist()]
         batch |= self._outputs(batch, items) | _counts(everything)
         return batch | {"step": step, "micro_batch": micro_batch}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.data.masking import IGNORED
-from domainbert.data.packing import fill_rows, pack_texts
+from domainbert.data.packing import fill_rows, pack_texts, text_numbers
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -149,18 +149,21 @@ def _up(length: int) -> int:
     return -(-length // 8) * 8  # to the next multiple of what matrix products like
 
 
-def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
+def collate(
+    examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, places: Ints | None = None
+) -> dict[str, Ints]:
     """Pack whole examples into rows.
 
     Args:
         examples: the examples of a batch.
         items: their numbers in the data set.
         tokenizer: for the ids of the special tokens.
+        places: (E,) their places in the global batch, for training.
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S); `items` (E,); and for every position that the head reads
         (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
-        `Window`).
+        `Window`). With `places` also `texts`, from `text_numbers`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
@@ -170,7 +173,11 @@ def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: Domain
     packed = fill_rows(
         [[texts[i] for i in row] for row in rows], length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     )
-    placed = [windows[i] for row in rows for i in row]
+    order = [i for row in rows for i in row]
+    placed = [windows[i] for i in order]
+    numbers = {}
+    if places is not None:
+        numbers["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
     reads = [len(window.positions) for _, window in placed]
     return {
         "input_ids": packed.input_ids,
@@ -182,4 +189,5 @@ def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: Domain
         "example": np.repeat([number for number, _ in placed], reads),
         "outputs": np.concatenate([window.outputs for _, window in placed]),
         "targets": np.concatenate([window.targets for _, window in placed]),
+        **numbers,
     }

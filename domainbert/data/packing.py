@@ -14,6 +14,7 @@ Ints = NDArray[np.int64]
 
 _SPECIALS = 2  # [CLS] before and [SEP] after every piece of text
 _SHORTEST = 1 + _SPECIALS
+_MOST_TEXTS = 1 << 32  # in a row or an example
 
 
 def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
@@ -143,6 +144,17 @@ def _cuts(continues: NDArray[np.bool_], room: int) -> list[int]:
         limit = cuts[-1] + room
         cuts.append(last_start[limit] if last_start[limit] > cuts[-1] else limit)
     return [*cuts, size] if size else [0]
+
+
+def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
+    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,).
+
+    Args:
+        places: (items,) the places of its rows or examples in the global batch.
+        counts: (items,) how many texts each of them has.
+    """
+    within = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
+    return np.repeat(places, counts) * _MOST_TEXTS + within
 
 
 @dataclass(frozen=True)

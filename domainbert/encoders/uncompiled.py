@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
 
 import torch
 from torch import Tensor
+
+from domainbert.encoders.text_dropout import random_int16
 
 
 @torch.compiler.assume_constant_result
@@ -34,13 +35,10 @@ def _bits(value: float, dtype: torch.dtype) -> int:
 def _kept(shape: torch.Size, rate: float) -> Tensor:
     """1 where an element is kept, else 0, as int16.
 
-    A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
     Clamping stands for a comparison because booleans are slow to convert.
     """
-    count = math.prod(shape)
-    bits = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
     dropped = min(round(rate * 2**16), 2**16 - 1)  # of the 65,536 numbers, so many, the lowest
     if not dropped:
         return torch.ones(shape, dtype=torch.int16)
     last = dropped - 1 - 2**15
-    return bits[:count].view(shape).clamp_(last, last + 1).sub_(last)
+    return random_int16(shape).clamp_(last, last + 1).sub_(last)

@@ -16,6 +16,7 @@ from torch.optim import AdamW, Optimizer
 
 from domainbert.data.counter_random import random_bits
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.optimisers import build_optimizer
 from domainbert.objectives.schedules import build_schedule
@@ -47,6 +48,7 @@ class TrainedModule(lightning.LightningModule):
         self.step_loss = torch.zeros(())
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
+        self._draws: TextDraws | None = None
 
     def configure_model(self) -> None:
         """Spread each layer's weights over the processes where the strategy is `fsdp`."""
@@ -66,9 +68,20 @@ class TrainedModule(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Make dropout a function of seed, step, micro-batch and process: resuming needs no generator's state."""
-        counters = self.seed, _DROPOUT, batch["step"], batch["micro_batch"], self.trainer.global_rank
-        torch.manual_seed(int(random_bits(*counters)))
+        """Make dropout a function of seed, step and text: resuming needs no generator's state, and how the global batch
+        is divided changes nothing. On a GPU it is one of seed, step, micro-batch and process."""
+        on_cpu = batch["input_ids"].device.type == "cpu"
+        share = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
+        torch.manual_seed(int(random_bits(self.seed, _DROPOUT, batch["step"], *share)))
+        if on_cpu:
+            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy()).tolist()
+            self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
+        draw_by_text(self._draws)
+
+    def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:
+        """End what `on_train_batch_start` began: validation and whoever comes next draw for themselves."""
+        self._draws = None
+        draw_by_text(None)
 
     def configure_gradient_clipping(
         self,

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from safetensors.torch import load_file
 
 from domainbert.cli import main
 from domainbert.errors import DomainbertError
 from domainbert.inference import load_classifier, load_tagger
 from domainbert.objectives.config import OptimConfig
+from domainbert.objectives.task_config import Classification, Ner
 
 
 @pytest.mark.parametrize("task", ["ner", "classification"])
@@ -112,3 +114,18 @@ def test_a_label_of_validation_alone_is_named_and_nothing_stays_behind(runs, tmp
     assert main(["finetune", *words]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "task"), [("linear", Ner()), ("crf", Ner(head="crf")), ("classes", Classification())])
+def test_micro_batches_change_nothing(runs, name, task):
+    """With dropout, texts of several windows, and a batch that ends one pass and begins the next."""
+    kind = "classification" if name == "classes" else "ner"
+    changes = {"task": task, "max_length": 16, "batch_size": 32, "max_epochs": 2, "seeds": (1,)}
+    changes["optim"] = OptimConfig(lr=1e-3, eps=1e-4)  # a large eps: Adam divides rounding errors by tiny moments
+    folders = [runs.finetune(f"micro-{name}-{n}", kind, **changes, micro_batch_size=n) for n in (None, 8, 1)]
+    whole, *parts = [load_file(folder / "seed-1/model.safetensors") for folder in folders]
+    moved = load_file(runs / "pretrain/model.safetensors")
+    shared = next(key for key in whole if key.endswith("layer.0.output.dense.weight"))
+    assert float((whole[shared] - moved[shared]).abs().max()) > 1e-3
+    for part in parts:
+        assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5

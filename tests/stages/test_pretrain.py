@@ -53,13 +53,16 @@ def test_workers_and_validations_change_nothing(runs):
     assert weights(runs.pretrain("two-workers", num_workers=2, validate_every=7)) == weights(runs / "pretrain")
 
 
-def test_micro_batches_give_the_same_loss(runs):
-    same = {"max_steps": 4, "dropout": 0.0, "optim": OptimConfig(lr=1e-3), "validate_every": 1}
+def test_micro_batches_give_the_same_loss_and_weights(runs):
+    """With dropout, which every text draws for itself."""
+    same = {"max_steps": 4, "dropout": 0.2, "optim": OptimConfig(lr=1e-3), "validate_every": 1}
     whole, parts = (
         losses(runs.results[runs.pretrain(f"micro-{size}", micro_batch_size=size, **same).name]) for size in (None, 4)
     )
     assert len(whole) == 4 and whole == pytest.approx(parts, abs=1e-5)
     assert whole[-1] < whole[0]
+    one, other = (load_file(runs / f"micro-{size}/model.safetensors") for size in (None, 4))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-5
     # the override is of this training, not of the architecture
     assert json.loads((runs / "micro-4/config.json").read_text())["hidden_dropout_prob"] == 0.1
 

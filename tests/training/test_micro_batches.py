@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from domainbert.data.batches import Share
 from domainbert.data.modules import TrainAndValidation
+from domainbert.data.packing import text_numbers
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
@@ -45,7 +46,9 @@ class Rows(Dataset[dict[str, Any]]):
         ids = (7 * rows[:, None] + np.arange(LENGTH) * (step + 2)) % 32
         places = np.broadcast_to(np.arange(LENGTH), ids.shape).copy()
         batch = {"input_ids": ids, "position_ids": places, "segment_ids": np.ones_like(ids)}
-        return batch | {"step": step, "micro_batch": micro_batch}
+        texts = text_numbers(self.share.places(ROWS, micro_batch), [1] * len(rows))
+        nothing_read = np.zeros(0, dtype=np.int64)
+        return batch | {"step": step, "micro_batch": micro_batch, "texts": texts, "positions": nothing_read}
 
 
 class Mean(TrainedModule):

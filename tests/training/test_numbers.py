@@ -77,6 +77,8 @@ def micro_batches(num_steps: int, accumulation: int, **changes: dict[int, float]
         values = {"scale": 1 / accumulation, "offset": 0.0, "bad_gradient": 0.0}
         values |= {key: by_number[number] for key, by_number in changes.items() if number in by_number}
         tensors = {key: torch.tensor(value) for key, value in values.items()}
+        tensors |= {key: torch.ones(1, 1, dtype=torch.int64) for key in ("input_ids", "segment_ids")}
+        tensors |= {key: torch.zeros(1, dtype=torch.int64) for key in ("texts", "positions")}
         found.append(tensors | {"step": number // accumulation, "micro_batch": number % accumulation})
     return found
 

@@ -1,0 +1,87 @@
+"""Dropout on the CPU as a function of the text: wherever it stands, whatever stands beside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from domainbert.encoders.attention import dropout
+from domainbert.encoders.text_dropout import TextDraws, draw_by_text, random_int16
+
+HEADS, WIDTH, RATE = 3, 10, 0.3
+
+
+@pytest.fixture(autouse=True)
+def drawn_anew():
+    yield
+    draw_by_text(None)
+
+
+def layout(rows: list[list[int]], length: int) -> torch.Tensor:
+    """Segment ids (R, S) of texts of these lengths; 0 behind them."""
+    ids = torch.zeros(len(rows), length, dtype=torch.int64)
+    for row, sizes in enumerate(rows):
+        ids[row, : sum(sizes)] = torch.repeat_interleave(torch.arange(1, len(sizes) + 1), torch.tensor(sizes))
+    return ids
+
+
+def kept(rows: list[list[int]], length: int, seeds: list[int], reads: list[int], call: int = 0) -> list[list]:
+    """For each text the factors of its hidden states, of attention within it, and of what the head reads of it."""
+    segment_ids = layout(rows, length)
+    starts = [row * length + sum(sizes[:n]) for row, sizes in enumerate(rows) for n in range(len(sizes))]
+    sizes = [size for row in rows for size in row]
+    positions = [start + n for start, count in zip(starts, reads, strict=True) for n in range(count)]
+    draws = TextDraws(segment_ids, torch.tensor(positions), seeds)
+    torch.manual_seed(call)
+    draw_by_text(draws)
+    shapes = (len(rows), length, WIDTH), (len(rows), HEADS, length, length), (len(positions), WIDTH)
+    hidden, attention, read = (dropout(torch.ones(shape), RATE) for shape in shapes)
+    found, first = [], 0
+    for start, size, count in zip(starts, sizes, reads, strict=True):
+        row, begin = divmod(start, length)
+        here = slice(begin, begin + size)
+        found.append([hidden[row, here], attention[row, :, here, here], read[first : first + count]])
+        first += count
+    return found
+
+
+def test_a_text_drops_the_same_wherever_it_stands():
+    """Alone in a short row, full rows, at odd places in a long one with padding behind."""
+    sizes, seeds, reads = [8, 5, 3, 11, 1], [11, 22, 33, 44, 2**63 + 5], [8, 1, 2, 5, 1]
+    packed = kept([[8, 5, 3], [11, 1]], 17, seeds, reads)
+    other_order = [4, 2, 0, 3, 1]
+    elsewhere = kept([[1, 3], [8], [11, 5]], 16, [seeds[i] for i in other_order], [reads[i] for i in other_order])
+    for place, number in enumerate(other_order):
+        (alone,) = kept([[sizes[number]]], sizes[number], [seeds[number]], [reads[number]])
+        for one, other, single in zip(packed[number], elsewhere[place], alone, strict=True):
+            assert torch.equal(one, other) and torch.equal(one, single)
+    values = torch.cat([part.flatten() for text in packed for part in text])
+    assert {0.0, float(torch.tensor(1 / (1 - RATE)))} == set(values.tolist())
+
+
+def test_texts_calls_and_steps_differ():
+    """Two texts, two layers of one step, and two steps share no numbers; the rate is that asked for."""
+    first = kept([[64, 64]], 128, [1, 2], [1, 1])[0][0]
+    second = kept([[64, 64]], 128, [1, 2], [1, 1])[1][0]
+    later = kept([[64, 64]], 128, [1, 2], [1, 1], call=1)[0][0]
+    draws = TextDraws(layout([[64, 64]], 128), torch.tensor([0]), [1, 2])
+    draw_by_text(draws)
+    torch.manual_seed(0)
+    layers = [dropout(torch.ones(1, 128, WIDTH), RATE)[0, :64] for _ in range(2)]
+    assert torch.equal(layers[0], first)
+    for one, other in ((first, second), (first, later), (layers[0], layers[1])):
+        agree = float(((one > 0) == (other > 0)).float().mean())
+        assert agree == pytest.approx((1 - RATE) ** 2 + RATE**2, abs=0.06)  # 640 independent pairs: 3 deviations
+    large = kept([[256]], 256, [7], [1])[0][1]
+    assert float((large > 0).float().mean()) == pytest.approx(1 - RATE, abs=0.005)
+
+
+def test_it_ends_with_who_asked_for_it():
+    draws = TextDraws(layout([[4]], 4), torch.tensor([0]), [1])
+    draw_by_text(draws)
+    with pytest.raises(ValueError, match=r"a tensor of shape \(2, 4, 8\) is none of \(1, 4\) tokens or 1 reads"):
+        random_int16(torch.Size([2, 4, 8]))
+    del draws
+    assert random_int16(torch.Size([2, 4, 8])).shape == (2, 4, 8)
+    with pytest.raises(ValueError, match="1 seeds for 2 texts"):
+        TextDraws(layout([[2, 2]], 4), torch.tensor([0]), [1])
