@@ -38,15 +38,15 @@ def summary(curves: Curves) -> dict[str, Any]:
     best = {side: [max(of_seed[side]) for of_seed in curves.values()] for side in next(iter(curves.values()))}
     ours, *others = best
     return {
-        "validation_f1": {side: _mean_and_interval(values) for side, values in best.items()},
+        "validation_f1": {side: mean_and_interval(values) for side, values in best.items()},
         "differences": {
-            f"{ours} - {other}": _mean_and_interval([a - b for a, b in zip(best[ours], best[other], strict=True)])
+            f"{ours} - {other}": mean_and_interval([a - b for a, b in zip(best[ours], best[other], strict=True)])
             for other in others
         },
     }
 
 
-def _mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
+def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
     """Mean and its interval by Student's t; None with one value."""
     mean, interval = statistics.fmean(values), None
     if len(values) > 1:
@@ -55,7 +55,8 @@ def _mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": mean, "interval": interval, "by_seed": list(values)}
 
 
-def _kept(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def kept(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The curves that an earlier run has written, which had to have the same settings."""
     if not path.is_file():
         return {}
     before = json.loads(path.read_text(encoding="utf-8"))
@@ -72,7 +73,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = settings_of(options)
     out = options.out or Path(__file__).parent / "results" / f"finetune_f1-{options.data}.json"
-    curves = _kept(out, described(options))
+    curves = kept(out, described(options))
     for seed in options.seeds:
         if str(seed) not in curves:
             print(f"seed {seed}", flush=True)

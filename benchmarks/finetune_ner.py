@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prepared_corpus import CACHE, empty
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
@@ -57,18 +57,18 @@ class Settings:
         last = self.num_sentences - (self.steps_per_epoch - 1) * BATCH_SIZE
         return [*[BATCH_SIZE] * (self.steps_per_epoch - 1), last] * self.num_epochs
 
-    def read(self) -> tuple[list[Sentence], list[Sentence], NerTask]:
+    def read(self, head: Literal["linear", "crf"] = "linear") -> tuple[list[Sentence], list[Sentence], NerTask]:
         """Training and validation sentences, and the task with its labels."""
-        files = _files()
+        files = _files(head)
         train = files.read(self.train)
         return train, files.read(self.validation), files.task(train)
 
 
-def _files() -> Any:
+def _files(head: Literal["linear", "crf"] = "linear") -> Any:
     from domainbert.data.formats import NerFormat
     from domainbert.objectives.task import task_files
 
-    return task_files(Ner(format=NerFormat(repair=True)))  # ECON-IE holds some stray I- tags
+    return task_files(Ner(format=NerFormat(repair=True), head=head))  # ECON-IE holds some stray I- tags
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:

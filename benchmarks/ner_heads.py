@@ -1,0 +1,131 @@
+"""Heads of a tagger and their learning rates: validation F1 of a linear head and of a CRF, over several seeds.
+
+    python benchmarks/ner_heads.py [--data econ|ncbi] [--epochs 8] [--seeds 1 2 3] [--head_lrs 1e-3 3e-3 1e-2]
+
+A linear head is scored in two ways in the same training: each word's best label by itself, and the best valid IOB2 of
+the sentence, which is how domainbert decodes it. The JSON is written after each training; those that it holds already
+are not made again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from finetune_f1 import kept, mean_and_interval
+from finetune_ner import BATCH_SIZE, LEARNING_RATE, PACKAGES, Settings, described, parser_of, settings_of
+from side_by_side import write_result
+
+HEADS = ("linear", "crf")
+_WAYS = {"linear": ("word by word", "valid IOB2"), "crf": ("crf",)}
+
+Trained = Mapping[str, Sequence[float]]
+"""By the way of decoding, the F1 on the validation set after each epoch."""
+
+
+def train(settings: Settings, head: str, head_lr: float) -> Trained:
+    """One training, as the stage `finetune` makes it, but that nothing is saved."""
+    import lightning
+    import torch
+
+    from domainbert.data.batches import LabelledTrainBatches
+    from domainbert.data.examples import entry_ids
+    from domainbert.data.order import GlobalOrder
+    from domainbert.data.tags import spans_from_tags
+    from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.hub import load_model
+    from domainbert.objectives.config import OptimConfig, ScheduleConfig
+    from domainbert.objectives.decoding import decode_words
+    from domainbert.objectives.finetuning import FineTuning
+    from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.training.config import Runtime
+
+    sentences, validation, task = settings.read(head)
+
+    class ScoredTwice(FineTuning):
+        """Also scores each word's best label by itself."""
+
+        def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+            super().validation_step(batch, batch_idx)
+            decoded = decode_words(self._logits(batch), batch)
+            found = [spans_from_tags([task.labels[i] for i in ids.tolist()]) for ids, _ in decoded]
+            by_word.update([validation[i].spans for i in batch["items"].tolist()], found)
+
+        def on_validation_epoch_end(self) -> None:
+            super().on_validation_epoch_end()
+            self.log("validation/f1_by_word", float(by_word.compute()["f1"]))
+            by_word.reset()
+
+    lightning.seed_everything(settings.seed, verbose=False)
+    by_word = task.metric()
+    model, folder, _ = load_model(settings.model, task.head, task.labels)
+    tokenizer = folder.tokenizer()
+    examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (sentences, validation))
+    entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
+    plan = Plan("finetune", settings.seed, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    objective = ScoredTwice(
+        model,
+        task,
+        OptimConfig(lr=LEARNING_RATE, head_lr=head_lr),
+        ScheduleConfig(warmup_fraction=0.1),
+        plan.num_steps,
+        validation,
+        settings.seed,
+        entries.row,
+    )
+    order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
+    with tempfile.TemporaryDirectory() as out:
+        result = fit(
+            objective,
+            plan,
+            lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
+            held_out,
+            tokenizer,
+            lambda step: {},
+            Runtime(Path(out), "auto", None, 0, (), {}),
+        )
+    keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1"}
+    return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
+
+
+def summary(trained: Mapping[str, Mapping[str, Trained]]) -> dict[str, Any]:
+    """Each way's best epoch on the validation set, over the seeds."""
+    rows: dict[str, list[float]] = {}
+    for of_seed in trained.values():
+        for setting, ways in of_seed.items():
+            for way, curve in ways.items():
+                rows.setdefault(f"{way}, head_lr {setting.split()[1]}", []).append(max(curve))
+    return {name: mean_and_interval(values) for name, values in sorted(rows.items())}
+
+
+def main() -> None:
+    """Train what is missing, and report."""
+    parser = parser_of("Heads of a tagger and their learning rates, over several seeds")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--head_lrs", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
+    parser.set_defaults(epochs=8)
+    options = parser.parse_args()
+    settings = settings_of(options)
+    out = options.out or Path(__file__).parent / "results" / f"ner_heads-{options.data}.json"
+    trained = kept(out, described(options))
+    for seed in options.seeds:
+        of_seed = trained.setdefault(str(seed), {})
+        for head_lr in sorted(options.head_lrs, reverse=True):
+            for head in HEADS:
+                setting = f"{head} {head_lr:g}"
+                if setting not in of_seed:
+                    print(f"seed {seed}, {setting}", flush=True)
+                    of_seed[setting] = train(replace(settings, seed=seed), head, head_lr)
+                    write_result(
+                        out, {"validation_f1": summary(trained)}, described(options), PACKAGES, {"curves": trained}
+                    )
+    for name, found in summary(trained).items():
+        low, high = found["interval"] or (float("nan"), float("nan"))
+        print(f"{name:32} {100 * found['mean']:6.2f}  [{100 * low:.2f}, {100 * high:.2f}]")
+
+
+if __name__ == "__main__":
+    main()
