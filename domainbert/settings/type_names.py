@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from domainbert.ranges import limits_of, without_limits
 from domainbert.settings.choices import choices_of, is_choice
 
 _LISTS = (list, tuple, Sequence)
@@ -28,25 +29,33 @@ def is_union(hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """`int | None` as `an integer or null`."""
+    """`int | None` as `an integer or null`; ranges are said, too."""
+    limits = "".join(f" {limit}" for limit in limits_of(hint))
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, arguments = get_origin(hint), get_args(hint)
     if is_union(hint):
         return " or ".join(describe(member) for member in arguments)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, arguments))
     if origin in _LISTS:
-        return f"a list, each item {describe(arguments[0])}"
+        return f"a list{limits or _size(hint)}, each item {describe(arguments[0])}"
     if origin in (dict, Mapping):
         return f"a mapping, each value {describe(arguments[1])}"
     if is_choice(hint):
         return f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
     if dataclasses.is_dataclass(hint):
         return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint))
-    return _WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))
+    return (_WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))) + limits
+
+
+def is_fixed(hint: Any) -> bool:
+    """Whether a type is a tuple with a type for each of its places."""
+    return get_origin(hint) is tuple and get_args(hint)[-1] is not Ellipsis
 
 
 def is_single(hint: Any) -> bool:
     """Whether a type is that of single values: neither a list nor a mapping."""
+    hint = without_limits(hint)
     if is_union(hint):
         return all(map(is_single, get_args(hint)))
     keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
@@ -63,11 +72,24 @@ def pick_member(union: Any, value: Any) -> Any:
         return NoneType if NoneType in get_args(union) else union
     fitting = [member for member in members if _shape_fits(member, value)]
     if not fitting and not isinstance(value, (list, dict)):
-        fitting = [member for member in members if get_origin(member) in _LISTS and is_single(get_args(member)[0])]
+        fitting = [member for member in members if _is_list(member) and is_single(_item(member))]
     return fitting[0] if len(fitting) == 1 else union
 
 
+def _size(hint: Any) -> str:
+    return f" of {len(get_args(hint))} items" if is_fixed(hint) else ""
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(without_limits(hint)) in _LISTS
+
+
+def _item(hint: Any) -> Any:
+    return get_args(without_limits(hint))[0]
+
+
 def _shape_fits(hint: Any, value: Any) -> bool:
+    hint = without_limits(hint)
     origin = get_origin(hint)
     keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
     if isinstance(value, dict):

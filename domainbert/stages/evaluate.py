@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.progress import Progress
+from domainbert.ranges import Range, Seed
+from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
@@ -21,14 +23,15 @@ _HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accu
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
+@stage()
 def evaluate(
     out: Path,
     models: dict[str, Path],
     task: TaskConfig,
     test: Path,
     train: Path | None = None,
-    bootstrap_resamples: int = 2000,
-    seed: int = 0,
+    bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000,
+    seed: Seed = 0,
 ) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
@@ -56,7 +59,6 @@ def evaluate(
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import cost_lines
 
-    _check_resamples(bootstrap_resamples)
     folders = _model_folders(models)
     scoring = open_test(task, test, train)
     with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
@@ -141,11 +143,6 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
 def _seed_number(name: str) -> tuple[int, str]:
     digits = name.removeprefix("seed-")
     return (int(digits) if digits.isdecimal() else 0, name)
-
-
-def _check_resamples(resamples: int) -> None:
-    if resamples < 100:
-        raise DomainbertError(f"bootstrap_resamples: {resamples}; expected at least 100 for a 95 % interval")
 
 
 def _title(facts: Mapping[str, Any]) -> str:

@@ -64,10 +64,12 @@ class Plan:
         return self.epoch * self.max_epochs
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """`DomainbertError` unless there are one or more different ones."""
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise DomainbertError(f"seeds: found {list(seeds)}; expected one or more different numbers")
+def check_patience(patience: int | None, max_epochs: int) -> None:
+    """`DomainbertError` for a patience that can never end."""
+    if patience is not None and patience >= max_epochs:
+        raise DomainbertError(
+            f"patience: found {patience}; expected fewer than max_epochs, which is {max_epochs}, or null"
+        )
 
 
 def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:

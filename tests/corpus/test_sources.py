@@ -65,8 +65,8 @@ def test_hub_datasets_are_streamed_by_datasets(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"weight": 0.0}, "weight: 0.0; expected a number above 0"),
-        ({"weight": float("nan")}, "weight: nan"),
+        ({"weight": 0.0}, "weight: found 0.0; expected a number above 0 and up to 1,000"),
+        ({"weight": float("nan")}, "weight: found nan; expected a number above 0"),
         ({"documents": "page"}, "documents: 'page'; expected file, blank_line or line"),
         ({"path": "hub:"}, "path: 'hub:' names nothing"),
     ],

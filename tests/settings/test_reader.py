@@ -174,7 +174,8 @@ def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
         for line, number, name in [(5, 1, "nope"), (6, 2, "none")]
     ]
     assert read(vocab, "corpus: {sources: []}\n")[1] == [
-        "0.yaml:1: corpus.sources: empty; expected at least one source"
+        "0.yaml:1: corpus.sources: found []; expected a list of one or more items, each item a mapping "
+        "with the keys path, text_key, documents, weight, hub_config, hub_split"
     ]
 
 

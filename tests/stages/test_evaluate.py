@@ -211,5 +211,5 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
 
 
 def test_too_few_resamples_for_an_interval(out, tmp_path):
-    with pytest.raises(DomainbertError, match="bootstrap_resamples: 10; expected at least 100"):
+    with pytest.raises(DomainbertError, match="bootstrap_resamples: found 10; expected an integer from 100 to"):
         evaluate(out, {"a": tmp_path}, Ner(), tmp_path / "test.conll", bootstrap_resamples=10)
