@@ -34,11 +34,11 @@ def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.
     assert "  make       Write words to a file.\n  use        Read what" in capsys.readouterr().out
     assert main(["use", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "--optim.lr LR Learning rate. (type: float, default: 0.001)" in text
+    assert "--optim.lr LR Learning rate. (a number; default: 0.001)" in text
     assert (
         "default: muon" in text and "--out FOLDER folder to write; empty, or none yet (required) --resume auto" in text
     )
-    assert "Read what `make` has written. options:" in text and "(required, type: Path)" in text
+    assert "Read what `make` has written. options:" in text and "(a path; required)" in text
     assert main(["use", "--shape.help", "Circle"]) == 0
     assert "From the middle to the rim." in capsys.readouterr().out
     assert main(["use", "--shape.help"]) == 0
