@@ -31,6 +31,7 @@ from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
 _MAX_TOKENS = 8_192
+_SHOWN_LABELS = 10
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Predictor:
 
     def __init__(self, path: Path, head: str, precision: Precision = "32-true", max_length: int | None = None) -> None:
         folder = open_model(path)
+        _check_kind(folder, head)
         if folder.onnx is None:
             self.model, folder, made = load_model(path, head)
         else:
@@ -143,6 +145,17 @@ def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear):
             module.to(dtype)
+
+
+def _check_kind(folder: ModelFolder, head: str) -> None:
+    """`DomainbertError` where a folder holds a model of the other kind, which it names."""
+    is_classifier, wants_classifier = folder.head == "sequence", head == "sequence"
+    if folder.head not in ("tokens", "crf", "sequence") or is_classifier == wants_classifier:
+        return
+    labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
+    found = "a classifier with the classes" if is_classifier else "a tagger with the labels"
+    reader = "load_classifier" if is_classifier else "load_tagger"
+    raise DomainbertError(f"{folder.path}: is {found} {labels}; {reader} reads it")
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

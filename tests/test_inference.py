@@ -188,8 +188,12 @@ def test_scores_are_those_of_transformers(runs, natural):
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
         load_tagger(runs / "classification-pretrained")
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
+        load_classifier(runs / "ner-pretrained")
+    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
+        load_tagger(runs / "pretrain")
     with pytest.raises(DomainbertError, match="no trained head for this task"):
         load_classifier(runs / "pretrain")
     with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
