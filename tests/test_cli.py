@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import domainbert
 from domainbert.cli import main
+from domainbert.runner.stage_command import stage_help
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.reader import defaults_of
 
 
 def test_errors_go_to_standard_error_with_exit_code_2(
@@ -65,7 +71,43 @@ def test_dry_run_prints_the_plan_and_does_nothing(
     assert not (tmp_path / "run").exists() and fake_stages.CALLS == []
 
 
-@pytest.mark.parametrize("words", [["--help"], ["vocab", "--help"], ["run", "--help"], ["tune", "--help"]])
+def test_help_of_every_stage_imports_nothing_heavy() -> None:
+    words = [[name, "--help"] for name in STAGES] + [["--help"], ["run", "--help"], ["tune", "--help"]]
+    words += [["pretrain", "--encoder.help", "BertConfig"], ["distill", "--losses.help", "Relations"]]
+    words += [["vocab", "--corpus.help"], ["finetune", "--task.help", "Ner"]]
+    heavy = ["torch", "lightning", "datasets", "numpy", "pyarrow", "optuna", "tokenizers"]
+    code = (
+        "import sys, domainbert.cli as c\n"
+        f"codes = [c.main(one) for one in {words!r}]\n"
+        f"print(codes, [name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.strip() == f"{[0] * (len(STAGES) + 7)} []"
+    for said in ("--optim.lr LR", "(a number above 0 and up to 1; default: 0.0005)", "--losses.relation_heads"):
+        assert said in " ".join(result.stdout.split()), said
+
+
+def test_every_setting_is_in_the_help_with_its_docstring() -> None:
+    for name in STAGES:
+        stage = load_stage(name)
+        text = " ".join(stage_help(stage).split())
+        for key in defaults_of(stage.function):
+            assert f"--{key} " in text, f"{name}: {key}"
+        assert " (a" in text and " ()" not in text
+        undocumented = re.findall(r"--([\w.]+) [A-Z_]+ \(", text)
+        assert undocumented == [], f"{name}: {undocumented}"
+
+
+def test_the_package_says_its_version_and_runs_as_a_module() -> None:
+    assert domainbert.__version__ == version("domainbert")
+    words = [sys.executable, "-m", "domainbert"]
+    result = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"domainbert {domainbert.__version__}\n"
+    result = subprocess.run([*words, "mke"], capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and "mke: no such command" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["finetune", "--help"], ["vocab", "--help"], ["tune", "--help"]])
 def test_help_comes_in_under_a_second_without_torch(words: list[str]) -> None:
     code = f"import sys, domainbert.cli as c; code = c.main({words!r}); sys.exit(code or 'torch' in sys.modules)"
     seconds = []

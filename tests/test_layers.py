@@ -25,7 +25,7 @@ LAYERS = {
     7: "stages",
     8: "runner",
     9: "tuning",
-    10: "cli recipe",
+    10: "cli recipe __main__",
 }
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")
