@@ -16,6 +16,8 @@ HUB_PREFIX = "hub:"
 class Source:
     """One file, folder, glob or Hugging Face hub dataset."""
 
+    shorthand = "path"  # no annotation, so no field; a text alone is the path
+
     path: str
     """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
@@ -52,6 +54,8 @@ class Source:
 @dataclass(frozen=True)
 class CorpusConfig:
     """Where the documents come from, which are kept, and which are held out for validation."""
+
+    shorthand = "sources"  # a path alone is one source, a list is several
 
     sources: Annotated[list[Source], Items()]
     """Read in this order."""

@@ -6,6 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from domainbert.errors import DomainbertError
@@ -23,6 +24,9 @@ class EncoderConfig(ABC):
 
     The vocabulary size is not among them: it is a fact of the tokenizer, passed when the encoder is built.
     """
+
+    files = Path(__file__).parent / "sizes"
+    # no annotation, so no field; `encoder: small` means its small.yaml
 
     @property
     @abstractmethod

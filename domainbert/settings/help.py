@@ -53,7 +53,8 @@ def in_words(parser: ArgumentParser) -> str:
 def _add(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
-        group.add_argument(f"--{key}", metavar="FILE", help="YAML file with the settings below")
+        alone = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{alone}")
         add_fields(group, hint, f"{key}.", default)
         return
     more = f"--{key}.help lists its settings; " if _has_settings(hint) else ""

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from domainbert.ranges import limits_of, without_limits
-from domainbert.settings.choices import choices_of, is_choice
+from domainbert.settings.choices import choices_of, is_choice, named_files
 
 _LISTS = (list, tuple, Sequence)
 _WORDS: dict[Any, str] = {
@@ -42,9 +42,11 @@ def describe(hint: Any) -> str:
     if origin in (dict, Mapping):
         return f"a mapping, each value {describe(arguments[1])}"
     if is_choice(hint):
-        return f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
+        names = f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
+        return f"{names}, or {', '.join(named_files(hint))}" if named_files(hint) else names
     if dataclasses.is_dataclass(hint):
-        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint))
+        alone = f", or {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint)) + alone
     return (_WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))) + limits
 
 
@@ -95,5 +97,5 @@ def _shape_fits(hint: Any, value: Any) -> bool:
     if isinstance(value, dict):
         return keyed or origin in (dict, Mapping)
     if isinstance(value, list):
-        return origin in _LISTS
+        return origin in _LISTS or getattr(hint, "shorthand", None) is not None
     return is_single(hint) or (keyed and isinstance(value, str))
