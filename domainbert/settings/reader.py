@@ -19,7 +19,9 @@ from domainbert.errors import DomainbertError, Problems
 from domainbert.paths import resolve_path
 from domainbert.ranges import field_types, limits_of, misfits, without_limits
 from domainbert.redact import redact
-from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice
+from domainbert.settings.advice import advice
+from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
+from domainbert.settings.shorthand import named_file, spelled_out
 from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, nearest
@@ -70,31 +72,6 @@ def read_settings(
     spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
     reader.settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
     return reader.settings
-
-
-def read_call(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function was called with from Python, checked like a mapping of a YAML, in the types of its signature.
-
-    Args:
-        function: a stage function.
-        given: arguments by name, without `out`; configurations as they are, or as what a YAML would say.
-
-    Raises:
-        DomainbertError: with every problem.
-    """
-    name = getattr(function, "__name__", "call")
-    problems = Problems(name)
-    settings = read_settings(function, _node_of(dict(given), name), problems)
-    problems.raise_if_any()
-    return settings.arguments
-
-
-def _node_of(value: Any, where: str) -> Node:
-    if isinstance(value, Mapping):
-        return Node({key: _node_of(item, where) for key, item in value.items()}, where)
-    if isinstance(value, (list, tuple, range)):
-        return Node([_node_of(item, where) for item in value], where)
-    return Node(str(value) if isinstance(value, Path) else value, where)
 
 
 def as_plain(value: Any) -> Any:
@@ -151,9 +128,10 @@ class _Reader:
     ) -> dict[str, Any] | None:
         """The values of a mapping whose keys are those of `defaults`; None if one of them is wrong."""
         found: dict[str, Any] = {}
+        known = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.problem(child, key + name, f"unknown key; {nearest(name, list(defaults))}")
+                self.problem(child, key + name, f"unknown key; {advice(name, known, key)}")
         for name, default in defaults.items():
             if name in node.value:
                 found[name] = self.value(node.value[name], hints[name], key + name, default)
@@ -194,6 +172,7 @@ class _Reader:
         except DomainbertError as error:
             self.problems.add(str(error))
             return WRONG
+        node = named_file(node, hint) if is_choice(hint) else spelled_out(node, hint)
         if not isinstance(node.value, dict):
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
         if is_choice(hint):
@@ -228,8 +207,9 @@ class _Reader:
             self.problem(named, f"{key}.class_path", str(error))
             return None
         if kind is None:
-            advice = nearest(name.rpartition(".")[2], list(choices_of(base))) + import_advice(name)
-            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {advice}")
+            known = [*choices_of(base), *named_files(base)]
+            near = nearest(name.rpartition(".")[2], known) + import_advice(name)
+            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {near}")
         return kind
 
     def build(self, node: Node, kind: type, key: str, default: Any) -> Any:

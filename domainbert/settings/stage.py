@@ -30,7 +30,7 @@ def stage(
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         @functools.wraps(function)
         def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            from domainbert.settings.reader import read_call
+            from domainbert.settings.calls import read_call
 
             given = inspect.signature(function).bind(*args, **kwargs).arguments
             out = Path(given.pop("out"))

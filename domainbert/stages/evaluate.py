@@ -23,7 +23,19 @@ _HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accu
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
-@stage()
+def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_: Any) -> None:
+    problems = Problems("evaluate")
+    if not models:
+        problems.add("models: empty; expected at least one name with a model folder")
+    for name in models:
+        if not re.fullmatch(r"\w[\w.+-]*", name):
+            problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
+    if train is not None and isinstance(task, Classification):
+        problems.add("train: tells seen from unseen entities; of no use for classification")
+    problems.raise_if_any()
+
+
+@stage(_check)
 def evaluate(
     out: Path,
     models: dict[str, Path],
@@ -113,8 +125,6 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
 
     if isinstance(task, Ner):
         return EntityScoring(test, train, task.format)
-    if train is not None:
-        raise DomainbertError("train: tells seen from unseen entities; of no use for classification")
     if isinstance(task, Classification):
         return ClassScoring(test, task.format)
     raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
@@ -125,17 +135,13 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
     problems = Problems("models")
     folders: Folders = {}
     for name, folder in models.items():
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-        elif (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
+        if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
             folders[name] = {"model": folder}
         elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
             folders[name] = {path.parent.name: path.parent for path in seeds}
         else:
-            found = "no such folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
+            found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
             problems.add(f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune")
-    if not models:
-        problems.add("models: empty; expected at least one name with a model folder")
     problems.raise_if_any()
     return folders
 
