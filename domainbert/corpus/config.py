@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.paths import check_hub_name
 from domainbert.ranges import Items, PositiveInt, Range, check_fields
 
 HUB_PREFIX = "hub:"
@@ -42,13 +43,21 @@ class Source:
         check_fields(self)
         if self.documents not in ("file", "blank_line", "line"):
             raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
-        if self.path in ("", HUB_PREFIX):
-            raise DomainbertError(f"path: {self.path!r} names nothing; expected a file, folder, glob or hub:NAME")
+        if not self.path:
+            raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
+        if self.path.startswith(HUB_PREFIX):
+            _check_dataset(self.path)
 
     @property
     def hub_name(self) -> str | None:
         """`NAME` of `hub:NAME`, or None for a source on disk."""
         return self.path[len(HUB_PREFIX) :] if self.path.startswith(HUB_PREFIX) else None
+
+
+def _check_dataset(path: str) -> None:
+    name, revision = check_hub_name(path)
+    if revision is not None:
+        raise DomainbertError(f"path: found {path}; expected hub:{name}, which is read as it is now on the hub")
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,10 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
 def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
-    if out is not None and not isinstance(out.value, (str, type(None))):
+    if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
         problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
+    if "out" in typed.flags and not (typed.flags["out"] or "").strip():
+        problems.add("--out: found ''; expected a folder")
     rest = {key: node for key, node in tree.value.items() if key != "out"}
     settings = read_settings(stage.function, replace(tree, value=rest), problems, template=template)
     return typed.flags.get("out", None if out is None else out.value), settings

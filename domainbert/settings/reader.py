@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import resolve_path
+from domainbert.paths import OnHub, hub_advice, resolve_path
 from domainbert.ranges import field_types, limits_of, misfits, without_limits
 from domainbert.redact import redact
 from domainbert.settings.advice import advice
@@ -298,9 +298,9 @@ class _Reader:
             return self.problem(node, key, f"found {node.shown()}; expected {describe(hint)}")
         if node.reference is not None:
             self.settings.references[str(value)] = node.reference
-        return self.input_path(node, value, key) if isinstance(value, Path) else value
+        return self.input_path(node, value, hint, key) if isinstance(value, Path) else value
 
-    def input_path(self, node: Node, value: Path, key: str) -> Any:
+    def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
         """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
         try:
             path = resolve_path(value)
@@ -310,7 +310,8 @@ class _Reader:
             self.spelled[str(path)] = str(value)
         if not self.template and node.reference is None:
             if not path.exists():
-                return self.problem(node, key, f"{value} does not exist; expected a file or folder")
+                hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
+                return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
             self.settings.inputs.append(path)
         return path
 

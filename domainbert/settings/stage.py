@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from domainbert.errors import DomainbertError
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -33,7 +35,7 @@ def stage(
             from domainbert.settings.calls import read_call
 
             given = inspect.signature(function).bind(*args, **kwargs).arguments
-            out = Path(given.pop("out"))
+            out = _folder(given.pop("out"))
             out.mkdir(parents=True, exist_ok=True)
             return function(out=out, **read_call(checked, given))  # type: ignore[call-arg, arg-type]
 
@@ -42,3 +44,9 @@ def stage(
         return checked
 
     return decorate
+
+
+def _folder(out: object) -> Path:
+    if not isinstance(out, (str, Path)) or not str(out).strip():
+        raise DomainbertError(f"out: found {out!r}; expected a folder")
+    return Path(out)

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from domainbert.ranges import limits_of, without_limits
+from domainbert.paths import OnHub
+from domainbert.ranges import Items, Range, without_limits
 from domainbert.settings.choices import choices_of, is_choice, named_files
 
 _LISTS = (list, tuple, Sequence)
@@ -30,7 +31,8 @@ def is_union(hint: Any) -> bool:
 
 def describe(hint: Any) -> str:
     """`int | None` as `an integer or null`; ranges are said, too."""
-    limits = "".join(f" {limit}" for limit in limits_of(hint))
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, arguments = get_origin(hint), get_args(hint)
     if is_union(hint):

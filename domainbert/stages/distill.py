@@ -12,6 +12,7 @@ from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
 from domainbert.ranks import process_rank
 from domainbert.settings.stage import stage
@@ -35,7 +36,7 @@ def _check(student: StudentConfig, max_length: int, **_: Any) -> None:
 @stage(_check)
 def distill(
     out: Path,
-    teachers: Annotated[list[Path], Items()],
+    teachers: Annotated[list[ModelPath], Items()],
     prepared: Annotated[list[Path], Items()],
     losses: Annotated[list[LossConfig], Items()],
     budget: Budget,

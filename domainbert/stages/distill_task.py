@@ -14,6 +14,7 @@ from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
 from domainbert.objectives.distillation.prediction_config import LogitMSE
 from domainbert.objectives.task_config import TaskConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, check_patience, fit, save_seed, train_seeds
@@ -44,12 +45,12 @@ def _check(
 @stage(_check)
 def distill_task(
     out: Path,
-    teachers: Annotated[list[Path], Items()],
+    teachers: Annotated[list[ModelPath], Items()],
     task: TaskConfig,
     train: Path,
     validation: Path,
     losses: Annotated[list[LossConfig], Items()],
-    model: Path | None = None,
+    model: ModelPath | None = None,
     student: StudentConfig = StudentConfig(),
     unlabelled: CorpusConfig | None = None,
     max_unlabelled: PositiveInt | None = 20_000,

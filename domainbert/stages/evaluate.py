@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
+from domainbert.paths import ModelPath
 from domainbert.progress import Progress
 from domainbert.ranges import Range, Seed
 from domainbert.settings.stage import stage
@@ -38,7 +39,7 @@ def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_
 @stage(_check)
 def evaluate(
     out: Path,
-    models: dict[str, Path],
+    models: dict[str, ModelPath],
     task: TaskConfig,
     test: Path,
     train: Path | None = None,

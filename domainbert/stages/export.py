@@ -12,7 +12,7 @@ from domainbert.errors import DomainbertError
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
-from domainbert.paths import model_name
+from domainbert.paths import ModelPath, model_name
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
 
@@ -44,7 +44,7 @@ def _check(check: Path | None, task: TaskConfig | None, **_: Any) -> None:
 @stage(_check)
 def export(
     out: Path,
-    model: Path,
+    model: ModelPath,
     quantize: Literal["int8"] | None = None,
     check: Path | None = None,
     task: TaskConfig | None = None,

@@ -9,6 +9,7 @@ from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.task_config import TaskConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, check_patience, fit, save_seed, train_seeds
@@ -32,7 +33,7 @@ def _check(
 @stage(_check)
 def finetune(
     out: Path,
-    model: Path,
+    model: ModelPath,
     task: TaskConfig,
     train: Path,
     validation: Path,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.paths import ModelPath
 from domainbert.ranges import Column
 from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
@@ -25,7 +26,7 @@ _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: m
 @stage()
 def predict(
     out: Path,
-    model: Path,
+    model: ModelPath,
     input: Path,
     format: Literal["auto", "lines", "jsonl", "conll"] = "auto",
     text_key: str = "text",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.corpus.config import CorpusConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import Workers
 from domainbert.settings.stage import stage
 
@@ -14,7 +15,7 @@ _COUNTED = ("documents", "tokens", "characters")
 
 
 @stage()
-def prepare(out: Path, corpus: CorpusConfig, tokenizer: Path, num_workers: Workers = 2) -> dict[str, Any]:
+def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: Workers = 2) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 
     Args:

@@ -12,6 +12,7 @@ from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
 from domainbert.ranks import process_rank
 from domainbert.settings.stage import stage
@@ -41,7 +42,7 @@ def pretrain(
     prepared: Annotated[list[Path], Items()],
     budget: Budget,
     encoder: EncoderConfig | None = None,
-    init_from: Path | None = None,
+    init_from: ModelPath | None = None,
     masking: MaskingConfig = MaskingConfig(),
     max_length: Length = 128,
     batch_size: BatchSize = 64,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from domainbert.corpus.config import CorpusConfig
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
-from domainbert.paths import model_name
+from domainbert.paths import ModelPath, model_name
 from domainbert.ranges import Range, Seed
 from domainbert.settings.stage import stage
 
@@ -39,9 +39,9 @@ def _check(tokenizer: Path | None, extend: int | None, **_: Any) -> None:
 @stage(_check)
 def transfer(
     out: Path,
-    model: Path,
+    model: ModelPath,
     corpus: CorpusConfig,
-    tokenizer: Path | None = None,
+    tokenizer: ModelPath | None = None,
     extend: Annotated[int, Range(1, 1_000_000)] | None = None,
     method: Method = "fvt",
     seed: Seed = 0,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.corpus.config import CorpusConfig
+from domainbert.paths import ModelPath
 from domainbert.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.settings.stage import stage
 
@@ -25,7 +26,7 @@ def vocab(
     min_frequency: PositiveInt = 2,
     model_max_length: Length = 512,
     sample_bytes: SampleBytes = 1_000_000_000,
-    compare_with: Path | None = None,
+    compare_with: ModelPath | None = None,
     labelled: list[Path] | None = None,
 ) -> dict[str, Any]:
     """Train a WordPiece vocabulary on the training side of a corpus.

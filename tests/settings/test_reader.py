@@ -298,3 +298,22 @@ def test_the_names_of_other_libraries_lead_to_settings_that_there_are() -> None:
         dotted |= {*hints, *keys_below(hints)}
     assert {one for found in ELSEWHERE.values() for one in found} <= dotted
     assert len(ELSEWHERE) >= 30 and not set(ELSEWHERE) & {"lr", "devices"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("finetune", "model: bert-base-uncased"),
+        ("pretrain", "init_from: bert-base-uncased"),
+        ("distill", "teachers: bert-base-uncased"),
+        ("evaluate", "models: {a: bert-base-uncased}"),
+        ("vocab", "compare_with: bert-base-uncased"),
+    ],
+)
+def test_a_model_that_is_no_folder_may_be_one_of_the_hub(stage: str, text: str) -> None:
+    problems = read(load_stage(stage).function, text + "\n")[1]
+    said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model of the"
+    assert len([problem for problem in problems if said in problem]) == 1
+    # a labelled file never is
+    problems = read(load_stage("finetune").function, "train: bert-base-uncased\n")[1]
+    assert "0.yaml:1: train: bert-base-uncased does not exist; expected a file or folder" in problems

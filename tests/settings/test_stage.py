@@ -95,6 +95,8 @@ def test_what_has_the_right_type_already_stays_as_it_is() -> None:
     [
         ({"files": "c.txt"}, "learn: files: c.txt does not exist; expected a file or folder"),
         ({"files": []}, None),
+        ({"out": ""}, "out: found ''; expected a folder"),
+        ({"out": None}, "out: found None; expected a folder"),
         ({"files": 3}, "learn: files: expected a path; found 3"),
         ({"task": "Nerr"}, "learn: task.class_path: 'Nerr' is not allowed; did you mean 'Ner'?"),
         ({"task": 5}, "learn: task: expected one of Classification, Ner "),

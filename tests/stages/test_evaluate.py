@@ -190,9 +190,7 @@ def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
     with pytest.raises(DomainbertError, match="models: empty; expected at least one name with a model folder"):
         evaluate(out, {}, Ner(), test)
-    with pytest.raises(
-        DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells seen"
-    ):
+    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells seen"):
         evaluate(out, {"c/d": tmp_path}, Classification(), test, train=test)
 
 
