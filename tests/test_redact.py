@@ -83,7 +83,8 @@ def test_passwords_in_urls(text: str, shown: str) -> None:
     assert redact(shown, NONE) == shown
 
 
-ORDINARY = """a the of password token secret bearer Bearer signature key expected tokens; (see) credential: 8080
+# not `bearer`: what follows it is taken for a token if it is long and has digits
+ORDINARY = """a the of password token secret signature key expected tokens; (see) credential: 8080
 authorization: lr=1e-4 batch_size=32 50% vocab/ 'x' x: y; @vocab @pretrain/config.json hub:me/data hub:a/b@v1 C:\\a
 a:b 12:30 a=b #3 x@"""
 WORDS = st.sampled_from(ORDINARY.split())
@@ -105,6 +106,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 
 PASSWORDS = st.text("abcXYZ019/#? :!$%&=+~,;_-", min_size=3, max_size=20).map("s".__add__)
+PASSWORDS = PASSWORDS.filter(lambda password: "://" not in password)  # which begins another URL
 
 
 @given(st.sampled_from(["postgresql", "https", "redis", "ftp"]), NAMES, PASSWORDS, HOSTS, NAMES, WORDS, WORDS)
