@@ -32,6 +32,7 @@ from domainbert.training.precision import autocast_dtype
 
 _MAX_TOKENS = 8_192
 _SHOWN_LABELS = 10
+_SHORTEST = 3  # [CLS], a piece, [SEP]
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Predictor:
         exported: the model that ONNX Runtime runs, if it is one.
 
     Raises:
-        DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model.
+        DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model; windows
+            that the encoder cannot read.
     """
 
     exported: OnnxModel | None = None
@@ -95,7 +97,10 @@ class Predictor:
             )
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         positions = folder.config.max_length
-        self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
+        usual = min(self.tokenizer.model_max_length or positions, positions)
+        if max_length is not None and not _SHORTEST <= max_length <= positions:
+            raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
+        self.max_length = usual if max_length is None else max_length
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = autocast_dtype(precision)
         if folder.onnx is None:

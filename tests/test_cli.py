@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import resource
 import subprocess
@@ -158,3 +159,112 @@ def test_an_empty_out_is_no_folder(
     assert main(["make", "--words", "[a]", "--out", out.strip("'")]) == 2
     assert "--out: found ''; expected a folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["t.yaml"] and fake_stages.CALLS == []
+
+
+WRONG = """\
+out: run
+stages:
+  pretrain:
+    prepared: [p]
+    encoder: small
+    budget: {max_epochs: 0}
+    batch_size: -3
+    max_length: 2
+    num_workers: 100000000
+    checkpoint_every: 0
+    optim:
+      lr: .nan
+      betas: [1, 1]
+      eps: 1e38
+      head_lr: .inf
+  tagger:
+    stage: finetune
+    model: p
+    task: Ner
+    train: p
+    validation: p
+    seeds: [-1]
+    max_epochs: 0
+    max_length: 0
+    num_workers: -1
+    batch_size: 0
+    trainer: {devices: a}
+  other:
+    stage: finetune
+    model: p
+    task: Ner
+    train: p
+    validation: p
+    seeds: []
+  vocab:
+    corpus: [{path: p, weight: 1e12}]
+    vocab_size: 1e20
+"""
+SAID = {
+    6: "stages.pretrain.budget.max_epochs: found 0",
+    7: "stages.pretrain.batch_size: found -3",
+    8: "stages.pretrain.max_length: found 2",
+    9: "stages.pretrain.num_workers: found 100000000",
+    10: "stages.pretrain.checkpoint_every: found 0",
+    12: "stages.pretrain.optim.lr: found nan",
+    14: "stages.pretrain.optim.eps: found 1e+38",
+    15: "stages.pretrain.optim.head_lr: found inf",
+    22: "stages.tagger.seeds[0]: found -1",
+    23: "stages.tagger.max_epochs: found 0",
+    24: "stages.tagger.max_length: found 0",
+    25: "stages.tagger.num_workers: found -1",
+    26: "stages.tagger.batch_size: found 0",
+    27: "stages.tagger.trainer.devices: found 'a'",
+    34: "stages.other.seeds: found []",
+    36: "stages.vocab.corpus.sources[0].weight: found 1000000000000.0",
+    37: "stages.vocab.vocab_size: found 1e+20",
+}
+
+
+def test_every_number_out_of_range_is_told_by_dry_run_at_once_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "r.yaml").write_text(WRONG)
+    code = (
+        "import sys, domainbert.cli as c\n"
+        "try: c.main(['run', 'r.yaml', '--dry-run'])\n"
+        "finally: print([name for name in ('torch', 'numpy', 'lightning') if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(domainbert.__file__).parent.parent)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    lines = result.stderr.splitlines()
+    assert result.stdout == "[]\n" and lines[0] == f"domainbert: r.yaml: {len(SAID) + 2} problems"
+    for number, said in SAID.items():
+        assert any(line.startswith(f"  r.yaml:{number}: {said}; expected a") for line in lines), (said, lines)
+    assert sum("r.yaml:13: stages.pretrain.optim.betas[" in line for line in lines) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p", "r.yaml"]
+
+
+def test_what_settings_have_to_be_together_is_told_by_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p").mkdir()
+    ner = "model: p, task: Ner, train: p, validation: p"
+    texts = {
+        "pretrain: {prepared: p, budget: {max_steps: 1}}": "encoder, init_from: expected exactly one of the two",
+        "pretrain: {prepared: p, budget: {max_steps: 1}, encoder: small, max_length: 100000}": (
+            "stages.pretrain.max_length: 100000; the encoder has positions for 512 tokens"
+        ),
+        "pretrain: {prepared: p, budget: {max_steps: 1, max_epochs: 1}, encoder: small}": "budget: 2 of max_steps,",
+        f"finetune: {{{ner}, encoder: small}}": "encoder: is of no use with init: pretrained",
+        f"finetune: {{{ner}, init: random, encoder: small, max_length: 513}}": "max_length: 513; the encoder has",
+        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first: 1}}}}": "student: is of no use",
+        "distill: {teachers: p, prepared: p, losses: HardTargets, budget: {max_steps: 1}, student: {encoder: tiny},"
+        " max_length: 1000}": "max_length: 1000; the encoder has positions for 512 tokens",
+        "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
+        "export: {model: p, task: Ner}": "task: says what check holds; of no use without it",
+        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: tells seen from unseen",
+    }
+    (tmp_path / "p" / "a.txt").write_text("x")
+    for text, said in texts.items():
+        Path("r.yaml").write_text(f"out: run\nstages:\n  {text}\n")
+        assert main(["run", "r.yaml", "--dry-run"]) == 2
+        message = capsys.readouterr().err
+        assert message.startswith("domainbert: r.yaml:3: stages.") and said in message, message

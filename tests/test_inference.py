@@ -200,3 +200,10 @@ def test_the_wrong_folder_is_named(runs):
         load_predictor(runs / "pretrain")
     with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
         load_predictor(runs / "nowhere")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 2, 97])
+def test_windows_that_cannot_be_are_refused(runs, length):
+    with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
+        Tagger(best(runs, "ner-pretrained"), max_length=length)
+    assert Tagger(best(runs, "ner-pretrained"), max_length=3).max_length == 3

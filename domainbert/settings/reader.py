@@ -25,7 +25,7 @@ from domainbert.settings.shorthand import named_file, spelled_out
 from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, nearest
-from domainbert.settings.type_names import describe, is_fixed, is_single, is_union, pick_member
+from domainbert.settings.type_names import describe, is_fixed, is_union, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node
 
 _SHOWN = 80  # characters of a list
@@ -258,7 +258,7 @@ class _Reader:
             self.settings.inputs.extend(instance.input_files())
 
     def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
-        """A list, each item on its own; a value alone is a list of one, where an item is a single value.
+        """A list, each item on its own; a value alone is a list of one, where an item may be one.
 
         `kind` is `hint` without its limits.
         """
@@ -267,7 +267,7 @@ class _Reader:
             hints = item_hints if is_fixed(kind) else item_hints * len(node.value)
             pairs = enumerate(zip(node.value, hints, strict=False))
             found = [self.value(item, item_hint, f"{key}[{index}]") for index, (item, item_hint) in pairs]
-        elif is_single(item_hints[0]) and isinstance(node.value, (str, int, float)):
+        elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
             found = [self.value(node, item_hints[0], key)]
         else:
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")

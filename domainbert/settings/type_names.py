@@ -66,17 +66,22 @@ def is_single(hint: Any) -> bool:
     return not keyed and get_origin(hint) not in (*_LISTS, dict, Mapping)
 
 
+def may_stand_alone(hint: Any) -> bool:
+    """Whether an item of a list may be written without the list: a single value, or a name for more."""
+    return is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
+
+
 def pick_member(union: Any, value: Any) -> Any:
     """The one member of a union that fits the shape of `value`; the union itself when several or none do.
 
-    A value alone fits a list of single values where it fits nothing else.
+    A value alone fits a list where it may be an item and fits nothing else.
     """
     members = [member for member in get_args(union) if member is not NoneType]
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     fitting = [member for member in members if _shape_fits(member, value)]
     if not fitting and not isinstance(value, (list, dict)):
-        fitting = [member for member in members if _is_list(member) and is_single(_item(member))]
+        fitting = [member for member in members if _is_list(member) and may_stand_alone(_item(member))]
     return fitting[0] if len(fitting) == 1 else union
 
 

@@ -17,7 +17,7 @@ from domainbert.objectives.task_config import TaskConfig
 from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.stage import stage
-from domainbert.stages.labelled_training import Plan, Start, check_patience, fit, save_seed, train_seeds
+from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -28,18 +28,10 @@ if TYPE_CHECKING:
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
-def _check(
-    model: Path | None,
-    student: StudentConfig,
-    max_length: int | None,
-    max_epochs: int,
-    patience: int | None,
-    **_: Any,
-) -> None:
+def _check(model: Path | None, student: StudentConfig, max_length: int | None, **_: Any) -> None:
     if model is not None and student != StudentConfig():
         raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
     check_length(max_length, student.encoder)
-    check_patience(patience, max_epochs)
 
 
 @stage(_check)

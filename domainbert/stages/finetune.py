@@ -12,7 +12,7 @@ from domainbert.objectives.task_config import TaskConfig
 from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.stage import stage
-from domainbert.stages.labelled_training import Plan, Start, check_patience, fit, save_seed, train_seeds
+from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
-def _check(
-    init: str, encoder: EncoderConfig | None, max_length: int | None, max_epochs: int, patience: int | None, **_: Any
-) -> None:
+def _check(init: str, encoder: EncoderConfig | None, max_length: int | None, **_: Any) -> None:
     if init == "pretrained" and encoder is not None:
         raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
     check_length(max_length, encoder)
-    check_patience(patience, max_epochs)
 
 
 @stage(_check)

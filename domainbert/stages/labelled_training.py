@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import DomainbertError
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
@@ -62,14 +61,6 @@ class Plan:
     def num_steps(self) -> int:
         """Optimiser steps in all."""
         return self.epoch * self.max_epochs
-
-
-def check_patience(patience: int | None, max_epochs: int) -> None:
-    """`DomainbertError` for a patience that can never end."""
-    if patience is not None and patience >= max_epochs:
-        raise DomainbertError(
-            f"patience: found {patience}; expected fewer than max_epochs, which is {max_epochs}, or null"
-        )
 
 
 def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:

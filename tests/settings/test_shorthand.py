@@ -55,6 +55,7 @@ TWO = CorpusConfig([Source("a.jsonl.gz"), Source("b.txt", weight=2.0)])
         ("corpus: a.jsonl.gz", [], ONE),
         ("corpus: [a.jsonl.gz]", [], ONE),
         ("corpus: {sources: [a.jsonl.gz]}", [], ONE),
+        ("corpus: {sources: a.jsonl.gz}", [], ONE),
         ("corpus: {sources: [{path: a.jsonl.gz}]}", [], ONE),
         ("corpus: [a.jsonl.gz, {path: b.txt, weight: 2}]", [], TWO),
         ("corpus: 'folder/*.txt'", [], CorpusConfig([Source("folder/*.txt")])),
