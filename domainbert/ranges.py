@@ -102,8 +102,8 @@ Fraction = Annotated[float, Range(0, 1)]
 Dropout = Annotated[float, Range(0, 1, below=True)]
 """A rate of dropout."""
 
-Rate = Annotated[float, Range(0, 1, above=True)]
-"""A learning rate, or a factor of one."""
+PositiveFraction = Annotated[float, Range(0, 1, above=True)]
+"""A learning rate, a factor, a share that is not none."""
 
 Finite = Annotated[float, Range(-_LARGEST, _LARGEST)]
 """Any number."""

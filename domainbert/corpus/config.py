@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from domainbert.errors import DomainbertError
 from domainbert.paths import check_hub_name
-from domainbert.ranges import Items, PositiveInt, Range, check_fields
+from domainbert.ranges import Items, PositiveFraction, PositiveInt, Range, check_fields
 
 HUB_PREFIX = "hub:"
 
@@ -75,7 +75,7 @@ class CorpusConfig:
     deduplicate: bool = True
     """Drop a document whose cleaned text was read before, in any source."""
 
-    near_duplicate_threshold: Annotated[float, Range(0, 1, above=True)] | None = None
+    near_duplicate_threshold: PositiveFraction | None = None
     """Also drop a document that shares at least this part (0.8, say) of its runs of five words with an earlier one:
     the Jaccard similarity, estimated by MinHash. Needs `pip install domainbert[near-duplicates]`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from domainbert.ranges import Count, Fraction, Range, Rate, check_fields
+from domainbert.ranges import Count, Fraction, PositiveFraction, Range, check_fields
 
 Beta = Annotated[float, Range(0, 1, below=True)]
 
@@ -17,13 +17,13 @@ class OptimConfig:
     name: Literal["adamw", "muon"] = "adamw"
     """`adamw`, or `muon` for the hidden weight matrices with AdamW for everything else."""
 
-    lr: Rate = 5e-4
+    lr: PositiveFraction = 5e-4
     """Peak learning rate; Muon's updates are scaled to the size of AdamW's, so that one rate serves both."""
 
-    head_lr: Rate | None = None
+    head_lr: PositiveFraction | None = None
     """Peak learning rate of a fine-tuning head; None takes `lr`."""
 
-    layer_decay: Rate = 1.0
+    layer_decay: PositiveFraction = 1.0
     """Each layer below the top learns at this multiple of the rate of the one above; 1 switches it off."""
 
     weight_decay: Fraction = 0.01
@@ -32,7 +32,7 @@ class OptimConfig:
     betas: tuple[Beta, Beta] = (0.9, 0.98)
     """Decay of AdamW's running means."""
 
-    eps: Rate = 1e-6
+    eps: PositiveFraction = 1e-6
     """Added to AdamW's denominator."""
 
     max_grad_norm: Annotated[float, Range(0, 1e6)] = 1.0

@@ -36,8 +36,9 @@ def stage(
 
             given = inspect.signature(function).bind(*args, **kwargs).arguments
             out = _folder(given.pop("out"))
+            arguments = read_call(checked, given)
             out.mkdir(parents=True, exist_ok=True)
-            return function(out=out, **read_call(checked, given))  # type: ignore[call-arg, arg-type]
+            return function(out=out, **arguments)  # type: ignore[call-arg, arg-type]
 
         if check is not None:
             checked.check = check  # type: ignore[attr-defined]

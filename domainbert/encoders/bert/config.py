@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
-from domainbert.ranges import Dropout, Length, Range, Rate, check_fields
+from domainbert.ranges import Dropout, Length, PositiveFraction, Range, check_fields
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 
@@ -47,7 +47,7 @@ class BertConfig(EncoderConfig):
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
 
-    layer_norm_eps: Rate = 1e-12
+    layer_norm_eps: PositiveFraction = 1e-12
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
