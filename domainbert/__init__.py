@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from domainbert.inference import load_classifier, load_tagger
 
-__all__ = ["load_classifier", "load_tagger"]
+    __version__: str
+
+__all__ = ["__version__", "load_classifier", "load_tagger"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a model is asked for."""
+    """Import torch only when a model is asked for; the version is that of the installed package."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("domainbert")
     if name in __all__:
         from domainbert import inference
 

@@ -80,9 +80,9 @@ def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         return _print_usage()
     if words[0] == "--version":
-        from importlib.metadata import version
+        from domainbert import __version__
 
-        sys.stdout.write(f"domainbert {version('domainbert')}\n")
+        sys.stdout.write(f"domainbert {__version__}\n")
         return 0
     if words[0] == "run":
         return _run(take_apart(words[1:], _RUN_FLAGS))

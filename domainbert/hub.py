@@ -230,7 +230,7 @@ def save_model(
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
-    _write_folder(path, tensors, fields, tokenizer, max_length or config.max_length, card)
+    _write_folder(path, tensors, fields, tokenizer, config.max_length if max_length is None else max_length, card)
 
 
 def save_with_vocabulary(

@@ -31,6 +31,8 @@ from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
 _MAX_TOKENS = 8_192
+_SHOWN_LABELS = 10
+_SHORTEST = 3  # [CLS], a piece, [SEP]
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,15 @@ class Predictor:
         exported: the model that ONNX Runtime runs, if it is one.
 
     Raises:
-        DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model.
+        DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model; windows
+            that the encoder cannot read.
     """
 
     exported: OnnxModel | None = None
 
     def __init__(self, path: Path, head: str, precision: Precision = "32-true", max_length: int | None = None) -> None:
         folder = open_model(path)
+        _check_kind(folder, head)
         if folder.onnx is None:
             self.model, folder, made = load_model(path, head)
         else:
@@ -93,7 +97,10 @@ class Predictor:
             )
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         positions = folder.config.max_length
-        self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
+        usual = min(self.tokenizer.model_max_length or positions, positions)
+        if max_length is not None and not _SHORTEST <= max_length <= positions:
+            raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
+        self.max_length = usual if max_length is None else max_length
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = autocast_dtype(precision)
         if folder.onnx is None:
@@ -143,6 +150,17 @@ def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear):
             module.to(dtype)
+
+
+def _check_kind(folder: ModelFolder, head: str) -> None:
+    """`DomainbertError` where a folder holds a model of the other kind, which it names."""
+    is_classifier, wants_classifier = folder.head == "sequence", head == "sequence"
+    if folder.head not in ("tokens", "crf", "sequence") or is_classifier == wants_classifier:
+        return
+    labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
+    found = "a classifier with the classes" if is_classifier else "a tagger with the labels"
+    reader = "load_classifier" if is_classifier else "load_tagger"
+    raise DomainbertError(f"{folder.path}: is {found} {labels}; {reader} reads it")
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from domainbert.errors import DomainbertError
 
 _PACKAGE = "package:"
 _HUB = "hub:"
+_PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
+_HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
+_REVISION = re.compile(rf"{_PART}(/{_PART})*")
 _SMALL_FILES = ["*.json", "*.txt", "*.md"]
+
+
+@dataclass(frozen=True)
+class OnHub:
+    """Says of a path in a signature that it may be a model of the Hugging Face hub."""
+
+    def __str__(self) -> str:
+        return "or hub:NAME"
+
+
+ModelPath = Annotated[Path, OnHub()]
+"""A model or tokenizer folder."""
+
+
+def check_hub_name(text: str) -> tuple[str, str | None]:
+    """The name and the revision of `hub:NAME@REVISION`.
+
+    Raises:
+        DomainbertError: a name or revision that the hub does not have.
+    """
+    name, at, revision = text.removeprefix(_HUB).partition("@")
+    if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
+        form = "hub:NAME or hub:OWNER/NAME, perhaps with @REVISION, of letters, digits and . _ -"
+        raise DomainbertError(f"{text}: is no name on the Hugging Face hub; expected {form}")
+    return name, revision or None
+
+
+def hub_advice(path: Path) -> str:
+    """How a path that does not exist would be written if it is the name of a model of the hub; empty if it is none."""
+    text = str(path)
+    local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
+    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a model of the Hugging Face hub"
 
 
 def resolve_path(path: str | Path) -> Path:
@@ -51,9 +89,7 @@ def _in_package(text: str) -> Path:
 
 def _from_hub(text: str) -> Path:
     """The snapshot of a hub model: its safetensors, or where there are none its `pytorch_model.bin`."""
-    name, _, revision = text.removeprefix(_HUB).partition("@")
-    if not name:
-        raise DomainbertError(f"{text}: names nothing; expected hub:NAME or hub:NAME@REVISION")
+    name, revision = check_hub_name(text)
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
@@ -61,7 +97,7 @@ def _from_hub(text: str) -> Path:
     folder = Path()
     for weights in ("model*.safetensors", "pytorch_model*.bin"):
         try:
-            folder = Path(snapshot_download(name, revision=revision or None, allow_patterns=[*_SMALL_FILES, weights]))
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*_SMALL_FILES, weights]))
         except Exception as error:  # the hub's client raises dozens of unrelated types
             reason = " ".join(str(error).split())
             raise DomainbertError(f"{text}: the model cannot be had from the hub: {reason}") from error

@@ -72,7 +72,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
         if key not in _KEYS:
             problems.add(f"{node.where}: {key}: unknown key; {nearest(key, _KEYS)}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
-    if out is None or not isinstance(out.value, str):
+    if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, as text")
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
         problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")

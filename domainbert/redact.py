@@ -1,7 +1,8 @@
 """Secrets out of what is written: manifests, configurations, messages.
 
-Two kinds are known: passwords and tokens inside URLs, and the values of environment variables whose names say that
-they are secret (`WANDB_API_KEY`, `HF_TOKEN`, `PGPASSWORD`). Each is replaced with `***`.
+Known are passwords, tokens and signatures inside URLs, `password=...` of database connections, headers of HTTP
+(`Bearer ...`), and the values of environment variables whose names say that they are secret (`WANDB_API_KEY`,
+`HF_TOKEN`, `PGPASSWORD`). Each is replaced with `***`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,26 @@ HIDDEN = "***"
 
 # scheme://user:password@host, RFC 3986 section 3.2.1; a password may itself hold an @ that should have been escaped,
 # and pathlib makes one slash of two
-_PASSWORD = re.compile(r"(?<=\w)(:/{1,2}[^\s/?#:@]*):[^\s/?#]*(?=@)")
-# ?password=..., which PostgreSQL's URLs may hold (libpq, section "Connection URIs"), and the tokens of web services
-_PARAMETER = re.compile(r"([?&;][\w-]*(?:password|passwd|secret|token|api_?key)=)[^\s&;#'\"]+", re.IGNORECASE)
+_USER = r"(?<=\w)(:/{1,2}[^\s/?#:@\[]*)"
+_PASSWORD = re.compile(rf"{_USER}:[^\s/?#]*(?=@)")
+# one with /, # or a space in it that should have been escaped; digits before those are rather a port
+_UNESCAPED = re.compile(rf"{_USER}:(?!\d{{1,5}}(?:[/?#\s]|$))(?:(?!://)[^\s@])(?:(?!://)[^@\n])*(?=@)")
+_OF_DATABASE = re.compile(r"(\b(?:postgres|mysql|mariadb|redis|mongodb|amqp)[\w+]*:/{1,2}[^\s/?#:@\[]*):[^\s@]+(?=@)")
+# https://token@host, as Git and package indexes take it; elsewhere a name alone is a user
+_TOKEN = re.compile(r"(\bhttps?:/{1,2})[^\s/?#:@]+(?::(?:x-oauth-basic)?)?(?=@)", re.IGNORECASE)
+# ?password=..., which PostgreSQL's URLs may hold (libpq, section "Connection URIs"), the tokens of web services, and
+# what signs the URLs of S3, Google Cloud Storage, CloudFront and Azure
+_NAMES = "password|passwd|pwd|secret|token|api_?key|signature|credential|access_?key(?:_?id)?"
+_PARAMETER = re.compile(rf"([?&;#](?:[\w-]*(?:{_NAMES})|sig)=)[^\s&;#'\"]+", re.IGNORECASE)
+# host=... password='a b' (libpq, section "Keyword/Value Connection Strings")
+_KEYWORD = re.compile(r"\b(\w*(?:password|passwd)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'\"&;#]+)", re.IGNORECASE)
+# headers of HTTP; `bearer` is also a word, so that what follows has to look like none
+_HEADER = re.compile(
+    r"\b(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|token|digest|apikey)\s+)[\w.~+/=-]+", re.IGNORECASE
+)
+_BEARER = re.compile(r"\b(bearer\s+)(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})", re.IGNORECASE)
+_WITH_COLON = (_PASSWORD, _OF_DATABASE, _UNESCAPED)
+_AFTER = (_TOKEN, _PARAMETER, _KEYWORD, _HEADER, _BEARER)
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 8  # what is shorter is rather a setting than a secret, and may be part of any word
 
@@ -44,7 +62,11 @@ def _redacted(value: Any, secrets: list[str]) -> Any:
 def _redacted_text(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
-    return _PARAMETER.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1:{HIDDEN}", text))
+    for pattern in _AFTER:
+        text = pattern.sub(rf"\1{HIDDEN}", text)
+    for pattern in _WITH_COLON:
+        text = pattern.sub(rf"\1:{HIDDEN}", text)
+    return text
 
 
 def _secrets(environment: Mapping[str, str]) -> list[str]:

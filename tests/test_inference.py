@@ -193,11 +193,22 @@ def test_scores_are_those_of_transformers(runs, natural):
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
         load_tagger(runs / "classification-pretrained")
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
+        load_classifier(runs / "ner-pretrained")
+    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
+        load_tagger(runs / "pretrain")
     with pytest.raises(DomainbertError, match="no trained head for this task"):
         load_classifier(runs / "pretrain")
     with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
         load_predictor(runs / "pretrain")
     with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
         load_predictor(runs / "nowhere")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 2, 97])
+def test_windows_that_cannot_be_are_refused(runs, length):
+    with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
+        Tagger(best(runs, "ner-pretrained"), max_length=length)
+    assert Tagger(best(runs, "ner-pretrained"), max_length=3).max_length == 3

@@ -14,18 +14,18 @@ from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
 LAYERS = {
-    -1: "errors files progress fingerprint paths ranks signals redact",
+    -1: "errors files progress fingerprint paths ranks signals ranges redact",
     0: "corpus samples",
     1: "tokenization encoders metrics",
     2: "data transfer",
     3: "objectives",
     4: "training hub model_card onnx",
     5: "inference cost teachers",
-    6: "stages",
-    7: "settings",
+    6: "settings",
+    7: "stages",
     8: "runner",
     9: "tuning",
-    10: "cli recipe",
+    10: "cli recipe __main__",
 }
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")

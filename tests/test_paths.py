@@ -7,7 +7,7 @@ import pytest
 
 import domainbert
 from domainbert.errors import DomainbertError
-from domainbert.paths import model_name, resolve_path
+from domainbert.paths import check_hub_name, hub_advice, model_name, resolve_path
 
 
 def test_folders_and_packages() -> None:
@@ -56,7 +56,7 @@ def test_what_a_model_is_called() -> None:
 
 
 def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DomainbertError, match=r"hub:: names nothing; expected hub:NAME or hub:NAME@REVISION"):
+    with pytest.raises(DomainbertError, match=r"hub:: is no name on the Hugging Face hub; expected hub:NAME or"):
         resolve_path("hub:")
 
     def refuse(*_: object, **__: object) -> str:
@@ -65,3 +65,53 @@ def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(DomainbertError, match=r"hub:a/b: the model cannot be had from the hub: no such model"):
         resolve_path("hub:a/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("hub:bert-base-uncased", ("bert-base-uncased", None)),
+        ("hub:google-bert/bert.base_1", ("google-bert/bert.base_1", None)),
+        ("hub:a/b@v1.0", ("a/b", "v1.0")),
+        ("hub:a@refs/pr/1", ("a", "refs/pr/1")),
+    ],
+)
+def test_names_of_the_hub(text: str, parts: tuple[str, str | None]) -> None:
+    assert check_hub_name(text) == parts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "../..",
+        "./a",
+        "/etc/passwd",
+        "a/b/c",
+        "a b",
+        "a/",
+        "a/..",
+        "-x",
+        ".a",
+        "a@",
+        "a@..",
+        "a@../../b",
+        "a..b",
+        "é",
+    ],
+)
+def test_what_is_no_name_of_the_hub_is_refused_before_the_hub_is_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(DomainbertError, match="is no name on the Hugging Face hub; expected hub:NAME or"):
+        resolve_path(f"hub:{name}")
+
+
+def test_a_name_of_the_hub_without_hub_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert hub_advice(Path("bert-base-uncased")) == (", or hub:bert-base-uncased for a model of the Hugging Face hub")
+    assert hub_advice(Path("google-bert/bert-base")).startswith(", or hub:google-bert/bert-base ")
+    for local in ("runs/x", "/a", "../a", "./../a/b", "a/b/c", "a b"):
+        assert hub_advice(Path(local)) == "", local

@@ -26,7 +26,51 @@ NONE: dict[str, str] = {}
         ("https://host/?api_key=abc#top", "https://host/?api_key=***#top"),
         ("https://host/?HF_TOKEN=abc", "https://host/?HF_TOKEN=***"),
         ("postgresql:/user:s3cret@host/db", "postgresql:/user:***@host/db"),
+        ("postgresql://user:pa/ss@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user:12/3@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user:p#s?s@host/db", "postgresql://user:***@host/db"),
+        ("postgresql://user:p s w@host/db is down", "postgresql://user:***@host/db is down"),
+        ("postgresql:/user:pa/ss@host", "postgresql:/user:***@host"),
+        ("https://me:pa/ss@host/a@b", "https://me:***@host/a@b"),
+        ("https://hf_token@host/simple", "https://***@host/simple"),
+        ("git+https://ghp_abc@github.com/a/b", "git+https://***@github.com/a/b"),
+        ("https://ghp_abc:x-oauth-basic@github.com/a", "https://***@github.com/a"),
+        ("https://ghp_abc:@github.com/a", "https://***@github.com/a"),
+        ("host=h password=s3cret dbname=d", "host=h password=*** dbname=d"),
+        ("host=h password = 'a b' dbname=d", "host=h password = *** dbname=d"),
+        (r"password='it\'s b' x", "password=*** x"),
+        ("PGPASSWORD=s3cret psql", "PGPASSWORD=*** psql"),
+        ("sslpassword=abc user=me", "sslpassword=*** user=me"),
+        ("Authorization: Bearer abc", "Authorization: Bearer ***"),
+        ("{'Authorization': 'Basic dXNlcg=='}", "{'Authorization': 'Basic ***'}"),
+        ("401 for Bearer hf_0123456789 here", "401 for Bearer *** here"),
+        ("bearer eyJhbGciOiJub25lIn0.eyJhIjoxfQ.x", "bearer ***"),
+        (
+            "https://b.s3.amazonaws.com/k?X-Amz-Credential=AK%2F1&X-Amz-Date=2&X-Amz-Signature=ab12&X-Amz-Expires=5",
+            "https://b.s3.amazonaws.com/k?X-Amz-Credential=***&X-Amz-Date=2&X-Amz-Signature=***&X-Amz-Expires=5",
+        ),
+        ("https://h/k?X-Amz-Security-Token=a&b=1", "https://h/k?X-Amz-Security-Token=***&b=1"),
+        ("https://h/k?GoogleAccessId=a&Signature=b%3D", "https://h/k?GoogleAccessId=a&Signature=***"),
+        ("https://h/k?X-Goog-Signature=a", "https://h/k?X-Goog-Signature=***"),
+        ("https://h/k?AWSAccessKeyId=AKIA&Expires=1", "https://h/k?AWSAccessKeyId=***&Expires=1"),
+        (
+            "https://a.blob.core.windows.net/c?sv=1&sig=ab%2F&se=2",
+            "https://a.blob.core.windows.net/c?sv=1&sig=***&se=2",
+        ),
+        ("https://h/cb#access_token=ab&x=1", "https://h/cb#access_token=***&x=1"),
         ("postgresql://user@host/db", "postgresql://user@host/db"),
+        ("ssh://git@host/a/b", "ssh://git@host/a/b"),
+        ("git@host:a/b.git", "git@host:a/b.git"),
+        ("see https://host:8080 or write to me@host.org", "see https://host:8080 or write to me@host.org"),
+        ("see https://host:8080/a, or me@host.org", "see https://host:8080/a, or me@host.org"),
+        ("postgresql://host:5432/db is down; ask me@host.org", "postgresql://host:5432/db is down; ask me@host.org"),
+        ("https://host: me@host.org knows", "https://host: me@host.org knows"),
+        ("https://[::1]:8080/a of me@host.org", "https://[::1]:8080/a of me@host.org"),
+        ("https://medium.com/@me/a", "https://medium.com/@me/a"),
+        ("the bearer transported instruments.", "the bearer transported instruments."),
+        ("the password comes from PGPASSWORD or ~/.pgpass", "the password comes from PGPASSWORD or ~/.pgpass"),
+        ("pad_token='[PAD]', mask_token=[MASK]", "pad_token='[PAD]', mask_token=[MASK]"),
+        ("https://h/k?design=1&assign=2&sigma=3", "https://h/k?design=1&assign=2&sigma=3"),
         ("https://host:8080/a:b@c", "https://host:8080/a:b@c"),
         ("https://host:8080", "https://host:8080"),
         ("data/a:b@c.txt", "data/a:b@c.txt"),
@@ -37,6 +81,45 @@ NONE: dict[str, str] = {}
 def test_passwords_in_urls(text: str, shown: str) -> None:
     assert redact(text, NONE) == shown
     assert redact(shown, NONE) == shown
+
+
+# not `bearer`: what follows it is taken for a token if it is long and has digits
+ORDINARY = """a the of password token secret signature key expected tokens; (see) credential: 8080
+authorization: lr=1e-4 batch_size=32 50% vocab/ 'x' x: y; @vocab @pretrain/config.json hub:me/data hub:a/b@v1 C:\\a
+a:b 12:30 a=b #3 x@"""
+WORDS = st.sampled_from(ORDINARY.split())
+HOSTS = st.sampled_from(["host", "example.org", "db-1.example.org", "127.0.0.1", "[::1]"])
+NAMES = st.text("abcdefghij0123456789._-", min_size=1, max_size=8)
+ADDRESSES = st.builds("{}@{}".format, NAMES, HOSTS)
+PATHS = st.lists(NAMES | ADDRESSES, min_size=1, max_size=4).map("/".join)
+PORTS = st.just("") | st.integers(1, 65535).map(":{}".format)
+QUERIES = st.just("") | st.builds("?{}={}&b=2".format, st.sampled_from(["a", "page", "design", "sort"]), NAMES)
+SCHEMES = st.sampled_from(["https", "http", "s3", "gs", "ftp", "file"])
+URLS = st.builds("{}://{}{}/{}{}".format, SCHEMES, HOSTS, PORTS, PATHS, QUERIES)
+DATABASES = st.builds("postgresql://{}@{}{}/{}".format, NAMES, HOSTS, PORTS, NAMES)
+REPOSITORIES = st.builds("git@{}:{}.git".format, HOSTS, PATHS)
+
+
+@given(st.lists(WORDS | ADDRESSES | PATHS | URLS | DATABASES | REPOSITORIES, max_size=12).map(" ".join))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert redact(text, NONE) == text
+
+
+PASSWORDS = st.text("abcXYZ019/#? :!$%&=+~,;_-", min_size=3, max_size=20).map("s".__add__)
+PASSWORDS = PASSWORDS.filter(lambda password: "://" not in password)  # which begins another URL
+
+
+@given(st.sampled_from(["postgresql", "https", "redis", "ftp"]), NAMES, PASSWORDS, HOSTS, NAMES, WORDS, WORDS)
+def test_any_password_of_a_url_is_hidden(
+    scheme: str, user: str, password: str, host: str, path: str, before: str, after: str
+) -> None:
+    shown = redact(f"{before} {scheme}://{user}:{password}@{host}/{path} {after}", NONE)
+    assert shown == f"{before} {scheme}://{user}:***@{host}/{path} {after}"
+
+
+@given(WORDS, st.text('abcXYZ019/#?@ :!$%&=+~,;_-"', min_size=1), st.sampled_from(["password", "sslpassword"]))
+def test_any_password_of_a_connection_string_is_hidden(before: str, password: str, key: str) -> None:
+    assert redact(f"{before} host=h {key}='{password}' dbname=d", NONE) == f"{before} host=h {key}=*** dbname=d"
 
 
 def test_secrets_of_the_environment() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.paths import check_hub_name
+from domainbert.ranges import Items, PositiveFraction, PositiveInt, Range, check_fields
 
 HUB_PREFIX = "hub:"
 
@@ -15,6 +16,8 @@ HUB_PREFIX = "hub:"
 @dataclass(frozen=True)
 class Source:
     """One file, folder, glob or Hugging Face hub dataset."""
+
+    shorthand = "path"  # no annotation, so no field; a text alone is the path
 
     path: str
     """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
@@ -26,7 +29,7 @@ class Source:
     documents: Literal["file", "blank_line", "line"] = "file"
     """Plain text only: what one document is: a whole file, what stands between blank lines, or a line."""
 
-    weight: float = 1.0
+    weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
     """How often a document is seen: 2 writes each training document twice, 0.5 keeps half of all documents, chosen by
     their hash. A validation document is never written twice."""
 
@@ -37,12 +40,13 @@ class Source:
     """The split of a hub dataset that is read; domainbert makes its own split into training and validation."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.documents not in ("file", "blank_line", "line"):
             raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
-        if not (math.isfinite(self.weight) and self.weight > 0):
-            raise DomainbertError(f"weight: {self.weight}; expected a number above 0")
-        if self.path in ("", HUB_PREFIX):
-            raise DomainbertError(f"path: {self.path!r} names nothing; expected a file, folder, glob or hub:NAME")
+        if not self.path:
+            raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
+        if self.path.startswith(HUB_PREFIX):
+            _check_dataset(self.path)
 
     @property
     def hub_name(self) -> str | None:
@@ -50,37 +54,37 @@ class Source:
         return self.path[len(HUB_PREFIX) :] if self.path.startswith(HUB_PREFIX) else None
 
 
+def _check_dataset(path: str) -> None:
+    name, revision = check_hub_name(path)
+    if revision is not None:
+        raise DomainbertError(f"path: found {path}; expected hub:{name}, which is read as it is now on the hub")
+
+
 @dataclass(frozen=True)
 class CorpusConfig:
     """Where the documents come from, which are kept, and which are held out for validation."""
 
-    sources: list[Source]
+    shorthand = "sources"  # a path alone is one source, a list is several
+
+    sources: Annotated[list[Source], Items()]
     """Read in this order."""
 
-    min_characters: int = 20
+    min_characters: PositiveInt = 20
     """Documents with fewer characters, after cleaning, are dropped."""
 
     deduplicate: bool = True
     """Drop a document whose cleaned text was read before, in any source."""
 
-    near_duplicate_threshold: float | None = None
+    near_duplicate_threshold: PositiveFraction | None = None
     """Also drop a document that shares at least this part (0.8, say) of its runs of five words with an earlier one:
     the Jaccard similarity, estimated by MinHash. Needs `pip install domainbert[near-duplicates]`."""
 
-    validation_fraction: float = 0.02
+    validation_fraction: Annotated[float, Range(0, 1, below=True)] = 0.02
     """The part of the documents held out for validation, chosen by a hash of the cleaned text: a document never
     changes side, whatever else is in the corpus."""
 
     def __post_init__(self) -> None:
-        if not self.sources:
-            raise DomainbertError("sources: empty; expected at least one source")
-        if self.min_characters < 1:
-            raise DomainbertError(f"min_characters: {self.min_characters}; expected at least 1")
-        threshold = self.near_duplicate_threshold
-        if threshold is not None and not 0 < threshold <= 1:
-            raise DomainbertError(f"near_duplicate_threshold: {threshold}; expected a number above 0 and up to 1")
-        if not 0 <= self.validation_fraction < 1:
-            raise DomainbertError(f"validation_fraction: {self.validation_fraction}; expected from 0 to below 1")
+        check_fields(self)
 
     def input_files(self) -> list[Path]:
         """Every file that will be read, in order; hub datasets have none.

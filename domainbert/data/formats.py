@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from domainbert.ranges import Column, check_fields
+
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
@@ -12,11 +14,11 @@ SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 class NerFormat:
     """How words and entity tags stand in a CoNLL or JSONL file."""
 
-    token_column: int | str = 0
+    token_column: Column | str = 0
     """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
     the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
 
-    tag_column: int | str = -1
+    tag_column: Column | str = -1
     """Column of the tags, likewise. In JSONL a number means the key "tags"."""
 
     scheme: SchemeChoice = "auto"
@@ -24,6 +26,10 @@ class NerFormat:
 
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
+
+    def __post_init__(self) -> None:
+        """Check the columns."""
+        check_fields(self)
 
 
 @dataclass(frozen=True)

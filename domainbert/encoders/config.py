@@ -6,9 +6,16 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from domainbert.errors import DomainbertError
+from domainbert.ranges import Range
+
+Width = Annotated[int, Range(1, 1_000_000)]
+Layers = Annotated[int, Range(1, 1000)]
+Heads = Annotated[int, Range(1, 1000)]
+Deviation = Annotated[float, Range(0, 100)]
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,9 @@ class EncoderConfig(ABC):
 
     The vocabulary size is not among them: it is a fact of the tokenizer, passed when the encoder is built.
     """
+
+    files = Path(__file__).parent / "sizes"
+    # no annotation, so no field; `encoder: small` means its small.yaml
 
     @property
     @abstractmethod
@@ -45,6 +55,12 @@ class EncoderConfig(ABC):
             message = f"{field.name}: found {str(value)[:80]!r}; expected a value like {field.default!r}"
             require(_fits(value, field.default), message)
         return cls(**{field.name: fields[field.name] for field in own})
+
+
+def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
+    """`DomainbertError` where sequences are longer than an encoder, as far as it is known, has positions for."""
+    if encoder is not None and max_length is not None and max_length > encoder.max_length:
+        raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {encoder.max_length} tokens")
 
 
 def _fits(value: object, default: object) -> bool:

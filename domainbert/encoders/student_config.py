@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, Layers
 from domainbert.errors import DomainbertError
+from domainbert.ranges import Items, Range, check_fields
 
 
 @dataclass(frozen=True)
@@ -19,14 +20,14 @@ class StudentConfig:
     family: Literal["bert", "distilbert"] | None = None
     """Where `encoder` is None: the family to build; None is the teacher's."""
 
-    layers: tuple[int, ...] | None = None
+    layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
     """The teacher's layers that the student's start from, as their weights are numbered, from 0: DistilBERT's are
     [0, 2, 4, 7, 9, 11]."""
 
-    every: int | None = None
-    """Every so manieth of the teacher's layers instead, from the first: 2 takes 0, 2, 4, ..."""
+    every: Layers | None = None
+    """Every n-th of the teacher's layers instead, from the first: 2 takes 0, 2, 4, ..."""
 
-    first: int | None = None
+    first: Layers | None = None
     """The first so many of the teacher's layers instead."""
 
     narrow: Literal["pca", "svd", "random"] = "pca"
@@ -38,17 +39,12 @@ class StudentConfig:
 
     def __post_init__(self) -> None:
         """Check that the layers are chosen in one way."""
+        check_fields(self)
         chosen = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
         if len(chosen) > 1:
             raise DomainbertError(f"{chosen[1]}: given beside {chosen[0]}; expected one of layers, every, first")
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: given beside encoder, which has one; expected one of the two")
-        for name in ("every", "first"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DomainbertError(f"{name}: found {value}; expected 1 or more")
-        if self.layers is not None and (not self.layers or min(self.layers) < 0):
-            raise DomainbertError(f"layers: found {list(self.layers)}; expected numbers of layers, from 0")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
         """The layers of a teacher of `num_layers` that are chosen; None where nothing is said.

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import io
-import re
 import shlex
-from argparse import SUPPRESS
+from argparse import ArgumentParser
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-
-from jsonargparse import ArgumentParser
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
@@ -23,23 +18,16 @@ from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
 from domainbert.settings.command_line import Typed
+from domainbert.settings.help import add_fields, add_function, in_words
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import nearest, read_config
 from domainbert.settings.yaml_files import Node, dump_yaml
-
-_WORDING = (
-    (r"<class\s+'(\w+)'>", r"\1"),
-    (r" '\[\"PATH1\".*", " [PATH,...]"),  # ways of jsonargparse to give a list, which are not those of command_line.py
-    (r"Path to a configuration file\.", "YAML file with the settings below."),
-    (r"\bNone\b", "null"),
-)
-"""What jsonargparse and Python docstrings say, as it is in YAML and on the command line."""
 
 
 def stage_help(stage: Stage) -> str:
     """What `domainbert <stage> --help` prints: every setting with type, default and docstring."""
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
-    parser = ArgumentParser(usage=usage, description=stage.description, argument_default=SUPPRESS)
+    parser = ArgumentParser(usage=usage, description=stage.description)
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
     parser.add_argument(
@@ -49,11 +37,8 @@ def stage_help(stage: Stage) -> str:
     parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
     allow = "let class_path name classes of these packages of yours (PKG,PKG); they are imported"
     parser.add_argument("--allow-import", metavar="PKG", help=allow)
-    for hint in get_type_hints(stage.function).values():
-        for base in filter(is_choice, [hint, *get_args(hint)]):
-            choices_of(base)  # imports them, so that jsonargparse can list them
-    parser.add_function_arguments(stage.function, skip={"out"}, as_group=False)
-    return _help_of(parser)
+    add_function(parser, stage.function)
+    return in_words(parser)
 
 
 def group_help(stage: Stage, key: str, name: str | None) -> str:
@@ -74,8 +59,8 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
             raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
         kind = found
     parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
-    parser.add_class_arguments(kind, key)
-    return _help_of(parser)
+    add_fields(parser, kind, f"{key}.")
+    return in_words(parser)
 
 
 def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
@@ -86,13 +71,13 @@ def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
         usage: one line.
         flags: options that are no settings, and what they do.
     """
-    parser = ArgumentParser(usage=usage, description=inspect.getdoc(kind), argument_default=SUPPRESS)
+    parser = ArgumentParser(usage=usage, description=inspect.getdoc(kind))
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with the settings below; several: later wins")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write (required)")
     for name, text in flags.items():
         parser.add_argument(name, action="store_true", help=text)
-    parser.add_class_arguments(kind, as_group=False)
-    return _help_of(parser)
+    add_fields(parser, kind)
+    return in_words(parser)
 
 
 def _class_under(stage: Stage, key: str) -> type | None:
@@ -104,15 +89,6 @@ def _class_under(stage: Stage, key: str) -> type | None:
         kind = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
         hints = get_type_hints(kind) if kind is not None else {}
     return kind
-
-
-def _help_of(parser: ArgumentParser) -> str:
-    with redirect_stdout(io.StringIO()) as text:
-        parser.print_help()
-    words = text.getvalue()
-    for pattern, replacement in _WORDING:
-        words = re.sub(pattern, replacement, words)
-    return words
 
 
 def config_template(stage: Stage, typed: Typed) -> str:
@@ -170,8 +146,10 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
 def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
-    if out is not None and not isinstance(out.value, (str, type(None))):
+    if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
         problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
+    if "out" in typed.flags and not (typed.flags["out"] or "").strip():
+        problems.add("--out: found ''; expected a folder")
     rest = {key: node for key, node in tree.value.items() if key != "out"}
     settings = read_settings(stage.function, replace(tree, value=rest), problems, template=template)
     return typed.flags.get("out", None if out is None else out.value), settings

@@ -83,6 +83,12 @@ def choices_of(base: type) -> dict[str, type]:
     return {kind.__name__: kind for kind in sorted(concrete, key=lambda kind: kind.__name__)}
 
 
+def named_files(base: type) -> dict[str, Path]:
+    """The YAML files that come with an abstract class, in the folder that it names as its `files`, by name."""
+    folder = getattr(base, "files", None)
+    return {} if folder is None else {file.stem: file for file in sorted(Path(folder).glob("*.yaml"))}
+
+
 def find_choice(base: type, name: str) -> type | None:
     """The subclass of `base` called `name` (short, or the whole class path); None when there is none.
 

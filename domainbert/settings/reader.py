@@ -13,18 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import resolve_path
+from domainbert.paths import OnHub, hub_advice, resolve_path
+from domainbert.ranges import field_types, limits_of, misfits, without_limits
 from domainbert.redact import redact
-from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice
+from domainbert.settings.advice import advice
+from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
+from domainbert.settings.shorthand import named_file, spelled_out
 from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, fold_arguments, nearest
-from domainbert.settings.type_names import describe, is_single, is_union, pick_member
+from domainbert.settings.type_names import describe, is_fixed, is_union, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node
 
+_SHOWN = 80  # characters of a list
 _BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
 
 
@@ -59,10 +63,12 @@ def read_settings(
         template: leave missing values out and do not look for input files (for `--print_config`).
     """
     reader = _Reader(problems, prefix, template)
-    parameters = {name: _parameter(parameter) for name, parameter in inspect.signature(function).parameters.items()}
-    parameters.pop("out", None)
-    reader.settings.arguments = reader.fields(node, "", get_type_hints(function), parameters) or {}
+    parameters = defaults_of(function)
+    found = reader.fields(node, "", get_type_hints(function, include_extras=True), parameters)
+    reader.settings.arguments = found or {}
     complete = {**parameters, **reader.settings.arguments}
+    if found is not None and not template:
+        reader.together(node, function, complete)
     spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
     reader.settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
     return reader.settings
@@ -91,8 +97,15 @@ def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
     return table.get(value, value) if isinstance(value, str) else value
 
 
-def _parameter(parameter: inspect.Parameter) -> Any:
-    return dataclasses.MISSING if parameter.default is inspect.Parameter.empty else parameter.default
+def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The settings of a function or dataclass by name, but for `out`, with their defaults; MISSING where one is due."""
+    if dataclasses.is_dataclass(function):
+        return {item.name: _field_default(item) for item in dataclasses.fields(function) if item.init}
+    parameters = inspect.signature(function).parameters
+    empty = inspect.Parameter.empty
+    found = {name: dataclasses.MISSING if one.default is empty else one.default for name, one in parameters.items()}
+    found.pop("out", None)
+    return found
 
 
 class _Reader:
@@ -115,9 +128,10 @@ class _Reader:
     ) -> dict[str, Any] | None:
         """The values of a mapping whose keys are those of `defaults`; None if one of them is wrong."""
         found: dict[str, Any] = {}
+        known = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.problem(child, key + name, f"unknown key; {nearest(name, list(defaults))}")
+                self.problem(child, key + name, f"unknown key; {advice(name, known, key)}")
         for name, default in defaults.items():
             if name in node.value:
                 found[name] = self.value(node.value[name], hints[name], key + name, default)
@@ -127,19 +141,29 @@ class _Reader:
         return None if wrong or set(node.value) - set(defaults) else found
 
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
-        """One value of any type."""
+        """One value of any type; a configuration made in Python is taken as it is."""
+        if dataclasses.is_dataclass(node.value):
+            return self.made(node, hint, key)
         if is_union(hint):
             hint = pick_member(hint, node.value)
         if hint is NoneType and node.value is None:
             return None
-        origin, arguments = get_origin(hint), get_args(hint)
+        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        origin, arguments = get_origin(kind), get_args(kind)
         if is_choice(hint) or (dataclasses.is_dataclass(hint) and isinstance(hint, type)):
             return self.dataclass(node, hint, key, default)
-        if origin in (list, Sequence) or (origin is tuple and arguments[-1] is Ellipsis):
-            return self.items(node, hint, arguments[0], key)
+        if origin in (list, tuple, Sequence):
+            return self.items(node, hint, kind, key)
         if origin in (dict, Mapping):
             return self.mapping(node, hint, arguments[1], key)
         return self.leaf(node, hint, key)
+
+    def made(self, node: Node, hint: Any, key: str) -> Any:
+        """A configuration that was made in Python, where a stage takes such a one."""
+        kinds = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None and isinstance(kind, type)]
+        if isinstance(node.value, tuple(kinds)):
+            return node.value
+        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
 
     def dataclass(self, node: Node, hint: type, key: str, default: Any) -> Any:
         """A frozen dataclass, or one of the subclasses of an abstract one."""
@@ -148,6 +172,7 @@ class _Reader:
         except DomainbertError as error:
             self.problems.add(str(error))
             return WRONG
+        node = named_file(node, hint) if is_choice(hint) else spelled_out(node, hint)
         if not isinstance(node.value, dict):
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
         if is_choice(hint):
@@ -182,14 +207,15 @@ class _Reader:
             self.problem(named, f"{key}.class_path", str(error))
             return None
         if kind is None:
-            advice = nearest(name.rpartition(".")[2], list(choices_of(base))) + import_advice(name)
-            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {advice}")
+            known = [*choices_of(base), *named_files(base)]
+            near = nearest(name.rpartition(".")[2], known) + import_advice(name)
+            self.problem(named, f"{key}.class_path", f"{named.shown()} is not allowed; {near}")
         return kind
 
     def build(self, node: Node, kind: type, key: str, default: Any) -> Any:
         """An instance; keys that are not given are taken from `default` where that is an instance of the same class."""
-        hints = get_type_hints(kind)
-        defaults = {item.name: _field_default(item) for item in dataclasses.fields(kind) if item.init}
+        hints = field_types(kind)
+        defaults = defaults_of(kind)
         if type(default) is kind:
             defaults = {name: getattr(default, name) for name in defaults}
         found = self.fields(node, f"{key}.", hints, defaults)
@@ -214,26 +240,44 @@ class _Reader:
         begins = _BEGINS_WITH_A_FIELD.fullmatch(problem)
         parts = re.findall(r"\w+", begins[1]) if begins else [""]
         if begins and parts[0] in fields:
-            self.problem(node.at(parts), f"{key}.{begins[1]}", begins[2])
+            self.problem(node.at(parts), f"{key}.{begins[1]}".removeprefix("."), begins[2])
         else:
             self.problem(node, key, problem)
+
+    def together(self, node: Node, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+        """Note what a stage finds wrong in its arguments together (see `settings.stage`)."""
+        try:
+            getattr(function, "check", _accept)(**arguments)
+        except DomainbertError as error:
+            for problem in error.problems:
+                self.refusal(node, "", problem, list(arguments))
 
     def add_input_files(self, node: Node, instance: Any) -> None:
         """Note the files that a configuration names, unless an earlier stage has yet to write them."""
         if hasattr(instance, "input_files") and not self.template and not node.references():
             self.settings.inputs.extend(instance.input_files())
 
-    def items(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
-        """A list, each item on its own; a value alone is a list of one, where an item is a single value."""
+    def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
+        """A list, each item on its own; a value alone is a list of one, where an item may be one.
+
+        `kind` is `hint` without its limits.
+        """
+        item_hints = get_args(kind) if is_fixed(kind) else get_args(kind)[:1]
         if isinstance(node.value, list):
-            found = [self.value(item, item_hint, f"{key}[{index}]") for index, item in enumerate(node.value)]
-        elif is_single(item_hint) and isinstance(node.value, (str, int, float)):
-            found = [self.value(node, item_hint, key)]
+            hints = item_hints if is_fixed(kind) else item_hints * len(node.value)
+            pairs = enumerate(zip(node.value, hints, strict=False))
+            found = [self.value(item, item_hint, f"{key}[{index}]") for index, (item, item_hint) in pairs]
+        elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
+            found = [self.value(node, item_hints[0], key)]
         else:
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
         if any(value is WRONG for value in found):
             return WRONG
-        return tuple(found) if get_origin(hint) is tuple else found
+        given = len(node.value) if isinstance(node.value, list) else 1
+        wrong_size = is_fixed(kind) and given != len(item_hints)
+        if wrong_size or not all(limit.holds(found) for limit in limits_of(hint)):
+            return self.problem(node, key, f"found {str(node.plain())[:_SHOWN]}; expected {describe(hint)}")
+        return tuple(found) if get_origin(kind) is tuple else found
 
     def mapping(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
         """A mapping with free keys; those of `trainer` are the arguments of `lightning.Trainer`."""
@@ -247,14 +291,16 @@ class _Reader:
 
     def leaf(self, node: Node, hint: Any, key: str) -> Any:
         """A single value, parsed by jsonargparse."""
-        value = parse_single(node, hint)
+        value = parse_single(node, without_limits(hint))
         if value is WRONG:
             return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        if any(misfits(value, hint)):
+            return self.problem(node, key, f"found {node.shown()}; expected {describe(hint)}")
         if node.reference is not None:
             self.settings.references[str(value)] = node.reference
-        return self.input_path(node, value, key) if isinstance(value, Path) else value
+        return self.input_path(node, value, hint, key) if isinstance(value, Path) else value
 
-    def input_path(self, node: Node, value: Path, key: str) -> Any:
+    def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
         """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
         try:
             path = resolve_path(value)
@@ -264,9 +310,14 @@ class _Reader:
             self.spelled[str(path)] = str(value)
         if not self.template and node.reference is None:
             if not path.exists():
-                return self.problem(node, key, f"{value} does not exist; expected a file or folder")
+                hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
+                return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
             self.settings.inputs.append(path)
         return path
+
+
+def _accept(**_: Any) -> None:
+    """The check of a function that has none."""
 
 
 def _field_default(item: dataclasses.Field[Any]) -> Any:

@@ -10,9 +10,7 @@ from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
 from domainbert.settings.yaml_files import Node
 
 # Nothing that a YAML names is imported by jsonargparse; what may be named is decided in choices.py.
-set_parsing_settings(
-    import_path_denylist=["*"], instantiate_subclass_spec_in_any=False, docstring_parse_attribute_docstrings=True
-)
+set_parsing_settings(import_path_denylist=["*"], instantiate_subclass_spec_in_any=False)
 
 WRONG: Any = object()
 """Stands for a value that cannot be what it should be."""

@@ -11,8 +11,10 @@ import importlib.util
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from domainbert.errors import DomainbertError
+from domainbert.ranges import Range
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 
@@ -47,6 +49,10 @@ SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_
 """Arguments that do not change what is learnt, so that another value does not run a stage again."""
 
 _WORDS = frozenset({"accelerator", "strategy", "profiler"})
+_COUNTS = {"num_nodes": Range(1, 100_000), "log_every_n_steps": Range(0, 1_000_000_000)}
+_NUMBERS = Range(0, 1_000_000_000)
+_DEVICE_COUNT = Range(-1, 10_000)
+_DEVICES = re.compile(r"-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4})+,?|\d{1,4},")
 _WORD = re.compile(r"[A-Za-z]\w*")
 
 
@@ -82,8 +88,21 @@ def _expected(name: str, node: Node) -> str | None:
     value = node.plain()
     if name in _WORDS:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
-    if name == "devices" and isinstance(value, list):
-        return None if all(type(item) in (int, str) for item in value) else "a list of device numbers"
+    if name == "devices":
+        return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
     if name == "max_time" and isinstance(value, dict):
         return None if all(type(item) is int for item in value.values()) else "whole numbers of days, hours, minutes"
-    return "a single value" if isinstance(value, (dict, list)) else None
+    if isinstance(value, (dict, list)):
+        return "a single value"
+    limit = _COUNTS.get(name, _NUMBERS)
+    if name in _COUNTS and type(value) is not int:
+        return f"an integer {limit}"
+    return f"a number {limit}" if type(value) in (int, float) and not limit.holds(value) else None
+
+
+def _are_devices(value: Any) -> bool:
+    if isinstance(value, list):
+        return 0 < len(value) == len(set(map(str, value))) and all(type(item) is int and item >= 0 for item in value)
+    if isinstance(value, str):
+        return value == "auto" or _DEVICES.fullmatch(value) is not None
+    return value is None or (type(value) is int and value != 0 and _DEVICE_COUNT.holds(value))

@@ -35,7 +35,7 @@ def merge(base: Node, update: Node) -> Node:
     """`update` over `base`; a mapping that names another `class_path` replaces the whole."""
     if not isinstance(update.value, dict):
         return update
-    base = as_mapping(base)
+    base = _spelled_out(base) if isinstance(base.value, list) else as_mapping(base)
     if not isinstance(base.value, dict) or _names_another_class(base, update):
         return update
     if "class_path" in base.value:
@@ -52,7 +52,7 @@ def as_mapping(node: Node) -> Node:
         return node
     if Path(node.value).suffix in (".yaml", ".yml"):
         return load_yaml(_beside(node, Path(node.value)))
-    return replace(node, value={"class_path": replace(node, text=None)}, text=None)
+    return _spelled_out(node)
 
 
 def fold_arguments(node: Node) -> Node:
@@ -71,6 +71,11 @@ def nearest(name: str, known: Sequence[str]) -> str:
     if close:
         return f"did you mean '{close[0]}'?"
     return f"expected one of {', '.join(known)}" if known else "expected no key here"
+
+
+def _spelled_out(node: Node) -> Node:
+    """A text, or a list, that stands for a mapping: what it is the value of depends on the type."""
+    return replace(node, value={"class_path": replace(node, text=None, alone=True)}, text=None)
 
 
 def _beside(node: Node, path: Path) -> Path:

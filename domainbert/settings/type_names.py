@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from domainbert.settings.choices import choices_of, is_choice
+from domainbert.paths import OnHub
+from domainbert.ranges import Items, Range, without_limits
+from domainbert.settings.choices import choices_of, is_choice, named_files
 
 _LISTS = (list, tuple, Sequence)
 _WORDS: dict[Any, str] = {
@@ -28,50 +30,79 @@ def is_union(hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
-    """`int | None` as `an integer or null`."""
+    """`int | None` as `an integer or null`; ranges are said, too."""
+    extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    limits = "".join(f" {extra}" for extra in extras if isinstance(extra, (Range, Items, OnHub)))
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     origin, arguments = get_origin(hint), get_args(hint)
     if is_union(hint):
         return " or ".join(describe(member) for member in arguments)
     if origin is Literal:
         return "one of " + ", ".join(map(repr, arguments))
     if origin in _LISTS:
-        return f"a list, each item {describe(arguments[0])}"
+        return f"a list{limits or _size(hint)}, each item {describe(arguments[0])}"
     if origin in (dict, Mapping):
         return f"a mapping, each value {describe(arguments[1])}"
     if is_choice(hint):
-        return f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
+        names = f"one of {', '.join(choices_of(hint))} (class_path and init_args, or a YAML file with them)"
+        return f"{names}, or {', '.join(named_files(hint))}" if named_files(hint) else names
     if dataclasses.is_dataclass(hint):
-        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint))
-    return _WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))
+        alone = f", or {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(hint)) + alone
+    return (_WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))) + limits
+
+
+def is_fixed(hint: Any) -> bool:
+    """Whether a type is a tuple with a type for each of its places."""
+    return get_origin(hint) is tuple and get_args(hint)[-1] is not Ellipsis
 
 
 def is_single(hint: Any) -> bool:
     """Whether a type is that of single values: neither a list nor a mapping."""
+    hint = without_limits(hint)
     if is_union(hint):
         return all(map(is_single, get_args(hint)))
     keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
     return not keyed and get_origin(hint) not in (*_LISTS, dict, Mapping)
 
 
+def may_stand_alone(hint: Any) -> bool:
+    """Whether an item of a list may be written without the list: a single value, or a name for more."""
+    return is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
+
+
 def pick_member(union: Any, value: Any) -> Any:
     """The one member of a union that fits the shape of `value`; the union itself when several or none do.
 
-    A value alone fits a list of single values where it fits nothing else.
+    A value alone fits a list where it may be an item and fits nothing else.
     """
     members = [member for member in get_args(union) if member is not NoneType]
     if value is None:
         return NoneType if NoneType in get_args(union) else union
     fitting = [member for member in members if _shape_fits(member, value)]
     if not fitting and not isinstance(value, (list, dict)):
-        fitting = [member for member in members if get_origin(member) in _LISTS and is_single(get_args(member)[0])]
+        fitting = [member for member in members if _is_list(member) and may_stand_alone(_item(member))]
     return fitting[0] if len(fitting) == 1 else union
 
 
+def _size(hint: Any) -> str:
+    return f" of {len(get_args(hint))} items" if is_fixed(hint) else ""
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(without_limits(hint)) in _LISTS
+
+
+def _item(hint: Any) -> Any:
+    return get_args(without_limits(hint))[0]
+
+
 def _shape_fits(hint: Any, value: Any) -> bool:
+    hint = without_limits(hint)
     origin = get_origin(hint)
     keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
     if isinstance(value, dict):
         return keyed or origin in (dict, Mapping)
     if isinstance(value, list):
-        return origin in _LISTS
+        return origin in _LISTS or getattr(hint, "shorthand", None) is not None
     return is_single(hint) or (keyed and isinstance(value, str))

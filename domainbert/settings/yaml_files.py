@@ -26,7 +26,8 @@ class Node:
 
     `value` is a dict of nodes, a list of nodes, or a plain scalar. `where` is `file:line`, or the name of the option.
     `text` is what the user typed, for an option: `5` may be meant as a string. `folder` is that of the file.
-    `reference` is how the value was written when it lies in the folder of an earlier stage: `@vocab`.
+    `reference` is how the value was written when it lies in the folder of an earlier stage: `@vocab`. `alone` says that
+    the value stood for a whole mapping: `BertConfig`, `corpus.jsonl`.
     """
 
     value: Any
@@ -34,6 +35,7 @@ class Node:
     text: str | None = None
     folder: Path | None = None
     reference: str | None = None
+    alone: bool = False
 
     def plain(self) -> Any:
         """The value without its origins."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.data.config import MaskingConfig
+from domainbert.encoders.config import check_length
 from domainbert.encoders.student_config import StudentConfig
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
+from domainbert.paths import ModelPath
+from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
 from domainbert.ranks import process_rank
+from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -25,28 +29,33 @@ SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "lo
 _VALIDATIONS = 10
 
 
+def _check(student: StudentConfig, max_length: int, **_: Any) -> None:
+    check_length(max_length, student.encoder)
+
+
+@stage(_check)
 def distill(
     out: Path,
-    teachers: list[Path],
-    prepared: list[Path],
-    losses: list[LossConfig],
+    teachers: Annotated[list[ModelPath], Items()],
+    prepared: Annotated[list[Path], Items()],
+    losses: Annotated[list[LossConfig], Items()],
     budget: Budget,
     student: StudentConfig = StudentConfig(),
     masking: MaskingConfig = MaskingConfig(),
-    max_length: int = 128,
-    batch_size: int = 64,
-    dropout: float | None = None,
-    unfreeze_every: int = 0,
+    max_length: Length = 128,
+    batch_size: BatchSize = 64,
+    dropout: Dropout | None = None,
+    unfreeze_every: Count = 0,
     optim: OptimConfig = OptimConfig(),
     schedule: ScheduleConfig = ScheduleConfig(),
-    validate_every: int | None = None,
-    seed: int = 0,
+    validate_every: PositiveInt | None = None,
+    seed: Seed = 0,
     precision: Precision = "auto",
     micro_batch_size: MicroBatchSize = None,
     activation_checkpointing: bool = False,
-    num_workers: int = 0,
+    num_workers: Workers = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
-    checkpoint_every: int | None = None,
+    checkpoint_every: PositiveInt | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Distil a model into a smaller one on a prepared corpus.
@@ -116,7 +125,7 @@ def distill(
     asked = models if weighted.needs_teacher else []
     objective = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-    every = validate_every or max(1, num_steps // _VALIDATIONS)
+    every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
     metrics = _fit(objective, train, validation, batch_size, every, runtime)
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
@@ -133,8 +142,6 @@ def _load_teachers(
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import load_model, open_model
 
-    if not teachers:
-        raise DomainbertError("teachers: empty; expected one model folder or more")
     fingerprint = open_prepared(prepared).tokenizer_fingerprint
     for path in teachers:
         if open_model(path).tokenizer().fingerprint != fingerprint:
@@ -149,7 +156,7 @@ def _load_teachers(
 
 
 def _student(
-    student: StudentConfig, teacher: EncoderWithHead, folder: ModelFolder, dropout: float | None
+    student: StudentConfig, teacher: EncoderWithHead, folder: ModelFolder, dropout: Dropout | None
 ) -> tuple[EncoderWithHead, EncoderConfig, bool]:
     """The student, the architecture to save, and whether its head is the teacher's."""
     from domainbert.encoders.students import build_student, student_config
@@ -166,7 +173,7 @@ def _fit(
     objective: CorpusDistillation,
     train: PackedRowsReader,
     validation: PackedRowsReader,
-    batch_size: int,
+    batch_size: BatchSize,
     validate_every: int,
     runtime: Runtime,
 ) -> dict[str, Any]:

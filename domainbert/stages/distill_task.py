@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.corpus.config import CorpusConfig
+from domainbert.encoders.config import check_length
 from domainbert.encoders.student_config import StudentConfig
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
 from domainbert.objectives.distillation.prediction_config import LogitMSE
 from domainbert.objectives.task_config import TaskConfig
-from domainbert.stages.labelled_training import Plan, Start, check_seeds, fit, save_seed, train_seeds
+from domainbert.paths import ModelPath
+from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
+from domainbert.settings.stage import stage
+from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -24,35 +28,42 @@ if TYPE_CHECKING:
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
+def _check(model: Path | None, student: StudentConfig, max_length: int | None, **_: Any) -> None:
+    if model is not None and student != StudentConfig():
+        raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
+    check_length(max_length, student.encoder)
+
+
+@stage(_check)
 def distill_task(
     out: Path,
-    teachers: list[Path],
+    teachers: Annotated[list[ModelPath], Items()],
     task: TaskConfig,
     train: Path,
     validation: Path,
-    losses: list[LossConfig],
-    model: Path | None = None,
+    losses: Annotated[list[LossConfig], Items()],
+    model: ModelPath | None = None,
     student: StudentConfig = StudentConfig(),
     unlabelled: CorpusConfig | None = None,
-    max_unlabelled: int | None = 20_000,
-    unlabelled_batch_size: int = 64,
+    max_unlabelled: PositiveInt | None = 20_000,
+    unlabelled_batch_size: BatchSize = 64,
     cache: str | None = None,
-    top_k: int = 64,
-    max_length: int | None = None,
-    batch_size: int = 32,
-    max_epochs: int = 10,
-    patience: int | None = None,
-    unfreeze_every: int = 0,
-    dropout: float | None = None,
+    top_k: PositiveInt = 64,
+    max_length: Length | None = None,
+    batch_size: BatchSize = 32,
+    max_epochs: Epochs = 10,
+    patience: PositiveInt | None = None,
+    unfreeze_every: Count = 0,
+    dropout: Dropout | None = None,
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
     schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
-    seeds: tuple[int, ...] = (1,),
+    seeds: Seeds = (1,),
     precision: Precision = "auto",
-    micro_batch_size: int | None = None,
+    micro_batch_size: BatchSize | None = None,
     activation_checkpointing: bool = False,
-    num_workers: int = 0,
+    num_workers: Workers = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
-    checkpoint_every: int | None = None,
+    checkpoint_every: PositiveInt | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Distil fine-tuned models into a smaller one on a labelled task, and keep the epoch that is best on validation.
@@ -119,14 +130,6 @@ def distill_task(
     from domainbert.objectives.task import task_files
     from domainbert.teachers import TransferText, load_teachers
 
-    check_seeds(seeds)
-    for name, number in (
-        ("top_k", top_k),
-        ("max_unlabelled", max_unlabelled),
-        ("unlabelled_batch_size", unlabelled_batch_size),
-    ):
-        if number is not None and number < 1:
-            raise DomainbertError(f"{name}: found {number}; expected 1 or more")
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
     fitted = files.task(train_items)
@@ -183,15 +186,13 @@ def _start(
     student: StudentConfig,
     teachers: Teachers,
     task: Task,
-    dropout: float | None,
+    dropout: Dropout | None,
     max_length: int | None,
 ) -> Start:
     from domainbert.encoders.students import build_student, student_config
     from domainbert.hub import load_model
 
     if path is not None:
-        if student != StudentConfig():
-            raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         model, folder, _ = load_model(path, task.head, task.labels, dropout)
         config, tokenizer = folder.config, folder.tokenizer()
     else:
@@ -203,7 +204,8 @@ def _start(
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
-    return Start(model, config, tokenizer, max_length or min(config.max_length, teachers.usual_length))
+    usual = min(config.max_length, teachers.usual_length)
+    return Start(model, config, tokenizer, usual if max_length is None else max_length)
 
 
 def _check_losses(

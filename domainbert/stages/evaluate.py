@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
+from domainbert.paths import ModelPath
 from domainbert.progress import Progress
+from domainbert.ranges import Range, Seed
+from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
@@ -21,14 +24,27 @@ _HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accu
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
+def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_: Any) -> None:
+    problems = Problems("evaluate")
+    if not models:
+        problems.add("models: empty; expected at least one name with a model folder")
+    for name in models:
+        if not re.fullmatch(r"\w[\w.+-]*", name):
+            problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
+    if train is not None and isinstance(task, Classification):
+        problems.add("train: tells seen from unseen entities; of no use for classification")
+    problems.raise_if_any()
+
+
+@stage(_check)
 def evaluate(
     out: Path,
-    models: dict[str, Path],
+    models: dict[str, ModelPath],
     task: TaskConfig,
     test: Path,
     train: Path | None = None,
-    bootstrap_resamples: int = 2000,
-    seed: int = 0,
+    bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000,
+    seed: Seed = 0,
 ) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
@@ -56,7 +72,6 @@ def evaluate(
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import cost_lines
 
-    _check_resamples(bootstrap_resamples)
     folders = _model_folders(models)
     scoring = open_test(task, test, train)
     with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
@@ -111,8 +126,6 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
 
     if isinstance(task, Ner):
         return EntityScoring(test, train, task.format)
-    if train is not None:
-        raise DomainbertError("train: tells seen from unseen entities; of no use for classification")
     if isinstance(task, Classification):
         return ClassScoring(test, task.format)
     raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
@@ -123,17 +136,13 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
     problems = Problems("models")
     folders: Folders = {}
     for name, folder in models.items():
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-        elif (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
+        if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
             folders[name] = {"model": folder}
         elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
             folders[name] = {path.parent.name: path.parent for path in seeds}
         else:
-            found = "no such folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
+            found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
             problems.add(f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune")
-    if not models:
-        problems.add("models: empty; expected at least one name with a model folder")
     problems.raise_if_any()
     return folders
 
@@ -141,11 +150,6 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
 def _seed_number(name: str) -> tuple[int, str]:
     digits = name.removeprefix("seed-")
     return (int(digits) if digits.isdecimal() else 0, name)
-
-
-def _check_resamples(resamples: int) -> None:
-    if resamples < 100:
-        raise DomainbertError(f"bootstrap_resamples: {resamples}; expected at least 100 for a 95 % interval")
 
 
 def _title(facts: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from domainbert.errors import DomainbertError
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
-from domainbert.paths import model_name
+from domainbert.paths import ModelPath, model_name
+from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
 
 if TYPE_CHECKING:
@@ -35,9 +36,15 @@ encoded = tokenizer(["A text.", "Another one."], padding=True, return_tensors="n
 (output,) = session.run(None, {one.name: encoded[one.name] for one in session.get_inputs()})"""
 
 
+def _check(check: Path | None, task: TaskConfig | None, **_: Any) -> None:
+    if check is None and task is not None:
+        raise DomainbertError("task: says what check holds; of no use without it")
+
+
+@stage(_check)
 def export(
     out: Path,
-    model: Path,
+    model: ModelPath,
     quantize: Literal["int8"] | None = None,
     check: Path | None = None,
     task: TaskConfig | None = None,
@@ -100,8 +107,6 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
     usual: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
     if check is None:
-        if task is not None:
-            raise DomainbertError("task: says what check holds; of no use without it")
         return None
     if folder.head not in usual:
         raise DomainbertError(f"check: {folder.path} has no head for entities or classes; expected one to score")

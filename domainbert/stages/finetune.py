@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.task_config import TaskConfig
-from domainbert.stages.labelled_training import Plan, Start, check_seeds, fit, save_seed, train_seeds
+from domainbert.paths import ModelPath
+from domainbert.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
+from domainbert.settings.stage import stage
+from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -18,27 +21,34 @@ if TYPE_CHECKING:
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 
 
+def _check(init: str, encoder: EncoderConfig | None, max_length: int | None, **_: Any) -> None:
+    if init == "pretrained" and encoder is not None:
+        raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
+    check_length(max_length, encoder)
+
+
+@stage(_check)
 def finetune(
     out: Path,
-    model: Path,
+    model: ModelPath,
     task: TaskConfig,
     train: Path,
     validation: Path,
     init: Literal["pretrained", "random"] = "pretrained",
     encoder: EncoderConfig | None = None,
-    max_length: int | None = None,
-    batch_size: int = 32,
-    max_epochs: int = 10,
-    patience: int | None = None,
+    max_length: Length | None = None,
+    batch_size: BatchSize = 32,
+    max_epochs: Epochs = 10,
+    patience: PositiveInt | None = None,
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
     schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
-    seeds: tuple[int, ...] = (1,),
+    seeds: Seeds = (1,),
     precision: Precision = "auto",
-    micro_batch_size: int | None = None,
+    micro_batch_size: BatchSize | None = None,
     activation_checkpointing: bool = False,
-    num_workers: int = 0,
+    num_workers: Workers = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
-    checkpoint_every: int | None = None,
+    checkpoint_every: PositiveInt | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
@@ -84,7 +94,6 @@ def finetune(
     from domainbert.objectives.finetuning import FineTuning
     from domainbert.objectives.task import task_files
 
-    check_seeds(seeds)
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
     fitted = files.task(train_items)
@@ -125,8 +134,6 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
     from domainbert.tokenization.load import load_tokenizer
 
     if init == "pretrained":
-        if encoder is not None:
-            raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         model, folder, _ = load_model(path, task.head, task.labels)
         return Start(model, folder.config, folder.tokenizer(), _window(max_length, folder.config))
     if encoder is None:
@@ -141,4 +148,4 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
 def _window(max_length: int | None, config: EncoderConfig) -> int:
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
-    return max_length or config.max_length
+    return config.max_length if max_length is None else max_length

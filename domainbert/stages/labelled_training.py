@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import DomainbertError
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
@@ -62,12 +61,6 @@ class Plan:
     def num_steps(self) -> int:
         """Optimiser steps in all."""
         return self.epoch * self.max_epochs
-
-
-def check_seeds(seeds: Sequence[int]) -> None:
-    """`DomainbertError` unless there are one or more different ones."""
-    if len(set(seeds)) != len(seeds) or not seeds:
-        raise DomainbertError(f"seeds: found {list(seeds)}; expected one or more different numbers")
 
 
 def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.paths import ModelPath
+from domainbert.ranges import Column
+from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
@@ -20,13 +23,14 @@ if TYPE_CHECKING:
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
 
 
+@stage()
 def predict(
     out: Path,
-    model: Path,
+    model: ModelPath,
     input: Path,
     format: Literal["auto", "lines", "jsonl", "conll"] = "auto",
     text_key: str = "text",
-    token_column: int | str = 0,
+    token_column: Column | str = 0,
     precision: Precision = "32-true",
 ) -> dict[str, Any]:
     """Predict entities or classes, one JSON object a line, in the order of the input.

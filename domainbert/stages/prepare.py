@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.corpus.config import CorpusConfig
-from domainbert.errors import DomainbertError
+from domainbert.paths import ModelPath
+from domainbert.ranges import Workers
+from domainbert.settings.stage import stage
 
 SPEED_ONLY = {"num_workers"}
 _COUNTED = ("documents", "tokens", "characters")
 
 
-def prepare(out: Path, corpus: CorpusConfig, tokenizer: Path, num_workers: int = 2) -> dict[str, Any]:
+@stage()
+def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: Workers = 2) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 
     Args:
@@ -24,8 +27,6 @@ def prepare(out: Path, corpus: CorpusConfig, tokenizer: Path, num_workers: int =
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
     """
-    if num_workers < 0:
-        raise DomainbertError(f"num_workers: {num_workers}; expected 0 or more")
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.data.parallel_encoding import encode_documents

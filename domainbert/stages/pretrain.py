@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.data.config import MaskingConfig
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.paths import ModelPath
+from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
 from domainbert.ranks import process_rank
+from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
 if TYPE_CHECKING:
@@ -27,29 +30,36 @@ SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_wo
 _VALIDATIONS = 10
 
 
+def _check(encoder: EncoderConfig | None, init_from: Path | None, max_length: int, **_: Any) -> None:
+    if (encoder is None) == (init_from is None):
+        raise DomainbertError("encoder, init_from: expected exactly one of the two")
+    check_length(max_length, encoder)
+
+
+@stage(_check)
 def pretrain(
     out: Path,
-    prepared: list[Path],
+    prepared: Annotated[list[Path], Items()],
     budget: Budget,
     encoder: EncoderConfig | None = None,
-    init_from: Path | None = None,
+    init_from: ModelPath | None = None,
     masking: MaskingConfig = MaskingConfig(),
-    max_length: int = 128,
-    batch_size: int = 64,
-    dropout: float | None = None,
-    embedding_steps: int = 0,
+    max_length: Length = 128,
+    batch_size: BatchSize = 64,
+    dropout: Dropout | None = None,
+    embedding_steps: Count = 0,
     optim: OptimConfig = OptimConfig(),
     schedule: ScheduleConfig = ScheduleConfig(),
-    validate_every: int | None = None,
+    validate_every: PositiveInt | None = None,
     held_out: dict[str, Path] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     precision: Precision = "auto",
     micro_batch_size: MicroBatchSize = None,
     activation_checkpointing: bool = False,
     compile: bool = False,
-    num_workers: int = 0,
+    num_workers: Workers = 0,
     loggers: tuple[LoggerName, ...] = ("jsonl", "tensorboard"),
-    checkpoint_every: int | None = None,
+    checkpoint_every: PositiveInt | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Pretrain an encoder with masked LM on a prepared corpus.
@@ -88,8 +98,6 @@ def pretrain(
     Raises:
         DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
     """
-    if (encoder is None) == (init_from is None):
-        raise DomainbertError("encoder, init_from: expected exactly one of the two")
     import lightning
 
     from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
@@ -122,7 +130,7 @@ def pretrain(
         compile=compile,
     )
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-    every = validate_every or max(1, num_steps // _VALIDATIONS)
+    every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
     held_out_rows = [rows_of_corpus(other, tokenizer, masking, max_length)[1] for other in others.values()]
     data = (train, [validation, *held_out_rows])
     metrics = _fit(objective, data, batch_size, every, seed, runtime, first=init_from is not None)
@@ -135,7 +143,7 @@ def pretrain(
 
 
 def _build_model(
-    encoder: EncoderConfig | None, init_from: Path | None, tokenizer: DomainTokenizer, dropout: float | None
+    encoder: EncoderConfig | None, init_from: Path | None, tokenizer: DomainTokenizer, dropout: Dropout | None
 ) -> tuple[EncoderWithHead, EncoderConfig]:
     """The model to train, and the architecture to save, whose dropout is not overridden."""
     from domainbert.encoders.families import family
@@ -156,7 +164,7 @@ def _build_model(
 def _fit(
     objective: MaskedLM,
     rows: tuple[PackedRowsReader, Sequence[PackedRowsReader]],
-    batch_size: int,
+    batch_size: BatchSize,
     validate_every: int,
     seed: int,
     runtime: Runtime,

@@ -8,23 +8,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import Problems
 from domainbert.progress import Progress
+from domainbert.ranges import PositiveInt, Seed
 from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
 from domainbert.samples.files import README, write_conll, write_jsonl, write_text
 from domainbert.samples.writer import natural_text
+from domainbert.settings.stage import stage
 
 
+@stage()
 def sample(
     out: Path,
-    seed: int = 0,
-    corpus_documents: int = 4000,
-    train_sentences: int = 600,
-    validation_sentences: int = 300,
-    test_sentences: int = 1000,
-    train_texts: int = 1000,
-    validation_texts: int = 300,
-    test_texts: int = 1000,
+    seed: Seed = 0,
+    corpus_documents: PositiveInt = 4000,
+    train_sentences: PositiveInt = 600,
+    validation_sentences: PositiveInt = 300,
+    test_sentences: PositiveInt = 1000,
+    train_texts: PositiveInt = 1000,
+    validation_texts: PositiveInt = 300,
+    test_texts: PositiveInt = 1000,
 ) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 
@@ -40,13 +42,9 @@ def sample(
         train_texts: texts of classification/train.jsonl.
         validation_texts: texts of classification/validation.jsonl.
         test_texts: texts of classification/test.jsonl.
-
-    Raises:
-        DomainbertError: a size is below 1.
     """
     sentences = dict(zip(SPLITS, (train_sentences, validation_sentences, test_sentences), strict=True))
     texts = dict(zip(SPLITS, (train_texts, validation_texts, test_texts), strict=True))
-    _check_sizes(corpus_documents, sentences, texts)
     data = SampleData(seed)
     ner, classification = data.ner(sentences), data.classification(texts)
     for split in SPLITS:
@@ -58,17 +56,6 @@ def sample(
     write_text(out / "README.md", _readme(seed, sentences, texts, facts))
     print("These data are synthetic, abstracts of studies that never happened: scores say nothing of real text.")
     return facts
-
-
-def _check_sizes(corpus_documents: int, sentences: dict[str, int], texts: dict[str, int]) -> None:
-    sizes = {"corpus_documents": corpus_documents}
-    sizes |= {f"{split}_sentences": size for split, size in sentences.items()}
-    sizes |= {f"{split}_texts": size for split, size in texts.items()}
-    problems = Problems("sample")
-    for name, size in sizes.items():
-        if size < 1:
-            problems.add(f"{name}: {size}; expected at least 1")
-    problems.raise_if_any()
 
 
 class _Corpus:

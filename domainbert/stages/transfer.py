@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.corpus.config import CorpusConfig
 from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
-from domainbert.paths import model_name
+from domainbert.paths import ModelPath, model_name
+from domainbert.ranges import Range, Seed
+from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -29,14 +31,20 @@ _SAMPLE_BYTES = 1_000_000_000  # of text whose words are counted
 _FOCUS_TOKENS = 20_000_000  # of text that static embeddings are made from
 
 
+def _check(tokenizer: Path | None, extend: int | None, **_: Any) -> None:
+    if (tokenizer is None) == (extend is None):
+        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
+
+
+@stage(_check)
 def transfer(
     out: Path,
-    model: Path,
+    model: ModelPath,
     corpus: CorpusConfig,
-    tokenizer: Path | None = None,
-    extend: int | None = None,
+    tokenizer: ModelPath | None = None,
+    extend: Annotated[int, Range(1, 1_000_000)] | None = None,
     method: Method = "fvt",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> dict[str, Any]:
     """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
 
@@ -58,8 +66,6 @@ def transfer(
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
     """
-    if (tokenizer is None) == (extend is None):
-        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
     import torch
 
     from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names

@@ -5,25 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.corpus.config import CorpusConfig
-from domainbert.errors import DomainbertError
+from domainbert.paths import ModelPath
+from domainbert.ranges import Length, PositiveInt, Range, SampleBytes
+from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
 
+@stage()
 def vocab(
     out: Path,
     corpus: CorpusConfig,
-    vocab_size: int = 16384,
+    vocab_size: Annotated[int, Range(1, 10_000_000)] = 16384,
     lowercase: bool = True,
-    min_frequency: int = 2,
-    model_max_length: int = 512,
-    sample_bytes: int = 1_000_000_000,
-    compare_with: Path | None = None,
+    min_frequency: PositiveInt = 2,
+    model_max_length: Length = 512,
+    sample_bytes: SampleBytes = 1_000_000_000,
+    compare_with: ModelPath | None = None,
     labelled: list[Path] | None = None,
 ) -> dict[str, Any]:
     """Train a WordPiece vocabulary on the training side of a corpus.
@@ -42,12 +45,9 @@ def vocab(
     """
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
-    from domainbert.tokenization.train import check_settings, round_vocab_size, select_words, train_on_words
+    from domainbert.tokenization.train import round_vocab_size, select_words, train_on_words
     from domainbert.tokenization.words import plain_words
 
-    check_settings(vocab_size, min_frequency, sample_bytes)
-    if model_max_length < 3:
-        raise DomainbertError(f"model_max_length: {model_max_length}; expected at least 3: [CLS], a piece and [SEP]")
     theirs = load_tokenizer(compare_with) if compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in labelled or []}
     if round_vocab_size(vocab_size) != vocab_size:

@@ -29,8 +29,6 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
     Raises:
         DomainbertError: fewer words than that are cut into more than one piece.
     """
-    if count < 1:
-        raise DomainbertError(f"extend: {count}; expected at least 1")
     order = sorted(word for word in words if len(word) <= MAX_WORD_CHARACTERS)
     saved: dict[str, int] = {}
     for word, ids in zip(order, tokenizer.encode(order), strict=True):

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.ranges import BatchSize, PositiveInt, Range, check_fields
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
-MicroBatchSize = int | Literal["auto"] | None
+MicroBatchSize = BatchSize | Literal["auto"] | None
 LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 
 
@@ -19,24 +20,23 @@ LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 class Budget:
     """How long to pretrain: exactly one of the three is given."""
 
-    max_steps: int | None = None
+    max_steps: PositiveInt | None = None
     """Optimiser steps."""
 
-    max_tokens: int | None = None
+    max_tokens: Annotated[int, Range(1, 10**15)] | None = None
     """Tokens seen, without special tokens and padding."""
 
-    max_epochs: float | None = None
+    max_epochs: Annotated[float, Range(0, 1e6, above=True)] | None = None
     """Passes over the training split."""
 
     def __post_init__(self) -> None:
-        """Check that one is given, and that it is positive."""
+        """Check that one is given, and that it is in its range."""
+        check_fields(self)
         given = [value for value in (self.max_steps, self.max_tokens, self.max_epochs) if value is not None]
         if len(given) != 1:
             raise DomainbertError(
                 f"{len(given)} of max_steps, max_tokens and max_epochs are given; expected exactly one"
             )
-        if given[0] <= 0:
-            raise DomainbertError(f"found {given[0]}; expected a positive number")
 
     def num_steps(self, num_rows: int, num_tokens: int, batch_size: int) -> int:
         """Optimiser steps.

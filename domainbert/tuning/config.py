@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from domainbert.errors import DomainbertError
+from domainbert.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
 from domainbert.redact import redact
 from domainbert.settings.tree import nearest
 
@@ -17,19 +18,20 @@ COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "l
 """The fields of `cost.Cost`, which needs torch."""
 _LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", *(name for name in COSTS if name != "words_per_second"))
 VALIDATION, COST = "validation/", "cost/"
+Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
 @dataclass(frozen=True)
 class Parameter:
     """The values a setting may take: a range, or a list."""
 
-    low: float | None = None
+    low: Finite | None = None
     """Lowest value of a range; whole numbers only, where the setting is one."""
 
-    high: float | None = None
+    high: Finite | None = None
     """Highest value of a range, which itself may occur."""
 
-    step: float | None = None
+    step: Annotated[float, Range(0, sys.float_info.max, above=True)] | None = None
     """Distance between the values of a range, counted from `low`."""
 
     log: bool = False
@@ -43,18 +45,15 @@ class Parameter:
 
     def __post_init__(self) -> None:
         """Check that a range or a list is described, and not both."""
+        check_fields(self)
         if self.choices is not None:
             self._check_choices(self.choices)
         elif self.low is None or self.high is None:
             raise DomainbertError("expected low and high, or choices")
-        elif not -math.inf < self.low < self.high < math.inf:
-            raise DomainbertError(
-                f"high: found {self.high}; expected more than low, which is {self.low}, and no infinity"
-            )
+        elif not self.low < self.high:
+            raise DomainbertError(f"high: found {self.high}; expected more than low, which is {self.low}")
         elif self.log and (self.low <= 0 or self.step is not None):
             raise DomainbertError("log: a logarithmic range has no step and begins above 0; expected such a range")
-        elif self.step is not None and self.step <= 0:
-            raise DomainbertError(f"step: found {self.step}; expected a positive number")
 
     def _check_choices(self, choices: Sequence[Any]) -> None:
         if self.low is not None or self.high is not None or self.step is not None or self.log:
@@ -81,14 +80,15 @@ class StorageConfig:
     url_file: Path | None = None
     """A file that holds nothing but the URL, password and all; readable by its owner only."""
 
-    heartbeat: float = 15.0
+    heartbeat: Seconds = 15.0
     """Seconds between the signs of life of a trial."""
 
-    grace: float = 60.0
+    grace: Seconds = 60.0
     """Seconds without one after which a trial is taken for dead and queued again."""
 
     def __post_init__(self) -> None:
         """Check that what is given fits the kind, and that no password stands in the YAML."""
+        check_fields(self)
         database = self.kind == "postgresql"
         if database and self.path is not None:
             raise DomainbertError(
@@ -98,7 +98,7 @@ class StorageConfig:
             raise DomainbertError(f"kind: a URL is of no use with {self.kind}; expected kind: postgresql")
         if self.url is not None and redact(self.url) != self.url:
             raise DomainbertError("url: holds a password; expected it in PGPASSWORD, ~/.pgpass or url_file")
-        if not 0 < self.heartbeat < self.grace:
+        if not self.heartbeat < self.grace:
             raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, which is {self.heartbeat}")
 
 
@@ -129,17 +129,17 @@ class TuneConfig:
     """`maximize` or `minimize` for each objective; None minimizes losses (all that `distill` measures), sizes and
     latencies, and maximizes others."""
 
-    trials: int = 20
+    trials: Annotated[int, Range(1, 1_000_000)] = 20
     """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it
     has points."""
 
-    max_hours: float | None = None
+    max_hours: Annotated[float, Range(0, 100_000, above=True)] | None = None
     """Start no further trial after this time, counted from the start of each command; those that run are finished."""
 
     sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"
     """How values are chosen. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Of the sampler, and of the folds; trial number n draws from seed and n, whichever worker runs it. (Trials that
     were queued again are not counted twice.)"""
 
@@ -147,23 +147,23 @@ class TuneConfig:
     """What ends trials early that are worse than others were after as many evaluations. Where the stage keeps its best
     evaluation, the best so far is compared. With several seeds or folds the first one decides."""
 
-    min_evaluations: int = 1
+    min_evaluations: PositiveInt = 1
     """Evaluations before a trial may be pruned."""
 
-    reduction: int = 3
+    reduction: Annotated[int, Range(2, 1000)] = 3
     """`asha` and `hyperband` let the best one in this many go on."""
 
     enqueue: tuple[dict[str, Any], ...] = ()
     """The first trials: dotted keys to values; what is not given is drawn."""
 
-    parallel: int | None = None
+    parallel: Annotated[int, Range(1, MOST_PROCESSES)] | None = None
     """Trials at a time in this worker; None takes one for each of `gpus`, or one."""
 
-    gpus: tuple[int, ...] | None = None
+    gpus: Annotated[tuple[Annotated[int, Range(0, 1023)], ...], Items()] | None = None
     """Numbers of the GPUs, among those of CUDA_VISIBLE_DEVICES where it is set; each trial of this worker gets one.
     None lets every trial see all of them."""
 
-    k_folds: int | None = None
+    k_folds: Annotated[int, Range(2, 1000)] | None = None
     """Split the training file of `finetune` into so many parts, and take the mean over training without and validating
     on each. Trials do not use the `validation` of the stage then; a training with the best settings does."""
 
@@ -175,16 +175,7 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("trials", "min_evaluations", "parallel", "max_hours"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise DomainbertError(f"{name}: found {value}; expected a positive number")
-        for name in ("reduction", "k_folds"):
-            value = getattr(self, name)
-            if value is not None and value < 2:
-                raise DomainbertError(f"{name}: found {value}; expected 2 or more")
-        if self.gpus is not None and (not self.gpus or min(self.gpus) < 0):
-            raise DomainbertError(f"gpus: found {list(self.gpus)}; expected numbers from 0")
+        check_fields(self)
         self._check_objectives()
         if not self.space:
             raise DomainbertError("space: empty; expected at least one setting to vary")

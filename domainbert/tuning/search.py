@@ -66,7 +66,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     rest = {key: node for key, node in tree.value.items() if key not in ("out", "vars")}
     settings = read_settings(TuneConfig, replace(tree, value=rest), problems)
     out = tree.value.get("out")
-    if out is None or not isinstance(out.value, str):
+    if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
     problems.raise_if_any()
     assert out is not None

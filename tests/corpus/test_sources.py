@@ -1,4 +1,5 @@
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.report import SourceReport
 from domainbert.corpus.sources import read_source
 from domainbert.errors import DomainbertError
+
+NO_NAMES = ("", "../..", "./data", "/etc", "a/b/c", "a b", "a/", "a/..", "-x", "a/b@", "a@../x", "a..b", "ä", "a\\nb")
 
 
 @pytest.fixture
@@ -49,26 +52,35 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
         assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line
 
 
-def test_hub_datasets_are_streamed_by_datasets(folder: Path) -> None:
+def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # datasets opens a local folder by the same call as one of the hub, without the network
     (folder / "hub").mkdir()
     (folder / "hub/train.jsonl").write_text('{"body": "one"}\n{"body": null}\n{"body": "three"}\n')
-    source = Source(f"hub:{folder}/hub", text_key="body")
+    monkeypatch.chdir(folder)
+    source = Source("hub:hub", text_key="body")
     assert [text for _, text in read_source(source, SourceReport("x"))] == ["one", "", "three"]
     assert CorpusConfig([source]).input_files() == []
     with pytest.raises(DomainbertError, match=r"no column 'text' \(columns found: body\)"):
         list(read_source(Source(source.path), SourceReport("x")))
-    with pytest.raises(DomainbertError, match=r"hub:.*/absent: the dataset cannot be read"):
-        list(read_source(Source(f"hub:{folder}/absent"), SourceReport("x")))
+    with pytest.raises(DomainbertError, match=r"hub:hub/absent: the dataset cannot be read"):
+        list(read_source(Source("hub:hub/absent"), SourceReport("x")))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"weight": 0.0}, "weight: 0.0; expected a number above 0"),
-        ({"weight": float("nan")}, "weight: nan"),
+        ({"weight": 0.0}, "weight: found 0.0; expected a number above 0 and up to 1,000"),
+        ({"weight": float("nan")}, "weight: found nan; expected a number above 0"),
         ({"documents": "page"}, "documents: 'page'; expected file, blank_line or line"),
-        ({"path": "hub:"}, "path: 'hub:' names nothing"),
+        ({"path": ""}, "path: found ''; expected a file, folder, glob or hub:NAME"),
+        *(
+            (
+                {"path": f"hub:{name}"},
+                f"hub:{re.escape(name)}: is no name on the Hugging Face hub; expected hub:NAME or",
+            )
+            for name in NO_NAMES
+        ),
+        ({"path": "hub:me/data@v1"}, "path: found hub:me/data@v1; expected hub:me/data, which is read as it is now"),
     ],
 )
 def test_a_wrong_source_is_refused(arguments: dict[str, object], message: str) -> None:

@@ -151,10 +151,10 @@ def test_validation_is_masked_alike_whatever_training_hides():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mlm_probability": 0.0}, "mlm_probability: found 0.0; expected between 0 and 1"),
-        ({"mlm_probability": 1.0}, "mlm_probability: found 1.0; expected between 0 and 1"),
-        ({"random_share": 0.3}, "mask_share and random_share must not"),
-        ({"mask_share": -0.1}, "mask_share and random_share must not"),
+        ({"mlm_probability": 0.0}, "mlm_probability: found 0.0; expected a number above 0 and below 1"),
+        ({"mlm_probability": 1.0}, "mlm_probability: found 1.0; expected a number above 0 and below 1"),
+        ({"random_share": 0.3}, "random_share: found 0.3; expected no more than 1 together with mask_share"),
+        ({"mask_share": -0.1}, "mask_share: found -0.1; expected a number from 0 to 1"),
     ],
 )
 def test_shares_that_make_no_sense(changes, message):

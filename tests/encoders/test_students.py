@@ -132,8 +132,8 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
-        (lambda: StudentConfig(first=0), "first: found 0; expected 1 or more"),
-        (lambda: StudentConfig(layers=()), r"layers: found \[\]; expected numbers of layers, from 0"),
+        (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
+        (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
             "student.layers: asks for layer 4; the teacher has layers 0 to 3",

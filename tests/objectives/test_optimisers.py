@@ -115,10 +115,10 @@ def test_gradients_are_unscaled_before_they_are_clipped(make_model, precision, f
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lr": 0.0}, "lr: found 0.0; expected a positive number"),
-        ({"layer_decay": -1.0}, "layer_decay: found -1.0; expected a positive number"),
-        ({"weight_decay": -0.1}, "weight_decay: found -0.1; expected 0 or more"),
-        ({"max_grad_norm": -1.0}, "max_grad_norm: found -1.0; expected 0 or more"),
+        ({"lr": 0.0}, "lr: found 0.0; expected a number above 0 and up to 1"),
+        ({"layer_decay": -1.0}, "layer_decay: found -1.0; expected a number above 0 and up to 1"),
+        ({"weight_decay": -0.1}, "weight_decay: found -0.1; expected a number from 0 to 1"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm: found -1.0; expected a number from 0 to "),
     ],
 )
 def test_numbers_that_make_no_sense(changes, message):

@@ -52,5 +52,5 @@ def test_steps_of_warm_up():
 @pytest.mark.parametrize("name", ["warmup_fraction", "decay_fraction", "min_lr_ratio"])
 @pytest.mark.parametrize("value", [-0.1, 1.5])
 def test_shares_that_make_no_sense(name, value):
-    with pytest.raises(DomainbertError, match=rf"{name}: found {value}; expected between 0 and 1"):
+    with pytest.raises(DomainbertError, match=rf"{name}: found {value}; expected a number from 0 to 1"):
         ScheduleConfig(**{name: value})

@@ -4,13 +4,15 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.errors import DomainbertError, Problems
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.advice import ELSEWHERE, keys_below
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml
@@ -174,7 +176,8 @@ def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
         for line, number, name in [(5, 1, "nope"), (6, 2, "none")]
     ]
     assert read(vocab, "corpus: {sources: []}\n")[1] == [
-        "0.yaml:1: corpus.sources: empty; expected at least one source"
+        "0.yaml:1: corpus.sources: found []; expected a list of one or more items, each item a mapping "
+        "with the keys path, text_key, documents, weight, hub_config, hub_split, or path alone"
     ]
 
 
@@ -248,3 +251,69 @@ def test_a_model_of_the_hub_is_an_input_by_its_commit(monkeypatch: pytest.Monkey
     assert settings.plain["compare_with"] == "hub:owner/name@v1"
     folder = Path("cache/models--owner--name/snapshots/0123abc")
     assert settings.arguments["compare_with"] == folder and folder in settings.inputs
+
+
+@pytest.mark.parametrize(
+    ("stage", "text", "advice"),
+    [
+        ("finetune", "learning_rate: 1", "learning_rate: unknown key; did you mean 'optim.lr'?"),
+        ("finetune", "lr: 1", "lr: unknown key; did you mean 'optim.lr'?"),
+        ("finetune", "devices: 2", "devices: unknown key; did you mean 'trainer.devices'?"),
+        ("finetune", "num_train_epochs: 2", "num_train_epochs: unknown key; did you mean 'max_epochs'?"),
+        ("pretrain", "num_train_epochs: 2", "num_train_epochs: unknown key; did you mean 'budget.max_epochs'?"),
+        ("pretrain", "max_steps: 2", "max_steps: unknown key; did you mean 'budget.max_steps'?"),
+        ("pretrain", "hidden_size: 2", "hidden_size: unknown key; did you mean 'encoder.hidden_size'?"),
+        ("pretrain", "mlm_probability: 2", "mlm_probability: unknown key; did you mean 'masking.mlm_probability'?"),
+        ("finetune", "per_device_train_batch_size: 2", "did you mean 'batch_size'?"),
+        ("finetune", "warmup_ratio: 2", "did you mean 'schedule.warmup_fraction'?"),
+        ("finetune", "weight_decay: 2", "did you mean 'optim.weight_decay'?"),
+        ("finetune", "max_seq_length: 2", "did you mean 'max_length'?"),
+        ("finetune", "fp16: true", "did you mean 'precision'?"),
+        ("finetune", "dataloader_num_workers: 2", "did you mean 'num_workers'?"),
+        ("finetune", "gradient_accumulation_steps: 2", "did you mean 'micro_batch_size'?"),
+        ("finetune", "output_dir: x", "did you mean 'out'?"),
+        ("finetune", "model_name_or_path: x", "did you mean 'model'?"),
+        ("pretrain", "model_name_or_path: x", "did you mean 'init_from'?"),
+        (
+            "finetune",
+            "task: {class_path: Ner, repair: true}",
+            "did you mean 'task.format.repair'?",
+        ),
+        ("finetune", "repair: true", "repair: unknown key; did you mean 'task.format.repair'?"),
+        ("finetune", "optim: {warmup_steps: 3}", "optim.warmup_steps: unknown key; expected one of name, lr"),
+        ("finetune", "optim: {learning_rate: 3}", "optim.learning_rate: unknown key; did you mean 'optim.lr'?"),
+        ("finetune", "max_epoch: 3", "max_epoch: unknown key; did you mean 'max_epochs'?"),
+        ("vocab", "min_chars: 3", "min_chars: unknown key; expected one of corpus"),
+    ],
+)
+def test_an_unknown_key_is_told_where_it_goes(stage: str, text: str, advice: str) -> None:
+    problems = read(load_stage(stage).function, text + "\n")[1]
+    assert any(advice in problem for problem in problems), problems
+
+
+def test_the_names_of_other_libraries_lead_to_settings_that_there_are() -> None:
+    dotted = set()
+    for name in STAGES:
+        hints = get_type_hints(load_stage(name).function, include_extras=True)
+        dotted |= {*hints, *keys_below(hints)}
+    assert {one for found in ELSEWHERE.values() for one in found} <= dotted
+    assert len(ELSEWHERE) >= 30 and not set(ELSEWHERE) & {"lr", "devices"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("finetune", "model: bert-base-uncased"),
+        ("pretrain", "init_from: bert-base-uncased"),
+        ("distill", "teachers: bert-base-uncased"),
+        ("evaluate", "models: {a: bert-base-uncased}"),
+        ("vocab", "compare_with: bert-base-uncased"),
+    ],
+)
+def test_a_model_that_is_no_folder_may_be_one_of_the_hub(stage: str, text: str) -> None:
+    problems = read(load_stage(stage).function, text + "\n")[1]
+    said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model of the"
+    assert len([problem for problem in problems if said in problem]) == 1
+    # a labelled file never is
+    problems = read(load_stage("finetune").function, "train: bert-base-uncased\n")[1]
+    assert "0.yaml:1: train: bert-base-uncased does not exist; expected a file or folder" in problems

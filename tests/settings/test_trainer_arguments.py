@@ -1,6 +1,48 @@
 from __future__ import annotations
 
-from domainbert.settings.trainer_arguments import RESERVED, SPEED_ONLY, trainer_arguments
+from typing import Any
+
+import pytest
+
+from domainbert.settings.trainer_arguments import RESERVED, SPEED_ONLY, trainer_arguments, trainer_problems
+from domainbert.settings.yaml_files import Node
+
+
+def problems(name: str, value: Any) -> list[str]:
+    children = [Node(one, "t.yaml:2") for one in value] if isinstance(value, list) else value
+    found = trainer_problems(Node({name: Node(children, "t.yaml:2")}, "t.yaml:1"), "trainer")
+    return [f"{node.where}: {key}: {message}" for node, key, message in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("devices", value) for value in ("a", 0, -2, [], [-1], [1, 1], "0", "x,1", 1e9, 1.5, True, [True])),
+        *(("num_nodes", value) for value in (0, -1, 1.5, "two", 10**9, None)),
+        *(("log_every_n_steps", value) for value in (-1, 0.5, "often")),
+        *(("limit_val_batches", value) for value in (-1, float("nan"), float("inf"), 1e12)),
+        ("min_steps", -5),
+    ],
+)
+def test_values_that_lightning_would_refuse_or_that_make_no_sense(name: str, value: Any) -> None:
+    (problem,) = problems(name, value)
+    assert problem.startswith(f"t.yaml:2: trainer.{name}: found ") and "; expected a" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("devices", value) for value in (1, -1, 8, "auto", "2", "-1", "0,1", "0,", [0], [0, 3], None)),
+        ("num_nodes", 2),
+        ("log_every_n_steps", 0),
+        ("limit_val_batches", 0.5),
+        ("limit_val_batches", 10),
+        ("benchmark", True),
+        ("deterministic", "warn"),
+    ],
+)
+def test_values_that_may_stand(name: str, value: Any) -> None:
+    assert problems(name, value) == []
 
 
 def test_trainer_arguments_are_those_of_lightning() -> None:

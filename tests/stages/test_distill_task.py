@@ -206,7 +206,7 @@ def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
 
 def test_numbers_that_make_no_sense(runs, tmp_path):
     for name, number in (("top_k", 0), ("max_unlabelled", 0), ("unlabelled_batch_size", -1), ("unfreeze_every", -1)):
-        with pytest.raises(DomainbertError, match=rf"^{name}: found {number}; expected [01] or more$"):
+        with pytest.raises(DomainbertError, match=rf"{name}: found {number}; expected an integer from [01] to "):
             run(runs, f"wrong-{name}", "ner", **{name: number})
     longer = [runs / "ner-pretrained" / "seed-1", short_teacher(runs / "ner-pretrained" / "seed-2", tmp_path / "short")]
     with pytest.raises(

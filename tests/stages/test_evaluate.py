@@ -175,15 +175,23 @@ def test_classifiers_are_scored(models, out, classified, capsys):
 
 def test_bad_models_are_named_together(out, tmp_path):
     (tmp_path / "empty").mkdir()
+    (test := tmp_path / "test.conll").write_text("")
+    folders = {"a": test, "b": tmp_path / "empty"}
     with pytest.raises(DomainbertError) as error:
-        evaluate(
-            out, {"a": tmp_path / "none", "b": tmp_path / "empty", "c/d": tmp_path}, Ner(), tmp_path / "test.conll"
-        )
+        evaluate(out, folders, Ner(), test)
     message = str(error.value)
-    assert "models.a" in message and "no such folder" in message
-    assert "models.b" in message and "no config.json" in message and "'c/d'" in message
-    with pytest.raises(DomainbertError, match="models: empty"):
-        evaluate(out, {}, Ner(), tmp_path / "test.conll")
+    assert "models.a" in message and "not a folder" in message
+    assert "models.b" in message and "no config.json" in message
+    with pytest.raises(DomainbertError, match=r"(?s)models\.c: .* does not exist.*models\.d: .* does not exist"):
+        evaluate(out, {"c": tmp_path / "none", "d": tmp_path / "neither"}, Ner(), test)
+
+
+def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
+    (test := tmp_path / "test.conll").write_text("")
+    with pytest.raises(DomainbertError, match="models: empty; expected at least one name with a model folder"):
+        evaluate(out, {}, Ner(), test)
+    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells seen"):
+        evaluate(out, {"c/d": tmp_path}, Classification(), test, train=test)
 
 
 def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classified, tagged):
@@ -211,5 +219,5 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
 
 
 def test_too_few_resamples_for_an_interval(out, tmp_path):
-    with pytest.raises(DomainbertError, match="bootstrap_resamples: 10; expected at least 100"):
+    with pytest.raises(DomainbertError, match="bootstrap_resamples: found 10; expected an integer from 100 to"):
         evaluate(out, {"a": tmp_path}, Ner(), tmp_path / "test.conll", bootstrap_resamples=10)

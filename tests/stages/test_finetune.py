@@ -89,13 +89,13 @@ def test_training_stops_when_it_no_longer_improves(runs):
 def test_bad_settings_are_named(runs, tmp_path):
     for number, (changes, message) in enumerate(
         [
-            ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected one or more different numbers"),
+            ({"seeds": (1, 2, 1)}, r"seeds: found \[1, 2, 1\]; expected a list of one or more different items"),
             ({"seeds": ()}, r"seeds: found \[\]"),
             ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
             ({"encoder": runs.encoder}, "encoder: is of no use with init: pretrained"),
             ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
             ({"micro_batch_size": 3}, "batch_size: 8 does not divide into micro-batches of 3"),
-            ({"train": tmp_path / "none.conll"}, "none.conll: cannot be read"),
+            ({"train": tmp_path / "none.conll"}, "train: .*none.conll does not exist; expected a file or folder"),
         ]
     ):
         with pytest.raises(DomainbertError, match=message):

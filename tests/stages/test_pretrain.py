@@ -119,10 +119,13 @@ def test_a_loss_no_better_than_frequencies_is_said(runs, capsys):
     [
         ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
         ({"encoder": None}, "encoder, init_from: expected exactly one of the two"),
-        ({"init_from": Path("x")}, "encoder, init_from: expected exactly one of the two"),
+        ({"init_from": Path(".")}, "encoder, init_from: expected exactly one of the two"),
         ({"batch_size": 16, "micro_batch_size": 5}, "batch_size: 16 does not divide into micro-batches of 5"),
-        ({"encoder": None, "init_from": Path("nowhere")}, "nowhere: no config.json; expected a model folder"),
-        ({"prepared": [Path("nowhere")]}, "nowhere: no prepared.json"),
+        (
+            {"encoder": None, "init_from": Path("nowhere")},
+            "init_from: nowhere does not exist; expected a file",
+        ),
+        ({"prepared": [Path("nowhere")]}, r"prepared\[0\]: nowhere does not exist; expected a file or folder"),
     ],
 )
 def test_bad_input_is_named(runs, tmp_path, changes, message):

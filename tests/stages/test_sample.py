@@ -68,7 +68,8 @@ def test_same_bytes_whatever_the_hash_seed(tmp_path):
 
 def test_sizes_below_one_are_listed_together(tmp_path):
     with pytest.raises(
-        DomainbertError, match=r"(?s)2 problems.*train_sentences: 0; expected at least 1.*test_texts: -1"
+        DomainbertError,
+        match=r"(?s)2 problems.*train_sentences: found 0; expected .* from 1 .*test_texts: found -1",
     ):
         sample(tmp_path, **{**SMALL, "train_sentences": 0, "test_texts": -1})
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from domainbert.errors import DomainbertError
 from domainbert.tokenization import train
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.train import check_settings, round_vocab_size, select_words, train_wordpiece
+from domainbert.tokenization.train import round_vocab_size, select_words, train_wordpiece
 from domainbert.tokenization.words import WordCounter
 
 _TRAIN = """
@@ -163,8 +163,3 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
 def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, message: str) -> None:
     with pytest.raises(DomainbertError, match=message):
         train_wordpiece(texts, vocab_size)
-
-
-def test_settings_out_of_range_come_together() -> None:
-    with pytest.raises(DomainbertError, match=r"(?s)vocab_size: 0.*min_frequency: 0.*sample_bytes: 5,000,000,000"):
-        check_settings(0, 0, 5 * 10**9)

@@ -26,8 +26,8 @@ def test_budgets_in_steps(budget, wanted):
     [
         ({}, "0 of max_steps, max_tokens and max_epochs are given; expected exactly one"),
         ({"max_steps": 1, "max_epochs": 1}, "2 of max_steps, max_tokens and max_epochs are given"),
-        ({"max_steps": 0}, "found 0; expected a positive number"),
-        ({"max_epochs": -1.0}, r"found -1\.0; expected a positive number"),
+        ({"max_steps": 0}, "max_steps: found 0; expected an integer from 1 to 1,000,000,000"),
+        ({"max_epochs": -1.0}, r"max_epochs: found -1\.0; expected a number above 0 and up to 1e\+06"),
     ],
 )
 def test_budgets_that_make_no_sense(fields, message):

@@ -5,62 +5,54 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from domainbert.encoders.config import EncoderConfig, require
+from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
+from domainbert.ranges import Dropout, Length, PositiveFraction, Range, check_fields
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
-_POSITIVE = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
 
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
     """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base."""
 
-    hidden_size: int = 768
+    hidden_size: Width = 768
     """Width of the hidden states."""
 
-    num_hidden_layers: int = 12
+    num_hidden_layers: Layers = 12
     """Number of transformer layers."""
 
-    num_attention_heads: int = 12
+    num_attention_heads: Heads = 12
     """Heads per layer; must divide `hidden_size`."""
 
-    intermediate_size: int = 3072
+    intermediate_size: Width = 3072
     """Width of the feed-forward layers."""
 
     hidden_act: Activation = "gelu"
     """Activation of the feed-forward layers."""
 
-    hidden_dropout_prob: float = 0.1
+    hidden_dropout_prob: Dropout = 0.1
     """Dropout on hidden states."""
 
-    attention_probs_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: Dropout = 0.1
     """Dropout on attention probabilities."""
 
-    max_position_embeddings: int = 512
+    max_position_embeddings: Length = 512
     """Longest sequence, special tokens included."""
 
-    type_vocab_size: int = 2
+    type_vocab_size: Annotated[int, Range(1, 1000)] = 2
     """Number of token types (sentence A and B of a pair)."""
 
-    initializer_range: float = 0.02
+    initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
 
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: PositiveFraction = 1e-12
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
-        for name in _POSITIVE:
-            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
+        check_fields(self)
         require(
             self.hidden_size % self.num_attention_heads == 0,
             f"hidden_size: {self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}",
@@ -69,8 +61,6 @@ class BertConfig(EncoderConfig):
             self.hidden_act in get_args(Activation),
             f"hidden_act: found {self.hidden_act!r}; expected one of {', '.join(get_args(Activation))}",
         )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            require(0 <= getattr(self, name) < 1, f"{name}: found {getattr(self, name)}; expected from 0 to below 1")
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> EncoderConfig:

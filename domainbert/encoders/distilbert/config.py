@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from domainbert.encoders.bert.config import Activation, BertConfig
-from domainbert.encoders.config import EncoderConfig, require
+from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
+from domainbert.ranges import Dropout, Length, check_fields
 
-_POSITIVE = ("dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings")
 _BERT_NAMES = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layers",
@@ -27,47 +27,44 @@ _BERT_NAMES = {
 class DistilBertConfig(EncoderConfig):
     """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs."""
 
-    dim: int = 768
+    dim: Width = 768
     """Width of the hidden states."""
 
-    n_layers: int = 6
+    n_layers: Layers = 6
     """Number of transformer layers."""
 
-    n_heads: int = 12
+    n_heads: Heads = 12
     """Heads per layer; must divide `dim`."""
 
-    hidden_dim: int = 3072
+    hidden_dim: Width = 3072
     """Width of the feed-forward layers."""
 
     activation: Activation = "gelu"
     """Activation of the feed-forward layers."""
 
-    dropout: float = 0.1
+    dropout: Dropout = 0.1
     """Dropout on hidden states."""
 
-    attention_dropout: float = 0.1
+    attention_dropout: Dropout = 0.1
     """Dropout on attention probabilities."""
 
-    seq_classif_dropout: float = 0.2
+    seq_classif_dropout: Dropout = 0.2
     """Dropout before the classifier of a sequence head."""
 
-    max_position_embeddings: int = 512
+    max_position_embeddings: Length = 512
     """Longest sequence, special tokens included."""
 
-    initializer_range: float = 0.02
+    initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
-        for name in _POSITIVE:
-            require(getattr(self, name) > 0, f"{name}: found {getattr(self, name)}; expected a positive number")
+        check_fields(self)
         require(self.dim % self.n_heads == 0, f"dim: {self.dim} is not divisible by n_heads={self.n_heads}")
         require(
             self.activation in get_args(Activation),
             f"activation: found {self.activation!r}; expected one of {', '.join(get_args(Activation))}",
         )
-        for name in ("dropout", "attention_dropout", "seq_classif_dropout"):
-            require(0 <= getattr(self, name) < 1, f"{name}: found {getattr(self, name)}; expected from 0 to below 1")
 
     @property
     def model_type(self) -> str:

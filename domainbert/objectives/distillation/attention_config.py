@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from domainbert.errors import DomainbertError
 from domainbert.objectives.distillation.config import (
@@ -14,6 +14,7 @@ from domainbert.objectives.distillation.config import (
     last_pair,
     uniform_pairs,
 )
+from domainbert.ranges import Items, Range
 
 if TYPE_CHECKING:
     from domainbert.objectives.distillation.losses import DistillationLoss
@@ -58,10 +59,10 @@ class Relations(LayerLossConfig):
     relations. Values alone with the model's own heads are MiniLM's value relation (eq. 8 and 9 there). Of the last
     layer if none is named."""
 
-    relations: tuple[Literal["queries", "keys", "values"], ...] = ("queries", "keys", "values")
+    relations: Annotated[tuple[Literal["queries", "keys", "values"], ...], Items()] = ("queries", "keys", "values")
     """Which relations are compared."""
 
-    relation_heads: int | None = None
+    relation_heads: Annotated[int, Range(1, 10_000)] | None = None
     """Into how many heads both widths are divided, MiniLMv2: 48 or 64; None takes each model's own, as many in both."""
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
@@ -69,13 +70,11 @@ class Relations(LayerLossConfig):
         from domainbert.objectives.distillation.attention import RelationsLoss
 
         heads = self.relation_heads
-        if not self.relations:
-            raise DomainbertError("relations: empty; expected some of queries, keys, values")
         if heads is None:
             check_equal("num_attention_heads", student.num_heads, teacher.num_heads, "expected relation_heads")
             heads = teacher.num_heads
         for sizes in (student, teacher):
-            if heads < 1 or sizes.hidden_size % heads:
+            if sizes.hidden_size % heads:
                 raise DomainbertError(f"relation_heads: {heads} does not divide a hidden_size of {sizes.hidden_size}")
         pairs = self.pairs(student, teacher, last_pair(student, teacher))
         check_attention(pairs)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from domainbert.errors import DomainbertError
+from domainbert.ranges import Items, Range, check_fields
 
 if TYPE_CHECKING:
     from domainbert.objectives.distillation.losses import DistillationLoss
 
-Layers = tuple[int, ...]
+Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,12 @@ class Sizes:
 class LossConfig(ABC):
     """One term of the sum that a student learns from."""
 
-    weight: float = 1.0
+    weight: Annotated[float, Range(0, 10_000, above=True)] = 1.0
     """Factor in the sum."""
 
     def __post_init__(self) -> None:
-        """Check the number that all losses have."""
-        if self.weight <= 0:
-            raise DomainbertError(f"weight: found {self.weight}; expected a positive number")
+        """Check the numbers, those of subclasses too."""
+        check_fields(self)
 
     @abstractmethod
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:

@@ -45,10 +45,8 @@ class Distilling(TrainedModule):
             unfreeze_every: optimiser steps after which one layer more learns, from the top; 0 lets all learn at once.
 
         Raises:
-            DomainbertError: `unfreeze_every` is negative; several teachers with a loss that looks into one.
+            DomainbertError: several teachers with a loss that looks into one.
         """
-        if unfreeze_every < 0:
-            raise DomainbertError(f"unfreeze_every: found {unfreeze_every}; expected 0 or more")
         if len(teachers) > 1 and losses.needs_hidden:
             raise DomainbertError(
                 f"teachers: {len(teachers)}, with losses between layers; expected one, or losses on predictions only"

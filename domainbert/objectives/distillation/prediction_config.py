@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from domainbert.errors import DomainbertError
 from domainbert.objectives.distillation.config import LossConfig, Sizes
+from domainbert.ranges import Range
 
 if TYPE_CHECKING:
     from domainbert.objectives.distillation.losses import DistillationLoss
@@ -16,18 +16,12 @@ if TYPE_CHECKING:
 class SoftTargets(LossConfig):
     """T² KL(teacher || student) of the distributions at temperature T (Hinton et al. 2015, arXiv:1503.02531, eq. 1)."""
 
-    temperature: float = 2.0
+    temperature: Annotated[float, Range(0.01, 1000)] = 2.0
     """Logits are divided by it; above 1 the teacher's lesser choices weigh more."""
 
     positions: Literal["predicted", "all"] = "predicted"
     """`predicted` are the masked tokens of a corpus, and the words or texts of a task; `all` is every token of a
     corpus, as DistilBERT does, which takes much more time and memory."""
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        if self.temperature <= 0:
-            raise DomainbertError(f"temperature: found {self.temperature}; expected a positive number")
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""

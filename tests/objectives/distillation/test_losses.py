@@ -270,7 +270,7 @@ def test_what_cannot_be_compared(config, student, message):
 
 
 def test_weights_and_temperatures_are_positive():
-    with pytest.raises(DomainbertError, match="weight: found 0; expected a positive number"):
+    with pytest.raises(DomainbertError, match="weight: found 0; expected a number above 0 and up to 10,000"):
         HardTargets(weight=0)
     with pytest.raises(DomainbertError, match=r"temperature: found -1\.0"):
         SoftTargets(temperature=-1.0)

@@ -1,0 +1,94 @@
+"""What an unknown key may have meant: one like it, one further down, or what other libraries call it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin
+
+from domainbert.ranges import field_types, without_limits
+from domainbert.settings.choices import choices_of, is_choice
+from domainbert.settings.trainer_arguments import RESERVED, trainer_arguments
+from domainbert.settings.tree import nearest
+
+ELSEWHERE = {
+    "adam_beta1": ("optim.betas",),
+    "adam_beta2": ("optim.betas",),
+    "adam_epsilon": ("optim.eps",),
+    "bf16": ("precision",),
+    "block_size": ("max_length",),
+    "config_name": ("encoder",),
+    "dataloader_num_workers": ("num_workers",),
+    "early_stopping_patience": ("patience",),
+    "eval_steps": ("validate_every",),
+    "fp16": ("precision",),
+    "gradient_accumulation_steps": ("micro_batch_size",),
+    "gradient_checkpointing": ("activation_checkpointing",),
+    "learning_rate": ("optim.lr",),
+    "logging_steps": ("trainer.log_every_n_steps",),
+    "lr_scheduler_type": ("schedule.name",),
+    "max_seq_length": ("max_length",),
+    "max_steps": ("budget.max_steps", "max_epochs"),
+    "model_name_or_path": ("model", "init_from", "models"),
+    "n_gpus": ("trainer.devices",),
+    "num_train_epochs": ("max_epochs", "budget.max_epochs"),
+    "output_dir": ("out",),
+    "per_device_eval_batch_size": ("micro_batch_size",),
+    "per_device_train_batch_size": ("batch_size",),
+    "report_to": ("loggers",),
+    "save_steps": ("checkpoint_every",),
+    "test_file": ("test",),
+    "tokenizer_name": ("tokenizer",),
+    "torch_compile": ("compile",),
+    "train_batch_size": ("batch_size",),
+    "train_file": ("train",),
+    "validation_file": ("validation",),
+    "warmup_ratio": ("schedule.warmup_fraction",),
+}
+"""What `transformers` and its example scripts call a setting, to what it is called here, whichever the stage has."""
+
+
+def advice(name: str, hints: Mapping[str, Any], key: str) -> str:
+    """What an unknown key may have meant, for a message.
+
+    Args:
+        name: the key.
+        hints: the types of the keys that may stand there.
+        key: where they stand, such as `task.`; empty for a stage's own.
+    """
+    own = [*hints, *([] if key else ["out"])]
+    further = {f"{key}{one}": one.rpartition(".")[2] for one in keys_below(hints)}
+    known = {*further, *(f"{key}{one}" for one in own)}
+    same = [one for one in ELSEWHERE.get(name, ()) if one in known]
+    same += sorted((one for one, last in further.items() if last == name), key=lambda one: one.count("."))
+    if same:
+        return f"did you mean '{same[0]}'?"
+    if get_close_matches(name, own, n=1):
+        return nearest(name, own)
+    close = get_close_matches(name, list(further.values()), n=1, cutoff=0.8)
+    found = [one for one, last in further.items() if last in close]
+    return f"did you mean '{found[0]}'?" if found else nearest(name, list(hints))
+
+
+def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
+    """The dotted keys further down, in one level after the other of each group."""
+    for name, hint in hints.items():
+        if name == "trainer":
+            yield from (f"trainer.{argument}" for argument in trainer_arguments() if argument not in RESERVED)
+        for kind in _groups(hint):
+            fields = field_types(kind)
+            yield from (f"{name}.{one}" for one in fields)
+            yield from (f"{name}.{one}" for one in keys_below(fields))
+
+
+def _groups(hint: Any) -> list[type]:
+    """The configurations that a setting takes, unless it takes a list of them."""
+    bare = without_limits(hint)
+    found: list[type] = []
+    for member in (bare, *get_args(bare)) if get_origin(bare) not in (list, tuple, dict) else ():
+        if is_choice(member):
+            found += choices_of(member).values()
+        elif isinstance(member, type) and dataclasses.is_dataclass(member):
+            found.append(member)
+    return found

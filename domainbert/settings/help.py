@@ -1,0 +1,83 @@
+"""What `--help` prints of settings, from signatures and dataclasses: key, docstring, type with its range, default."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+from argparse import ArgumentParser, _ArgumentGroup
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+import docstring_parser
+
+from domainbert.ranges import field_types, without_limits
+from domainbert.settings.choices import is_choice
+from domainbert.settings.reader import as_plain, defaults_of
+from domainbert.settings.type_names import describe
+
+_MISSING = dataclasses.MISSING
+
+
+def add_function(parser: ArgumentParser, function: Callable[..., Any]) -> None:
+    """Add the parameters of a stage function, but for `out`."""
+    docs = {
+        one.arg_name: one.description or "" for one in docstring_parser.parse(inspect.getdoc(function) or "").params
+    }
+    hints = get_type_hints(function, include_extras=True)
+    for name, default in defaults_of(function).items():
+        _add(parser, name, hints[name], default, docs.get(name, ""))
+
+
+def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "", default: Any = _MISSING) -> None:
+    """Add the fields of a dataclass.
+
+    Args:
+        parser: what they are added to.
+        kind: the dataclass.
+        key: put before every name, such as `optim.`.
+        default: an instance whose values are the defaults, if it is one.
+    """
+    docs, hints = _field_docs(kind), field_types(kind)
+    for name, own in defaults_of(kind).items():
+        value = getattr(default, name) if isinstance(default, kind) else own
+        _add(parser, key + name, hints[name], value, docs.get(name, ""))
+
+
+def in_words(parser: ArgumentParser) -> str:
+    """The help as it is printed: Python's None is YAML's null."""
+    return re.sub(r"\bNone\b", "null", parser.format_help())
+
+
+def _add(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not is_choice(hint):
+        group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
+        alone = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{alone}")
+        add_fields(group, hint, f"{key}.", default)
+        return
+    more = f"--{key}.help lists its settings; " if _has_settings(hint) else ""
+    value = "required" if default is _MISSING else f"default: {_shown(default)}"
+    text = f"{' '.join(doc.split())} ({describe(hint)}; {more}{value})"
+    parser.add_argument(f"--{key}", metavar=key.rpartition(".")[2].upper(), help=text.replace("%", "%%"))
+
+
+def _has_settings(hint: Any) -> bool:
+    hint = without_limits(hint)
+    return any(is_choice(one) or dataclasses.is_dataclass(one) for one in (hint, *get_args(hint)))
+
+
+def _shown(default: Any) -> str:
+    plain = as_plain(default)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """The strings under the fields of a dataclass and of those that it inherits."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if "__dataclass_fields__" in vars(base):
+            parsed = docstring_parser.parse_from_object(base)
+            found |= {one.arg_name: one.description or "" for one in parsed.params}
+    return found

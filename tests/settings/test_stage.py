@@ -1,0 +1,139 @@
+"""Stage functions called from Python: what they are given is read as in a YAML, and held to the signature."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import EncoderConfig
+from domainbert.errors import DomainbertError, Problems
+from domainbert.objectives.config import OptimConfig
+from domainbert.objectives.distillation.config import LossConfig
+from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.objectives.task_config import Ner, TaskConfig
+from domainbert.ranges import PositiveInt, Seeds
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.reader import read_settings
+from domainbert.settings.stage import stage
+from domainbert.settings.yaml_files import load_yaml
+from domainbert.training.config import Budget
+
+
+def _check(steps: int, seeds: tuple[int, ...], **_: Any) -> None:
+    if steps < len(seeds):
+        raise DomainbertError(f"steps: found {steps}; expected one for each seed")
+
+
+@stage(_check)
+def learn(
+    out: Path,
+    files: list[Path],
+    task: TaskConfig,
+    budget: Budget,
+    encoder: EncoderConfig | None = None,
+    losses: list[LossConfig] | None = None,
+    corpus: CorpusConfig | None = None,
+    optim: OptimConfig = OptimConfig(lr=1e-4),
+    seeds: Seeds = (1,),
+    steps: PositiveInt = 10,
+    models: dict[str, Path] | None = None,
+) -> dict[str, Any]:
+    """Give back what it was given."""
+    return {name: value for name, value in locals().items() if name != "out"} | {"out": out}
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("x")
+
+
+def call(**changes: Any) -> dict[str, Any]:
+    arguments: dict[str, Any] = {"out": "made", "files": "a.txt", "task": "Ner", "budget": {"max_steps": 5}}
+    return learn(**{**arguments, **changes})
+
+
+def test_text_lists_and_mappings_become_what_the_signature_says() -> None:
+    found = call(
+        encoder="small",
+        losses=["HardTargets", SoftTargets(weight=2.0)],
+        corpus=["a.txt", {"path": "b.txt", "weight": 2}],
+        optim={"lr": 1e-3},
+        seeds=[3, 4],
+        models={"x": "a.txt"},
+    )
+    assert found == {
+        "out": Path("made"),
+        "files": [Path("a.txt")],
+        "task": Ner(),
+        "budget": Budget(max_steps=5),
+        "encoder": BertConfig(256, 4, 4, 1024, max_position_embeddings=512),
+        "losses": [HardTargets(), SoftTargets(weight=2.0)],
+        "corpus": CorpusConfig([Source("a.txt"), Source("b.txt", weight=2)]),
+        "optim": OptimConfig(lr=1e-3),
+        "seeds": (3, 4),
+        "steps": 10,
+        "models": {"x": Path("a.txt")},
+    }
+    assert Path("made").is_dir()
+
+
+def test_what_has_the_right_type_already_stays_as_it_is() -> None:
+    budget, optim = Budget(max_epochs=1), OptimConfig(name="muon")
+    found = learn(Path("made"), [Path("a.txt")], Ner(), budget, optim=optim, seeds=(5,))
+    assert found["budget"] is budget and found["optim"] is optim and found["files"] == [Path("a.txt")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"files": "c.txt"}, "learn: files: c.txt does not exist; expected a file or folder"),
+        ({"files": []}, None),
+        ({"out": ""}, "out: found ''; expected a folder"),
+        ({"out": None}, "out: found None; expected a folder"),
+        ({"files": 3}, "learn: files: expected a path; found 3"),
+        ({"task": "Nerr"}, "learn: task.class_path: 'Nerr' is not allowed; did you mean 'Ner'?"),
+        ({"task": 5}, "learn: task: expected one of Classification, Ner "),
+        ({"task": OptimConfig()}, "learn: task: expected one of Classification, Ner "),
+        ({"optim": {"lr": float("nan")}}, "learn: optim.lr: found nan; expected a number above 0 and up to 1"),
+        ({"seeds": []}, r"learn: seeds: found []; expected a list of one or more different items"),
+        ({"seeds": "x"}, "learn: seeds: expected an integer from 0 to 4,294,967,295; found 'x'"),
+        ({"steps": True}, "learn: steps: expected an integer"),
+        ({"steps": 1, "seeds": [1, 2]}, "learn: steps: found 1; expected one for each seed"),
+        ({"budget": {"max_steps": 1, "max_epochs": 1}}, "learn: budget: 2 of max_steps, max_tokens and max_epochs"),
+        ({"optim": object()}, "learn: optim: expected a mapping with the keys name, lr"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(changes: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert call(**changes)["files"] == []
+        return
+    with pytest.raises(DomainbertError) as error:
+        call(**changes)
+    assert str(error.value).startswith(message) and not Path("made").exists()
+    assert "\n" not in str(error.value)
+
+
+def test_an_argument_that_there_is_not_is_a_type_error_as_of_any_function() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
+        call(step=3)
+
+
+def test_what_goes_together_is_checked_with_the_file() -> None:
+    Path("t.yaml").write_text("files: a.txt\ntask: Ner\nbudget: {max_steps: 1}\nseeds: [1, 2]\nsteps: 1\n")
+    problems = Problems("test")
+    read_settings(learn, load_yaml(Path("t.yaml")), problems)
+    assert problems.messages == ["t.yaml:5: steps: found 1; expected one for each seed"]
+
+
+def test_every_stage_is_held_to_its_signature() -> None:
+    for name in STAGES:
+        function = load_stage(name).function
+        assert inspect.unwrap(function) is not function, name
+        assert set(inspect.signature(function).parameters) | {"return"} == set(get_type_hints(function)), name
