@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from domainbert.errors import DomainbertError
 
 HUB_PREFIX = "hub:"
+CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,10 @@ class Source:
     path: str
     """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
+
+    format: CorpusFormat = "auto"
+    """What the files are. "auto" goes by the suffix, and ignores other files of a folder; a .txt file whose first lines
+    are CoNLL or JSONL is read as such, and counted. Another value holds for all files, whatever their suffix."""
 
     text_key: str = "text"
     """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
@@ -39,6 +44,8 @@ class Source:
     def __post_init__(self) -> None:
         if self.documents not in ("file", "blank_line", "line"):
             raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
+        if self.format not in get_args(CorpusFormat):
+            raise DomainbertError(f"format: {self.format!r}; expected one of {', '.join(get_args(CorpusFormat))}")
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise DomainbertError(f"weight: {self.weight}; expected a number above 0")
         if self.path in ("", HUB_PREFIX):

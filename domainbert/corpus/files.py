@@ -7,7 +7,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -90,7 +90,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             yield plain
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
     r"""Each line with its number from 1, without its `\n` or `\r\n` and without byte order mark.
 
     Raises:

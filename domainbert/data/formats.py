@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+TextFormat = Literal["auto", "lines", "jsonl", "conll"]
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
@@ -25,6 +26,9 @@ class NerFormat:
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
 
+    kind: Literal["auto", "conll", "jsonl"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
 
 @dataclass(frozen=True)
 class ClassificationFormat:
@@ -35,3 +39,6 @@ class ClassificationFormat:
 
     label_key: str = "label"
     """Key or column of the class name."""
+
+    kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""

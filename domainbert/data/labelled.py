@@ -9,18 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from domainbert.corpus.files import format_suffix
+from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.data.conll import NerFile, Sentence, TaggedRows, read_conll, tagged_file
-from domainbert.data.formats import NerFormat
+from domainbert.data.formats import ClassificationFormat, NerFormat
 from domainbert.data.tags import is_visible
 from domainbert.errors import DomainbertError, Problems
 
-CONLL_SUFFIXES = (".conll", ".txt", ".bio", ".iob", ".tsv")
 _SHOWN_NAMES = 10
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -33,40 +32,57 @@ class LabelledText:
 
 
 def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences; the suffix tells CoNLL (.conll .txt .bio .iob .tsv) from JSONL; .gz and .zst are
-    unpacked.
+    """Read tagged sentences from CoNLL or JSONL; `format.kind` says which, or the first lines do.
 
     A line of JSONL is `{"tokens": ["A", ...], "tags": ["O", ...]}` and a document of its own.
 
     Raises:
-        DomainbertError: unknown suffix, or what `read_conll` refuses, or in JSONL a broken line, a missing key, a value
-            that is no list of strings, or two lists of different length.
+        DomainbertError: a file whose kind cannot be told, or what `read_conll` refuses, or in JSONL a broken line, a
+            missing key, a value that is no list of strings, or two lists of different length.
     """
     format = format or NerFormat()
-    suffix = format_suffix(path)
-    if suffix == ".jsonl":
+    kind = _kind(path, format.kind, ("conll", "jsonl"))
+    if kind == "jsonl":
         return _read_ner_jsonl(path, format)
-    if suffix in CONLL_SUFFIXES:
-        return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
-    raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected {' '.join(CONLL_SUFFIXES)} (CoNLL) or .jsonl")
+    return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
 
-def read_classification(path: Path, text_key: str = "text", label_key: str = "label") -> list[LabelledText]:
+def _kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
+    """What the user says the file is, or its first lines."""
+    return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
+
+
+@dataclass(frozen=True)
+class ClassFile:
+    """What a file of texts with classes holds, and how it was read."""
+
+    path: Path
+    texts: list[LabelledText]
+    kind: Kind
+
+    def describe(self) -> str:
+        """What was read, for printing: the kind of file, the number of texts and of each class."""
+        classes = Counter(text.label for text in self.texts)
+        listed = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
+        return f"{self.path}: {len(self.texts):,} texts; {FileKind(self.kind)}; {len(classes)} classes ({listed})"
+
+
+def read_classification(path: Path, format: ClassificationFormat | None = None) -> ClassFile:
     """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Raises:
-        DomainbertError: unknown suffix, unreadable file, no text; a broken line; a missing key, null, or a value that
-            is not a string; an empty text or label; a label that looks like another one, because of white space around
-            it or invisible characters in it.
+        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key, null,
+            or a value that is not a string; an empty text or label; a label that looks like another one, because of
+            white space around it or invisible characters in it.
     """
-    suffix = format_suffix(path)
-    if suffix not in (".jsonl", *_DELIMITERS):
-        raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (.gz and .zst too)")
+    format = format or ClassificationFormat()
+    text_key, label_key = format.text_key, format.label_key
+    kind = _kind(path, format.kind, ("jsonl", "csv", "tsv"))
     problems = Problems(str(path))
-    if suffix == ".jsonl":
+    if kind == "jsonl":
         rows = json_rows(path, problems)
     else:
-        rows = _csv_rows(path, _DELIMITERS[suffix], (text_key, label_key), problems)
+        rows = _csv_rows(path, _DELIMITERS[kind], (text_key, label_key), problems)
     texts = []
     for line, row in rows:
         found = [_problem_with(row, text_key), _problem_with(row, label_key) or _problem_with_label(row, label_key)]
@@ -77,14 +93,7 @@ def read_classification(path: Path, text_key: str = "text", label_key: str = "la
     problems.raise_if_any()
     if not texts:
         raise DomainbertError(f"{path}: no texts; expected at least one with {text_key!r} and {label_key!r}")
-    return texts
-
-
-def describe_texts(path: Path, texts: Sequence[LabelledText]) -> str:
-    """What was read, for printing: the number of texts and of each class."""
-    classes = Counter(text.label for text in texts)
-    listed = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
-    return f"{path}: {len(texts):,} texts; {len(classes)} classes ({listed})"
+    return ClassFile(path, texts, kind)
 
 
 def label_set(items: Sequence[Sentence] | Sequence[LabelledText]) -> list[str]:
@@ -204,4 +213,4 @@ def _read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
         rows.append(TaggedRows(words, tags, [line] * len(words), line, document=len(rows)))
     problems.raise_if_any()
     layout = f"JSONL, words in {token_key!r}, tags in {tag_key!r}"
-    return tagged_file(path, rows, format.scheme, format.repair, layout, marks_documents=False)
+    return tagged_file(path, "jsonl", rows, format.scheme, format.repair, layout, marks_documents=False)

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from domainbert.data.formats import TextFormat
 from domainbert.errors import DomainbertError
 from domainbert.training.config import Precision
 
@@ -24,7 +25,7 @@ def predict(
     out: Path,
     model: Path,
     input: Path,
-    format: Literal["auto", "lines", "jsonl", "conll"] = "auto",
+    format: TextFormat = "auto",
     text_key: str = "text",
     token_column: int | str = 0,
     precision: Precision = "32-true",
@@ -38,8 +39,9 @@ def predict(
         model: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
             file in one.
         input: the file to read, plain, .gz or .zst.
-        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt is lines, .jsonl JSONL, and
-            .conll, .bio, .iob and .tsv are CoNLL.
+        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON
+            objects; columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll,
+            .bio, .iob and .tsv are CoNLL. What it was read as is printed.
         text_key: key of the text in JSONL; the object's other keys are kept, but for those of the prediction.
         token_column: column of the words in CoNLL, by number or name.
         precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
@@ -52,7 +54,8 @@ def predict(
     from domainbert.progress import Progress
 
     predictor = load_predictor(model, precision)
-    items = read_texts(input, format, text_key, token_column)
+    kind, items = read_texts(input, format, text_key, token_column)
+    print(f"{input}: read as {kind}")
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
         while chunk := list(islice(items, _AT_ONCE)):

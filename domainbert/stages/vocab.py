@@ -84,14 +84,16 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.corpus.files import format_suffix
+    from domainbert.corpus.file_kind import look, tell_kind
     from domainbert.data.conll import read_words
-    from domainbert.data.labelled import CONLL_SUFFIXES, read_classification
+    from domainbert.data.labelled import read_classification
     from domainbert.tokenization.report import words_of
 
-    if format_suffix(path) in CONLL_SUFFIXES:
+    kind = tell_kind(path, look(path), ("conll", "jsonl", "csv", "tsv"))
+    print(f"{path}: read as {kind}")
+    if kind.kind == "conll":
         return words_of(word for sentence in read_words(path) for word in sentence)
-    return words_of(text.text for text in read_classification(path))
+    return words_of(text.text for text in read_classification(path).texts)
 
 
 def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any]:

@@ -3,11 +3,10 @@ import json
 
 import pytest
 
-from domainbert.data.formats import NerFormat
+from domainbert.data.formats import ClassificationFormat, NerFormat
 from domainbert.data.labelled import (
     LabelledText,
     check_labels_known,
-    describe_texts,
     label_set,
     read_classification,
     read_ner,
@@ -31,20 +30,22 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
     jsonl = (
         "\ufeff" + "\n".join(json.dumps({"text": text, "label": label, "n": None}) for text, label in texts) + "\n\n"
     )
-    assert read_classification(write("a.jsonl", jsonl)) == expected
+    assert read_classification(write("a.jsonl", jsonl)).texts == expected
     for suffix, separator in ((".csv", ","), (".tsv", "\t")):
         rows = ["kind" + separator + "body"]
         rows += [separator.join([label, '"' + text.replace('"', '""') + '"']) for text, label in texts]
         path = write(f"a{suffix}", "\r\n".join(rows) + "\r\n")
-        found = read_classification(path, text_key="body", label_key="kind")
+        format = ClassificationFormat(text_key="body", label_key="kind")
+        found = read_classification(path, format).texts
         assert [(text.text, text.label) for text in found] == texts
         assert [text.line for text in found] == [2, 4]
         packed = path.with_name(f"a{suffix}.gz")
         packed.write_bytes(gzip.compress(path.read_bytes()))
-        assert read_classification(packed, text_key="body", label_key="kind") == found
-    assert describe_texts(path, found).endswith("2 texts; 2 classes (down 1, up 1)")
+        assert read_classification(packed, format).texts == found
+    said = read_classification(path, format).describe()
+    assert said == f"{path}: 2 texts; TSV with a header; 2 classes (down 1, up 1)"
     long = "x" * 300_000
-    assert read_classification(write("long.csv", f"text,label\n{long},up\n"))[0].text == long
+    assert read_classification(write("long.csv", f"text,label\n{long},up\n")).texts[0].text == long
 
 
 @pytest.mark.parametrize(

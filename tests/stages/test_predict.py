@@ -76,6 +76,17 @@ def test_lines_of_text_give_what_jsonl_gives(run, texts, tmp_path):
     assert run(tmp_path / "a.txt") == run(tmp_path / "a.dat", format="jsonl")
 
 
+def test_conll_called_txt_is_read_as_finetune_reads_it_and_it_is_said(runs, run, tmp_path, capsys):
+    """Its columns were tagged as if they were text."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(runs.labelled("ner", "test").read_bytes())
+    assert run(path) == run(runs.labelled("ner", "test"))
+    width = len(path.read_text(encoding="utf-8").split("\n")[0].split())
+    assert f"{path}: read as CoNLL ({width} columns)\n" in capsys.readouterr().out
+    assert run(path, format="lines")[0]["text"] == path.read_text(encoding="utf-8").split("\n")[0]
+    assert f"{path}: read as lines of text\n" in capsys.readouterr().out
+
+
 def test_classes_stand_in_place_of_those_of_the_input_and_it_is_said(runs, run, capsys):
     path = runs.labelled("classification", "test")
     rows = run(path, "classification-pretrained")
@@ -105,7 +116,7 @@ def test_a_file_of_empty_texts(run, tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
         ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix; expected .txt .jsonl .conll"),
+        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv', and its first lines do not tell; expected lines of"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
         ("a.conll", "a O\n", {"token_column": 5}, "a.conll: no column 5"),
     ],
