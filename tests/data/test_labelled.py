@@ -52,8 +52,15 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a"}', ":2: no key 'label'; found 'text'"),
-        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string"),
-        ("a.jsonl", '{"text": "a", "label": 3}', ":1: 'label' is 3; expected a string"),
+        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": 3.0}', ":1: 'label' is 3.0; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": true}', ":1: 'label' is true; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": -1}', ":1: 'label' is -1; expected a number from 0"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": "1"}',
+            ":2: 'label' is \"1\", a string; expected a number as in line 1",
+        ),
         ("a.jsonl", '{"text": " ", "label": "b"}', ":1: 'text' is empty"),
         ("a.jsonl", '{"text": "\\ud800", "label": "b"}', ":1: 'text' holds half a surrogate pair"),
         ("a.jsonl", '{"text": "a", \n', ":1: not JSON ("),
@@ -108,7 +115,10 @@ def test_ner_jsonl_equals_conll(write):
     [
         ('{"tokens": ["a"], "ner": ["O"]}', ":1: no key 'tags'; found 'tokens', 'ner'"),
         ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
-        ('{"tokens": ["a"], "tags": [0]}', ":1: 'tags' holds 0; expected filled strings"),
+        (
+            '{"tokens": ["a"], "tags": [0]}',
+            ":1: 'tags' holds the number 0; expected names of tags (label_names says what",
+        ),
         ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
         ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' holds \"\""),
         ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),

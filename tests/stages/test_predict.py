@@ -9,9 +9,11 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.data.conll import read_conll
+from domainbert.data.labelled import read_ner
 from domainbert.data.tags import spans_from_tags
 from domainbert.errors import DomainbertError
 from domainbert.stages.predict import predict
+from domainbert.tokenization.align import basic_words
 
 
 def rows_of(folder: Path) -> list[dict]:
@@ -85,6 +87,23 @@ def test_conll_called_txt_is_read_as_finetune_reads_it_and_it_is_said(runs, run,
     assert f"{path}: read as CoNLL ({width} columns)\n" in capsys.readouterr().out
     assert run(path, format="lines")[0]["text"] == path.read_text(encoding="utf-8").split("\n")[0]
     assert f"{path}: read as lines of text\n" in capsys.readouterr().out
+
+
+def test_what_predict_writes_is_a_labelled_file_that_its_model_scores_in_full(runs, run, texts, tmp_path):
+    """The entities are at the same characters, and no word is cut elsewhere than prediction cut it."""
+    given = [*texts, "Cafe\u0301 \u0e01\u0e34\u0e01\u0e34. \U0001f600\r\nraised loans\u200b."]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
+    rows = run(tmp_path / "a.jsonl")
+    written = tmp_path / "predict-0/predictions.jsonl"
+    file = read_ner(written)
+    assert file.num_spans == sum(len(row["entities"]) for row in rows) > 20
+    for row, sentence, places in zip(rows, file.sentences, basic_words(given), strict=True):
+        found = [(places[first][0], places[last - 1][1], kind) for first, last, kind in sentence.spans]
+        assert found == [(one["start"], one["end"], one["type"]) for one in row["entities"]]
+    best = runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"]
+    runs.evaluate(str(tmp_path / "scored"), "ner", {"itself": best}, test=written)
+    scored = runs.results[str(tmp_path / "scored")]
+    assert (scored["gold"], scored["systems"]["itself"]["f1"]) == (file.num_spans, 1)
 
 
 def test_classes_stand_in_place_of_those_of_the_input_and_it_is_said(runs, run, capsys):
