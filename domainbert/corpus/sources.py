@@ -11,6 +11,7 @@ from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
 from domainbert.corpus.readers import READERS, Reader
 from domainbert.errors import DomainbertError, Problems
+from domainbert.paths import stream_kind
 
 if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport
@@ -46,6 +47,8 @@ def _is_read(file: Path, source: Source) -> bool:
 
 def _why_nothing(path: str) -> str:
     known = ", ".join(READERS)
+    if found := stream_kind(Path(path)):
+        return f"{path} is {found}; expected regular files"
     if Path(path).is_file():
         return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too)"
     if Path(path).is_dir():

@@ -17,6 +17,7 @@ from domainbert.data.label_names import label_names
 from domainbert.data.ner_jsonl import read_ner_jsonl
 from domainbert.data.tags import is_visible
 from domainbert.errors import DomainbertError, Problems
+from domainbert.paths import check_regular
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
@@ -44,7 +45,8 @@ def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
 
 
 def _kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
-    """What the user says the file is, or its first lines."""
+    """What the user says the file is, or its first lines; a stream is refused, for they would be lost."""
+    check_regular(path)
     return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
 
 from domainbert.corpus.file_kind import FileKind, Kind, first_lines, tell_kind
@@ -46,6 +48,44 @@ def read_texts(
     else:
         kind = FileKind(format)
     return kind, _items(path, kind.kind, lines, text_key, token_column)
+
+
+def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    """So many items at a time, and the rest: always the same chunks."""
+    while chunk := list(islice(items, most)):
+        yield chunk
+
+
+def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    """The items of a stream, those together that have come since the last chunk, at most so many.
+
+    A thread reads on while a chunk is worked at, and no further than `most` items ahead.
+    """
+    arrived: Queue[Item | BaseException | None] = Queue(most)
+
+    def read() -> None:
+        try:
+            for item in items:
+                arrived.put(item)
+            arrived.put(None)
+        except BaseException as error:  # raised again where the items are used
+            arrived.put(error)
+
+    Thread(target=read, daemon=True).start()
+    last: Item | BaseException | None = None
+    while True:
+        chunk: list[Item] = []
+        while not chunk or (len(chunk) < most and not arrived.empty()):
+            last = arrived.get()
+            if not isinstance(last, tuple):
+                break
+            chunk.append(last)
+        if chunk:
+            yield chunk
+        if isinstance(last, BaseException):
+            raise last
+        if last is None:
+            return
 
 
 def _items(path: Path, kind: Kind, lines: Iterable[Line], text_key: str, token_column: int | str) -> Iterator[Item]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import resolve_path
+from domainbert.paths import resolve_path, stream_kind
 from domainbert.redact import redact
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice
 from domainbert.settings.single_values import WRONG, parse_single
@@ -42,12 +42,20 @@ class Settings:
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
 
+    streams: list[Path] = field(default_factory=list)
+    """Standard input, pipes and devices that the stage reads, once."""
+
     references: dict[str, str] = field(default_factory=dict)
     """Paths in the folders of earlier stages to how they were written: `runs/a/vocab` to `@vocab`."""
 
 
 def read_settings(
-    function: Callable[..., Any], node: Node, problems: Problems, prefix: str = "", template: bool = False
+    function: Callable[..., Any],
+    node: Node,
+    problems: Problems,
+    prefix: str = "",
+    template: bool = False,
+    streams: Collection[str] = (),
 ) -> Settings:
     """Check a mapping of nodes against the signature of `function`.
 
@@ -57,8 +65,9 @@ def read_settings(
         problems: where problems are added; the settings are of use only if there are none.
         prefix: put before every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not look for input files (for `--print_config`).
+        streams: keys of paths that may also be `-` (standard input), pipes or devices.
     """
-    reader = _Reader(problems, prefix, template)
+    reader = _Reader(problems, prefix, template, streams)
     parameters = {name: _parameter(parameter) for name, parameter in inspect.signature(function).parameters.items()}
     parameters.pop("out", None)
     reader.settings.arguments = reader.fields(node, "", get_type_hints(function), parameters) or {}
@@ -98,8 +107,8 @@ def _parameter(parameter: inspect.Parameter) -> Any:
 class _Reader:
     """Walks nodes and types together; a problem is noted and the walk goes on."""
 
-    def __init__(self, problems: Problems, prefix: str, template: bool) -> None:
-        self.problems, self.prefix, self.template = problems, prefix, template
+    def __init__(self, problems: Problems, prefix: str, template: bool, streams: Collection[str]) -> None:
+        self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
         self.settings = Settings()
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
 
@@ -263,6 +272,11 @@ class _Reader:
         if path != value:
             self.spelled[str(path)] = str(value)
         if not self.template and node.reference is None:
+            if found := stream_kind(path):
+                if key not in self.streams:
+                    return self.problem(node, key, f"{value} is {found}; expected a regular file or folder")
+                self.settings.streams.append(path)
+                return path
             if not path.exists():
                 return self.problem(node, key, f"{value} does not exist; expected a file or folder")
             self.settings.inputs.append(path)
