@@ -27,8 +27,10 @@ MAX_SAMPLE_BYTES = 4 * 10**9
 """The trainer counts pairs in 32 bits, and no text has more pairs than bytes."""
 
 _ASCII = frozenset(map(chr, range(33, 127)))
-_MIN_CHARACTER_COUNT = 10
-_MAX_ALPHABET = 1000
+MIN_CHARACTER_COUNT = 10
+MAX_ALPHABET = 1000
+"""Most characters other than printable ASCII that get a piece."""
+
 _MAX_WORDS = 400_000  # distinct; the trainer needs up to 1 kB for each
 _FED_AT_ONCE = 20_000  # characters in a string; tokenizers holds 256 strings at a time
 
@@ -56,7 +58,9 @@ def round_vocab_size(vocab_size: int) -> int:
     return -(-vocab_size // MULTIPLE) * MULTIPLE
 
 
-def check_settings(vocab_size: int, min_frequency: int, sample_bytes: int) -> None:
+def check_settings(
+    vocab_size: int, min_frequency: int, sample_bytes: int, min_character_count: int = MIN_CHARACTER_COUNT
+) -> None:
     """Refuse settings that no corpus can meet, before it is read.
 
     Raises:
@@ -67,6 +71,8 @@ def check_settings(vocab_size: int, min_frequency: int, sample_bytes: int) -> No
         problems.add(f"vocab_size: {vocab_size}; expected at least 1")
     if min_frequency < 1:
         problems.add(f"min_frequency: {min_frequency}; expected at least 1")
+    if min_character_count < 1:
+        problems.add(f"min_character_count: {min_character_count}; expected at least 1")
     if not 1 <= sample_bytes <= MAX_SAMPLE_BYTES:
         problems.add(
             f"sample_bytes: {sample_bytes:,}; expected 1 to {MAX_SAMPLE_BYTES:,}: pairs are counted in 32 bits"
@@ -80,6 +86,7 @@ def train_wordpiece(
     lowercase: bool = True,
     min_frequency: int = 2,
     sample_bytes: int = MAX_SAMPLE_BYTES,
+    min_character_count: int = MIN_CHARACTER_COUNT,
 ) -> Tokenizer:
     """Train a BERT tokenizer on texts; see `train_on_words` for what can go wrong.
 
@@ -89,20 +96,24 @@ def train_wordpiece(
         lowercase: uncased: lowercase the text and strip its accents.
         min_frequency: how often a pair of pieces must occur to become a piece.
         sample_bytes: train on a sample by hash of at most so many bytes.
+        min_character_count: see `select_words`.
     """
-    check_settings(vocab_size, min_frequency, sample_bytes)
+    check_settings(vocab_size, min_frequency, sample_bytes, min_character_count)
     counter = WordCounter(sample_bytes)
     for text in texts:
         counter.add(text)
-    return train_on_words(select_words(counter, lowercase), vocab_size, lowercase, min_frequency)
+    words = select_words(counter, lowercase, min_character_count)
+    return train_on_words(words, vocab_size, lowercase, min_frequency)
 
 
-def select_words(counter: WordCounter, lowercase: bool) -> TrainingWords:
+def select_words(
+    counter: WordCounter, lowercase: bool, min_character_count: int = MIN_CHARACTER_COUNT
+) -> TrainingWords:
     """The words to train on: normalized, made of characters that are frequent enough, and not too long.
 
     The alphabet is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every other
-    character that occurs at least 10 times, up to the 1,000 most frequent (where counts are equal, the smaller code
-    point).
+    character that occurs at least `min_character_count` times, up to the 1,000 most frequent (where counts are equal,
+    the smaller code point).
     """
     words = counter.words(normalized_words(bert_backend({}, {"do_lower_case": lowercase})))
     characters: Counter[str] = Counter()
@@ -111,7 +122,7 @@ def select_words(counter: WordCounter, lowercase: bool) -> TrainingWords:
             characters[character] += count
     usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
     ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
-    frequent = [character for character in ranked if characters[character] >= _MIN_CHARACTER_COUNT][:_MAX_ALPHABET]
+    frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
     alphabet = usual.union(frequent)
     long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
     rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
