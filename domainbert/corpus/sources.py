@@ -50,7 +50,7 @@ def _why_nothing(path: str) -> str:
     if found := stream_kind(Path(path)):
         return f"{path} is {found}; expected regular files"
     if Path(path).is_file():
-        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too)"
+        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too), or `format`"
     if Path(path).is_dir():
         return f"{path}: no file to read in this folder; expected some of {known} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.data.conll import NerFile, Sentence, read_conll
+from domainbert.data.conll import NerFile, Sentence, read_conll, read_words
 from domainbert.data.formats import ClassificationFormat, NerFormat
-from domainbert.data.json_values import is_whole_number, listed, problem_with_text, shown
+from domainbert.data.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.data.label_names import label_names
 from domainbert.data.ner_jsonl import read_ner_jsonl
 from domainbert.data.tags import is_visible
@@ -145,6 +145,34 @@ class _Labels:
         digits = str(value)
         number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else -1
         return number if 0 <= number < len(self.names) else None
+
+
+def read_words_or_texts(path: Path) -> list[str]:
+    """The words of a tagged file, or the texts of one with classes or entities, whatever its labels.
+
+    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, or that cannot be read.
+    """
+    check_regular(path)
+    kind = tell_kind(path, look(path), ("conll", "jsonl", "csv", "tsv"))
+    print(f"{path}: read as {kind}")
+    if kind.kind == "conll":
+        return [word for sentence in read_words(path) for word in sentence]
+    if kind.kind != "jsonl":
+        return [text.text for text in read_classification(path).texts]
+    problems = Problems(str(path))
+    found: list[str] = []
+    for line, row in json_rows(path, problems):
+        with_words = "tokens" in row
+        problem = problem_with_strings(row, "tokens") if with_words else problem_with_text(row, "text", True)
+        if problem:
+            problems.add(f"{path}:{line}: {problem}")
+        else:
+            found += row["tokens"] if with_words else [row["text"]]
+    problems.raise_if_any()
+    return found
 
 
 def label_set(items: Sequence[Sentence] | Sequence[LabelledText]) -> list[str]:

@@ -38,8 +38,8 @@ def vocab(
         model_max_length: longest input of the models to come, special tokens included.
         sample_bytes: train on a sample of at most so many bytes, chosen by a hash of the documents.
         compare_with: folder of another tokenizer, to compare the vocabularies and the pieces per word.
-        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), or JSONL and
-            CSV with "text" and "label".
+        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), JSONL with
+            "tokens" or "text", or CSV with "text" and "label".
         min_character_count: how often a character beyond printable ASCII (a letter of another script, an emoji) must
             occur in the corpus to get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes
             [UNK]. The report says how many do.
@@ -88,16 +88,10 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.corpus.file_kind import look, tell_kind
-    from domainbert.data.conll import read_words
-    from domainbert.data.labelled import read_classification
+    from domainbert.data.labelled import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
-    kind = tell_kind(path, look(path), ("conll", "jsonl", "csv", "tsv"))
-    print(f"{path}: read as {kind}")
-    if kind.kind == "conll":
-        return words_of(word for sentence in read_words(path) for word in sentence)
-    return words_of(text.text for text in read_classification(path).texts)
+    return words_of(read_words_or_texts(path))
 
 
 def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any]:

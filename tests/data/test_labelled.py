@@ -10,6 +10,7 @@ from domainbert.data.labelled import (
     label_set,
     read_classification,
     read_ner,
+    read_words_or_texts,
 )
 from domainbert.errors import DomainbertError
 
@@ -98,6 +99,36 @@ def test_bad_texts_name_the_line(write, name, content, message):
     with pytest.raises(DomainbertError) as error:
         read_classification(path)
     assert f"{path}{message}" in str(error.value)
+
+
+def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
+    path = write("a.jsonl", "A O\ncat B-a\n")
+    assert read_ner(path).kind == "conll" == read_ner(path, NerFormat(kind="conll")).kind
+    with pytest.raises(DomainbertError, match=r"a.jsonl: 2 problems\n  .*:1: not JSON"):
+        read_ner(path, NerFormat(kind="jsonl"))
+    path = write("a.dat", "text\tlabel\na, b\tup\n")
+    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to say which"):
+        read_classification(path)
+    assert read_classification(path, ClassificationFormat(kind="tsv")).texts == [LabelledText("a, b", "up", 2)]
+    path = write("b.txt", '{"text": "a", "label": "up"}\n')
+    assert read_classification(path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "A O\ncat B-a\n", ["A", "cat"]),
+        ("a.jsonl", '{"tokens": ["A", "cat"], "ner_tags": [0, 1]}\n', ["A", "cat"]),
+        ("a.jsonl", '{"text": "A cat", "entities": []}\n{"text": "", "entities": []}\n', ["A cat", ""]),
+        ("a.csv", "text,label\nA cat,up\n", ["A cat"]),
+    ],
+)
+def test_words_without_their_labels(write, name, content, found, capsys):
+    path = write(name, content)
+    assert read_words_or_texts(path) == found
+    assert capsys.readouterr().out.startswith(f"{path}: read as ")
+    with pytest.raises(DomainbertError, match=r"b.jsonl:2: no key 'text'; found 'body'"):
+        read_words_or_texts(write("b.jsonl", '{"text": "a"}\n{"body": "b"}\n'))
 
 
 def test_ner_jsonl_equals_conll(write):
