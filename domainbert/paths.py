@@ -15,6 +15,9 @@ _HUB = "hub:"
 _PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
+STDIN = Path("-")
+"""What means standard input, where a stage reads streams."""
+
 _SMALL_FILES = ["*.json", "*.txt", "*.md"]
 
 
@@ -63,6 +66,22 @@ def resolve_path(path: str | Path) -> Path:
     if text.startswith(_PACKAGE):
         return _in_package(text)
     return _from_hub(text) if text.startswith(_HUB) else Path(path)
+
+
+def stream_kind(path: Path) -> str | None:
+    """What a path is that can be read once only, and has no content to be told by; None for other paths."""
+    if path == STDIN:
+        return "standard input"
+    for is_it, name in ((path.is_fifo, "a pipe"), (path.is_socket, "a socket"), (path.is_char_device, "a device")):
+        if is_it():
+            return name
+    return "a device" if path.is_block_device() else None
+
+
+def check_regular(path: Path) -> None:
+    """`DomainbertError` if a path is a pipe or a device, for what reads it more than once."""
+    if found := stream_kind(path):
+        raise DomainbertError(f"{path}: is {found}; expected a regular file")
 
 
 def model_name(path: Path) -> str:

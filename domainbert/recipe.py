@@ -105,7 +105,9 @@ def _job(
     known = names[: names.index(name)]
     rest = {key: _refer(child, out, known, problems) for key, child in node.value.items() if key != "stage"}
     stage = load_stage(kind.value)
-    settings = read_settings(stage.function, replace(node, value=rest), problems, f"stages.{name}.")
+    settings = read_settings(
+        stage.function, replace(node, value=rest), problems, f"stages.{name}.", streams=stage.streams
+    )
     if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
         return None
     seal = make_seal(stage, settings, hashes, {other: job.key for other, job in earlier.items()})

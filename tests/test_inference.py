@@ -93,6 +93,32 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
     assert len({entity.type for entities in found for entity in entities}) >= 3
 
 
+def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(runs, tagger, natural):
+    """What the README says of long texts: domainbert reads them whole, `transformers` cuts them or fails."""
+    transformers = pytest.importorskip("transformers")
+    folder = str(best(runs, "ner-pretrained"))
+    pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
+    text = " ".join(natural[:40])
+    room = tagger.max_length - 2
+    cut = align_text(tagger.tokenizer, [text])[0]
+    end = max(stop for (_, stop), first in zip(cut.word_offsets, cut.first_piece, strict=True) if first < room)
+    found, theirs = tagger.predict_entities([text])[0], pipeline(text)
+    assert len(cut.input_ids) > 5 * room and max(one["end"] for one in theirs) <= end
+    assert sum(one.end > end for one in found) > 10 and max(one.end for one in found) > len(text) * 0.9
+    strided = transformers.pipeline(
+        "token-classification", folder, aggregation_strategy="first", device="cpu", stride=room // 2
+    )
+    assert max(one["end"] for one in strided(text)) > len(text) * 0.9
+
+    folder = str(best(runs, "classification-pretrained"))
+    pipeline = transformers.pipeline("text-classification", folder, top_k=None, device="cpu")
+    with pytest.raises(RuntimeError, match="must match the size"):
+        pipeline([text])
+    (scores,) = pipeline([text], truncation=True)
+    beginning = load_classifier(folder).predict_texts([text[:end]])[0].scores
+    assert {one["label"]: one["score"] for one in scores} == pytest.approx(beginning, abs=1e-5)
+
+
 def test_prediction_loads_no_training_library(runs):
     code = (
         "import sys, domainbert\n"

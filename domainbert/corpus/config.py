@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from domainbert.errors import DomainbertError
 from domainbert.paths import check_hub_name
 from domainbert.ranges import Items, PositiveFraction, PositiveInt, Range, check_fields
 
 HUB_PREFIX = "hub:"
+CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Source:
     path: str
     """A file (.txt, .jsonl, .csv, .parquet or .conll, plain, .gz or .zst), a folder of such files, a glob such as
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
+
+    format: CorpusFormat = "auto"
+    """What the files are. "auto" goes by the suffix, and ignores other files of a folder; a .txt file whose first lines
+    are CoNLL or JSONL is read as such, and counted. Another value holds for all files, whatever their suffix."""
 
     text_key: str = "text"
     """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
@@ -43,6 +48,8 @@ class Source:
         check_fields(self)
         if self.documents not in ("file", "blank_line", "line"):
             raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
+        if self.format not in get_args(CorpusFormat):
+            raise DomainbertError(f"format: {self.format!r}; expected one of {', '.join(get_args(CorpusFormat))}")
         if not self.path:
             raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
         if self.path.startswith(HUB_PREFIX):

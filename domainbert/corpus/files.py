@@ -7,12 +7,13 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from domainbert.errors import DomainbertError
+from domainbert.paths import STDIN
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2
 """A longer line or document is refused: it would have to be held in memory whole, and is hardly ever one text."""
@@ -73,9 +74,13 @@ def _fixed_part(pattern: str) -> Path:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """A file opened for reading bytes, decompressed if it ends in .gz or .zst."""
+    """A file opened for reading bytes, decompressed if it ends in .gz or .zst; `-` is standard input."""
     suffix = path.suffix.lower()
-    if is_compressed(path) and path.stat().st_size == 0:
+    if path == STDIN:
+        with open(0, "rb", closefd=False) as standard_input:
+            yield standard_input
+        return
+    if is_compressed(path) and path.is_file() and path.stat().st_size == 0:
         raise EOFError("it is empty")  # even nothing is some bytes when compressed, but the decompressors do not mind
     if suffix == ".gz":
         with gzip.open(path, "rb") as handle:
@@ -90,7 +95,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             yield plain
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
     r"""Each line with its number from 1, without its `\n` or `\r\n` and without byte order mark.
 
     Raises:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Texts = Iterator[tuple[str, str]]
 """Where a text stands in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
 
+Reader = Callable[[Path, Source], Texts]
+
 _MAX_PROBLEMS = 20
 _PARQUET_ROWS = 128
 
@@ -183,7 +185,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(reprlib.repr, islice(names, 10))) or "none"
 
 
-READERS: dict[str, Callable[[Path, Source], Texts]] = {
+READERS: dict[str, Reader] = {
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".csv": read_csv,

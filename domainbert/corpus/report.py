@@ -15,6 +15,8 @@ class SourceReport:
     files: int = 0
     files_ignored: int = 0
     """Files of a folder or glob that have no reader."""
+    read_as: Counter[str] = field(default_factory=Counter)
+    """Files called .txt whose first lines are of another kind, by that kind."""
     read: int = 0
     read_characters: int = 0
     documents: Counter[str] = field(default_factory=Counter)
@@ -35,8 +37,9 @@ class SourceReport:
         copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
         files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
         ignored = f" ({self.files_ignored:,} files of other kinds ignored)" if self.files_ignored else ""
+        told = "".join(f", {count:,} called .txt read as {kind}" for kind, count in sorted(self.read_as.items()))
         return [
-            f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{ignored}",
+            f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{told}{ignored}",
             f"  kept: {kept}{copies}",
             f"  dropped: {_listed(self.dropped)}",
             f"  changed: {_listed(self.changed)}"

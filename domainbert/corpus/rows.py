@@ -6,7 +6,7 @@ import csv
 import json
 import reprlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,21 @@ from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines
 from domainbert.errors import Problems
 
 
-def json_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(
+    path: Path, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSON Lines file with their lines; blank lines hold none.
 
     Args:
         path: plain, .gz or .zst.
         problems: where lines are noted that are not JSON, or no object, or an object with a key twice (of which
             `json` would drop one).
+        lines: of the file with their numbers, where it is being read already.
 
     Raises:
         DomainbertError: as `read_lines`.
     """
-    for line, content in read_lines(path):
+    for line, content in read_lines(path) if lines is None else lines:
         if not content.strip():
             continue
         try:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.corpus.config import Source
+from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
-from domainbert.corpus.readers import READERS
+from domainbert.corpus.readers import READERS, Reader
 from domainbert.errors import DomainbertError, Problems
+from domainbert.paths import stream_kind
 
 if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport
@@ -22,8 +24,8 @@ def list_files(sources: Sequence[Source]) -> list[Path]:
         DomainbertError: all sources that hold nothing to read, together.
     """
     check_sources(sources)
-    on_disk = [source.path for source in sources if source.hub_name is None]
-    return [file for path in on_disk for _, file in find_files(path) if format_suffix(file) in READERS]
+    on_disk = [source for source in sources if source.hub_name is None]
+    return [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
 
 
 def check_sources(sources: Sequence[Source]) -> None:
@@ -34,15 +36,21 @@ def check_sources(sources: Sequence[Source]) -> None:
     """
     problems = Problems("sources")
     for number, source in enumerate(sources):
-        if source.hub_name is None and not any(format_suffix(file) in READERS for _, file in find_files(source.path)):
+        if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
             problems.add(f"sources[{number}].path: {_why_nothing(source.path)}")
     problems.raise_if_any()
 
 
+def _is_read(file: Path, source: Source) -> bool:
+    return source.format != "auto" or format_suffix(file) in READERS
+
+
 def _why_nothing(path: str) -> str:
     known = ", ".join(READERS)
+    if found := stream_kind(Path(path)):
+        return f"{path} is {found}; expected regular files"
     if Path(path).is_file():
-        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too)"
+        return f"{path}: no reader for this kind of file; expected one of {known} (.gz and .zst too), or `format`"
     if Path(path).is_dir():
         return f"{path}: no file to read in this folder; expected some of {known} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
@@ -57,13 +65,25 @@ def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str
         yield from _read_hub(source)
         return
     for name, path in find_files(source.path):
-        reader = READERS.get(format_suffix(path))
-        if reader is None:
+        if not _is_read(path, source):
             counts.files_ignored += 1
             continue
         counts.files += 1
+        reader = _reader(path, source, counts)
         for position, text in reader(path, source):
             yield name + position, text
+
+
+def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
+    """The reader that the source's format, the suffix or the first lines of a .txt file ask for."""
+    if source.format != "auto":
+        return READERS[".txt" if source.format == "text" else f".{source.format}"]
+    suffix = format_suffix(path)
+    kind = evident_kind(look(path)) if suffix == ".txt" else None
+    if kind is None:
+        return READERS[suffix]
+    counts.read_as["CoNLL" if kind == "conll" else "JSONL"] += 1
+    return READERS[f".{kind}"]
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ Line = tuple[int, str]
 # What ends a line for some programs, but not in a CoNLL file.
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
+_NO_WORDS = "no words; expected one word a line with its columns"
 _SHOWN_NAMES = 200  # characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
@@ -103,19 +105,66 @@ def read_table(path: Path, with_header: bool) -> Table:
     names = None
     if with_header and content:
         number, header = content.pop(0)
-        names = re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
+        names = _names(header)
         lines = [line for line in lines if line[0] != number]
     if not content:
-        raise DomainbertError(f"{path}: no words; expected one word a line with its columns")
-    with_tabs = sum("\t" in line for _, line in content)
-    separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
-    width = len(names) if names else len(_split(content[0][1], separator))
-    expected = f"{width} as the header names" if names else f"{width} as in line {content[0][0]}"
+        raise DomainbertError(f"{path}: {_NO_WORDS}")
+    separator, width, expected = _shape(content, names)
     marks = [(number, line) for number, line in lines if _DOCSTART.match(line)]
     _check_rows(path, content, separator, width, expected)
     _check_marks(path, marks)
     mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
     return Table(path, separator, width, names, _group(lines, separator, bool(marks)), mark_rows)
+
+
+def read_sentences(path: Path, lines: Iterable[Line], with_header: bool) -> Iterator[Table]:
+    """As `read_table`, but each sentence as a table of its own when it has been read, in flat memory.
+
+    The first sentence tells the separator and the number of columns.
+
+    Args:
+        path: named in messages.
+        lines: of the file, with their numbers from 1.
+        with_header: the first line names the columns.
+
+    Raises:
+        DomainbertError: as `read_table`, for the first sentence that is wrong.
+    """
+    names: list[str] | None = None
+    shape: tuple[Separator, int, str] | None = None
+    sentence: list[Line] = []
+    for number, line in chain(lines, [(0, "")]):
+        is_mark = _DOCSTART.match(line)
+        if line.strip(" \t") and not is_mark:
+            if with_header and names is None:
+                names = _names(line)
+            else:
+                sentence.append((number, line))
+            continue
+        if is_mark:
+            _check_marks(path, [(number, line)])
+        if sentence:
+            shape = shape or _shape(sentence, names)
+            separator, width, expected = shape
+            _check_rows(path, sentence, separator, width, expected)
+            yield Table(path, separator, width, names, _group(sentence, separator, False), [])
+            sentence = []
+    if shape is None:
+        raise DomainbertError(f"{path}: {_NO_WORDS}")
+
+
+def _names(header: str) -> list[str]:
+    return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
+
+
+def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
+    """The separator that most lines use, the number of columns, and where that number is from."""
+    with_tabs = sum("\t" in line for _, line in content)
+    separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
+    if names:
+        return separator, len(names), f"{len(names)} as the header names"
+    width = len(_split(content[0][1], separator))
+    return separator, width, f"{width} as in line {content[0][0]}"
 
 
 def _split(line: str, separator: Separator) -> list[str]:

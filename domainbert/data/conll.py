@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from domainbert.data.columns import Table, read_table
+from domainbert.corpus.files import read_lines
+from domainbert.data.columns import Table, read_sentences, read_table
 from domainbert.data.formats import SchemeChoice
 from domainbert.data.tags import (
     Scheme,
@@ -50,8 +52,9 @@ class NerFile:
     sentences: list[Sentence]
     scheme: Scheme
     """The scheme of the file; the tags of `sentences` are IOB2 whatever it is."""
+    kind: Literal["conll", "jsonl"]
     layout: str
-    """How the columns were found, in words."""
+    """Kind of file, and how the columns were found, in words."""
     marks_documents: bool
     """The file says where documents begin."""
     repairs: list[str] = field(default_factory=list)
@@ -140,7 +143,7 @@ def read_conll(
         for block in table.blocks
     ]
     layout = f"{table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-    return tagged_file(path, sentences, scheme, repair, layout, bool(table.marks))
+    return tagged_file(path, "conll", sentences, scheme, repair, f"CoNLL, {layout}", bool(table.marks))
 
 
 def _check_marks(table: Table, tag: int) -> None:
@@ -152,21 +155,35 @@ def _check_marks(table: Table, tag: int) -> None:
     problems.raise_if_any()
 
 
-def read_words(path: Path, token_column: int | str = 0) -> list[list[str]]:
-    """The sentences of a CoNLL file as words, whether it has tags or not.
+def read_words(
+    path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
+) -> Iterator[list[str]]:
+    """The sentences of a CoNLL file as words, whether it has tags or not; each when it has been read.
+
+    Args:
+        path: the file, UTF-8; plain, .gz or .zst.
+        token_column: column of the words, as for `read_conll`.
+        lines: of the file with their numbers, where it is being read already.
 
     Raises:
         DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
             of Unicode stands outside of a word.
     """
-    table = read_table(path, with_header=isinstance(token_column, str))
-    column = table.column_index(token_column)
-    table.check_breaks(column)
-    return [[row.columns[column] for row in block.rows] for block in table.blocks]
+    lines = read_lines(path) if lines is None else lines
+    for table in read_sentences(path, lines, with_header=isinstance(token_column, str)):
+        column = table.column_index(token_column)
+        table.check_breaks(column)
+        yield [row.columns[column] for row in table.blocks[0].rows]
 
 
 def tagged_file(
-    path: Path, rows: Sequence[TaggedRows], scheme: SchemeChoice, repair: bool, layout: str, marks_documents: bool
+    path: Path,
+    kind: Literal["conll", "jsonl"],
+    rows: Sequence[TaggedRows],
+    scheme: SchemeChoice,
+    repair: bool,
+    layout: str,
+    marks_documents: bool,
 ) -> NerFile:
     """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired.
 
@@ -191,7 +208,7 @@ def tagged_file(
                 problems.add(f"{where}; expected {meaning} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
     sentences = [Sentence(row.words, to_iob2(row.tags), row.line, row.document) for row in rows]
-    return NerFile(path, sentences, found, layout, marks_documents, repairs)
+    return NerFile(path, sentences, found, kind, layout, marks_documents, repairs)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

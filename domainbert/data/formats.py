@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from domainbert.ranges import Column, check_fields
 
+TextFormat = Literal["auto", "lines", "jsonl", "conll"]
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
@@ -19,13 +21,31 @@ class NerFormat:
     the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
 
     tag_column: Column | str = -1
-    """Column of the tags, likewise. In JSONL a number means the key "tags"."""
+    """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
 
     scheme: SchemeChoice = "auto"
     """Tag scheme of the file; "auto" detects and prints it."""
 
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
+
+    kind: Literal["auto", "conll", "jsonl"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    text_key: str = "text"
+    """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
+    punctuation, as BERT does, so that an entity has to begin and end with words."""
+
+    entity_key: str | None = None
+    """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
+    them), or of lists of the three. null means the key "entities", where the first row has it."""
+
+    label_names: tuple[str, ...] | None = None
+    """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
+    as a list under "label_names"."""
+
+    label_names_file: Path | None = None
+    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
 
     def __post_init__(self) -> None:
         """Check the columns."""
@@ -41,3 +61,13 @@ class ClassificationFormat:
 
     label_key: str = "label"
     """Key or column of the class name."""
+
+    kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    label_names: tuple[str, ...] | None = None
+    """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
+    as a list under "label_names"."""
+
+    label_names_file: Path | None = None
+    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""

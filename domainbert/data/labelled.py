@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import reprlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
-from domainbert.corpus.files import format_suffix
+from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.data.conll import NerFile, Sentence, TaggedRows, read_conll, tagged_file
-from domainbert.data.formats import NerFormat
+from domainbert.data.conll import NerFile, Sentence, read_conll, read_words
+from domainbert.data.formats import ClassificationFormat, NerFormat
+from domainbert.data.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
+from domainbert.data.label_names import label_names
+from domainbert.data.ner_jsonl import read_ner_jsonl
 from domainbert.data.tags import is_visible
 from domainbert.errors import DomainbertError, Problems
+from domainbert.paths import check_regular
 
-CONLL_SUFFIXES = (".conll", ".txt", ".bio", ".iob", ".tsv")
-_SHOWN_NAMES = 10
-_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -33,58 +32,147 @@ class LabelledText:
 
 
 def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences; the suffix tells CoNLL (.conll .txt .bio .iob .tsv) from JSONL; .gz and .zst are
-    unpacked.
-
-    A line of JSONL is `{"tokens": ["A", ...], "tags": ["O", ...]}` and a document of its own.
+    """Read tagged sentences from CoNLL or JSONL; `format.kind` says which, or the first lines do.
 
     Raises:
-        DomainbertError: unknown suffix, or what `read_conll` refuses, or in JSONL a broken line, a missing key, a value
-            that is no list of strings, or two lists of different length.
+        DomainbertError: a file whose kind cannot be told, or what `read_conll` or `read_ner_jsonl` refuses.
     """
     format = format or NerFormat()
-    suffix = format_suffix(path)
-    if suffix == ".jsonl":
-        return _read_ner_jsonl(path, format)
-    if suffix in CONLL_SUFFIXES:
-        return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
-    raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected {' '.join(CONLL_SUFFIXES)} (CoNLL) or .jsonl")
+    kind = _kind(path, format.kind, ("conll", "jsonl"))
+    if kind == "jsonl":
+        return read_ner_jsonl(path, format)
+    return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
 
-def read_classification(path: Path, text_key: str = "text", label_key: str = "label") -> list[LabelledText]:
+def _kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
+    """What the user says the file is, or its first lines; a stream is refused, for they would be lost."""
+    check_regular(path)
+    return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
+
+
+@dataclass(frozen=True)
+class ClassFile:
+    """What a file of texts with classes holds, and how it was read."""
+
+    path: Path
+    texts: list[LabelledText]
+    kind: Kind
+    nameless: bool = False
+    """The classes are numbers without names; each is called by its number."""
+
+    def describe(self) -> str:
+        """What was read, for printing: the kind of file, the number of texts and of each class."""
+        classes = Counter(text.label for text in self.texts)
+        counts = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
+        said = f"{self.path}: {len(self.texts):,} texts; {FileKind(self.kind)}; {len(classes)} classes ({counts})"
+        return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
+
+
+def read_classification(path: Path, format: ClassificationFormat | None = None) -> ClassFile:
     """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
+    Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...
+
     Raises:
-        DomainbertError: unknown suffix, unreadable file, no text; a broken line; a missing key, null, or a value that
-            is not a string; an empty text or label; a label that looks like another one, because of white space around
-            it or invisible characters in it.
+        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key, null,
+            or a value that is not a string (a label may be a number); an empty text or label; a label that looks like
+            another one, because of white space around it or invisible characters in it; numbers beside names, or a
+            number or name that `label_names` does not have.
     """
-    suffix = format_suffix(path)
-    if suffix not in (".jsonl", *_DELIMITERS):
-        raise DomainbertError(f"{path}: unknown suffix {suffix!r}; expected .jsonl, .csv or .tsv (.gz and .zst too)")
+    format = format or ClassificationFormat()
+    text_key, label_key = format.text_key, format.label_key
+    kind = _kind(path, format.kind, ("jsonl", "csv", "tsv"))
     problems = Problems(str(path))
-    if suffix == ".jsonl":
+    if kind == "jsonl":
         rows = json_rows(path, problems)
     else:
-        rows = _csv_rows(path, _DELIMITERS[suffix], (text_key, label_key), problems)
-    texts = []
+        rows = _csv_rows(path, _DELIMITERS[kind], (text_key, label_key), problems)
+    texts, labels = [], None
     for line, row in rows:
-        found = [_problem_with(row, text_key), _problem_with(row, label_key) or _problem_with_label(row, label_key)]
+        labels = labels or _Labels(label_key, label_names(format, row if kind == "jsonl" else {}, f"{path}:{line}"))
+        found = [problem_with_text(row, text_key), labels.problem_with(row, line)]
         for problem in filter(None, found):
             problems.add(f"{path}:{line}: {problem}")
         if not any(found):
-            texts.append(LabelledText(str(row[text_key]), str(row[label_key]), line))
+            texts.append(LabelledText(str(row[text_key]), labels.name(row[label_key]), line))
     problems.raise_if_any()
-    if not texts:
+    if labels is None or not texts:
         raise DomainbertError(f"{path}: no texts; expected at least one with {text_key!r} and {label_key!r}")
-    return texts
+    return ClassFile(path, texts, kind, labels.nameless)
 
 
-def describe_texts(path: Path, texts: Sequence[LabelledText]) -> str:
-    """What was read, for printing: the number of texts and of each class."""
-    classes = Counter(text.label for text in texts)
-    listed = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
-    return f"{path}: {len(texts):,} texts; {len(classes)} classes ({listed})"
+class _Labels:
+    """Names of classes from a file where they are strings or numbers, but not both without `names`."""
+
+    def __init__(self, key: str, names: Sequence[str] | None) -> None:
+        self.key, self.names = key, names
+        self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
+
+    @property
+    def nameless(self) -> bool:
+        """The classes are numbers without names."""
+        return self.names is None and self._first is not None and self._first[0]
+
+    def problem_with(self, row: dict[str, Any], line: int) -> str:
+        """Why the row has no label, or an empty string."""
+        value = row.get(self.key)
+        numbered = is_whole_number(value)
+        if not numbered:
+            problem = problem_with_text(row, self.key).replace("expected a string", "expected a string or whole number")
+            if problem or not is_visible(str(value)):
+                expected = "expected visible characters and no white space around them"
+                return problem or f"{self.key!r} is {shown(value)}; {expected}"
+        if self.names is not None:
+            expected = f"expected one of {listed(self.names)}, or its number from 0"
+            return "" if value in self.names or self._number(value) is not None else f"label {shown(value)}; {expected}"
+        self._first = self._first or (numbered, line)
+        if numbered != self._first[0]:
+            words = [f"a {'number' if one else 'string'}" for one in (numbered, self._first[0])]
+            return f"{self.key!r} is {shown(value)}, {words[0]}; expected {words[1]} as in line {self._first[1]}"
+        return f"{self.key!r} is {shown(value)}; expected a number from 0" if numbered and int(str(value)) < 0 else ""
+
+    def name(self, value: Any) -> str:
+        """The name of a label without a problem."""
+        if self.names is None or value in self.names:
+            return str(value)
+        number = self._number(value)
+        assert number is not None
+        return self.names[number]
+
+    def _number(self, value: Any) -> int | None:
+        """The number that stands for a name; a column of CSV spells it in digits."""
+        assert self.names is not None
+        digits = str(value)
+        number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 10 else -1
+        return number if 0 <= number < len(self.names) else None
+
+
+def read_words_or_texts(path: Path) -> list[str]:
+    """The words of a tagged file, or the texts of one with classes or entities, whatever its labels.
+
+    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, or that cannot be read.
+    """
+    check_regular(path)
+    kind = tell_kind(path, look(path), ("conll", "jsonl", "csv", "tsv"))
+    print(f"{path}: read as {kind}")
+    if kind.kind == "conll":
+        return [word for sentence in read_words(path) for word in sentence]
+    if kind.kind != "jsonl":
+        return [text.text for text in read_classification(path).texts]
+    problems = Problems(str(path))
+    found: list[str] = []
+    for line, row in json_rows(path, problems):
+        with_words = "tokens" in row
+        problem = problem_with_strings(row, "tokens") if with_words else problem_with_text(row, "text", True)
+        if problem:
+            problems.add(f"{path}:{line}: {problem}")
+        else:
+            found += row["tokens"] if with_words else [row["text"]]
+    problems.raise_if_any()
+    return found
 
 
 def label_set(items: Sequence[Sentence] | Sequence[LabelledText]) -> list[str]:
@@ -132,76 +220,7 @@ def _csv_rows(
     wrong = [key for key in keys if header and header.count(key) != 1]
     for key in wrong:
         found = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
-        problems.add(f"{path}:{line}: {found}; the header names {_listed(header)}")
+        problems.add(f"{path}:{line}: {found}; the header names {listed(header)}")
     if wrong:
         problems.raise_if_any()
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
-
-
-def _problem_with(row: dict[str, object], key: str) -> str:
-    """Why `row[key]` is not a filled string, or an empty string."""
-    if key not in row:
-        return f"no key {key!r}; found {_listed(row)}"
-    value = row[key]
-    if not isinstance(value, str):
-        return f"{key!r} is {_shown(value)}; expected a string"
-    if not value.strip():
-        return f"{key!r} is empty; expected a filled string"
-    return "" if _is_unicode(value) else f"{key!r} holds half a surrogate pair; expected valid Unicode"
-
-
-def _problem_with_label(row: dict[str, object], key: str) -> str:
-    """Why the string `row[key]` is no name of a class, or an empty string."""
-    label = str(row[key])
-    if is_visible(label):
-        return ""
-    return f"{key!r} is {_shown(label)}; expected visible characters and no white space around them"
-
-
-def _problem_with_list(row: dict[str, object], key: str) -> str:
-    """Why `row[key]` is not a list of filled strings, or an empty string."""
-    if key not in row:
-        return f"no key {key!r}; found {_listed(row)}"
-    value = row[key]
-    if not isinstance(value, list):
-        return f"{key!r} is {_shown(value)}; expected a list of strings"
-    for item in value:
-        if not isinstance(item, str) or not item or not _is_unicode(item):
-            return f"{key!r} holds {_shown(item)}; expected filled strings only"
-    return ""
-
-
-def _listed(names: Iterable[str]) -> str:
-    """The first names of columns or keys, for a message."""
-    return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
-
-
-def _shown(value: object) -> str:
-    """A JSON value for a message; only the kind of one that may be nested, and deeper than `json` can write."""
-    return f"a JSON {type(value).__name__}" if isinstance(value, (dict, list)) else json.dumps(value)[:40]
-
-
-def _is_unicode(text: str) -> bool:
-    """JSON can spell half a surrogate pair, which no tokenizer takes and no file can hold."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
-    token_key = format.token_column if isinstance(format.token_column, str) else "tokens"
-    tag_key = format.tag_column if isinstance(format.tag_column, str) else "tags"
-    problems = Problems(str(path))
-    rows: list[TaggedRows] = []
-    for line, row in json_rows(path, problems):
-        wrong = [problem for key in (token_key, tag_key) if (problem := _problem_with_list(row, key))]
-        if wrong:
-            for problem in wrong:
-                problems.add(f"{path}:{line}: {problem}")
-            continue
-        words, tags = cast("list[str]", row[token_key]), cast("list[str]", row[tag_key])
-        if len(words) != len(tags):
-            problems.add(f"{path}:{line}: {len(words)} {token_key} but {len(tags)} {tag_key}; expected as many")
-            continue
-        rows.append(TaggedRows(words, tags, [line] * len(words), line, document=len(rows)))
-    problems.raise_if_any()
-    layout = f"JSONL, words in {token_key!r}, tags in {tag_key!r}"
-    return tagged_file(path, rows, format.scheme, format.repair, layout, marks_documents=False)

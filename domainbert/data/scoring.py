@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from domainbert.corpus.files import format_suffix
 from domainbert.data.conll import NerFile
 from domainbert.data.formats import ClassificationFormat, NerFormat
-from domainbert.data.labelled import check_labels_known, describe_texts, read_classification, read_ner
+from domainbert.data.labelled import check_labels_known, read_classification, read_ner
 from domainbert.data.tags import Span, entity_types, spans_from_tags
 from domainbert.errors import DomainbertError
 from domainbert.metrics.slices import Surface, surface
@@ -86,7 +85,7 @@ class EntityScoring:
         self.num_gold = self.file.num_spans
         self.unit = "documents" if self.file.marks_documents else "sentences"
         self.num_units = len({sentence.document for sentence in self.file.sentences})
-        self.suffix = ".jsonl" if format_suffix(path) == ".jsonl" else ".conll"
+        self.suffix = f".{self.file.kind}"
         self.words = [sentence.words for sentence in self.file.sentences if sentence.words]
         self._seen = _surfaces(train, format) if train else None
         self._predicted: dict[str, dict[str, list[list[Span]]]] = {}
@@ -170,8 +169,9 @@ class ClassScoring:
 
     def __init__(self, path: Path, format: ClassificationFormat) -> None:
         self.path = path
-        self.texts = read_classification(path, format.text_key, format.label_key)
-        print(describe_texts(path, self.texts))
+        file = read_classification(path, format)
+        print(file.describe())
+        self.texts = file.texts
         self.num_gold = self.num_units = len(self.texts)
         self.words = [words for text in self.texts if (words := text.text.split())]
         self._labels: set[str] = set()

@@ -60,6 +60,12 @@ def macro_f1(counts: NDArray) -> FloatArray:
     return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1))
 
 
+def weighted_f1(counts: NDArray) -> FloatArray:
+    """Mean of the F1 of the labels, each as often as gold holds it. Counts (..., labels, 3) give (...)."""
+    support = counts[..., TRUE_POSITIVE] + counts[..., FALSE_NEGATIVE]
+    return _ratio((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
+
+
 def accuracy(counts: NDArray) -> FloatArray:
     """Share of texts with the right class; counts (..., classes, 3) of one class each give (...)."""
     return recall(counts.sum(axis=-2))

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 
 from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
-from domainbert.metrics.classification import count_classes
-from domainbert.metrics.counts import IntArray, accuracy, macro_f1, micro_f1, precision, recall, scores
+from domainbert.metrics.classification import confusion_matrix, count_classes
+from domainbert.metrics.counts import (
+    IntArray,
+    accuracy,
+    macro_f1,
+    micro_f1,
+    precision,
+    recall,
+    scores,
+    weighted_f1,
+)
 from domainbert.metrics.entities import count_entities, lenient_and_partial, sum_by_document
 from domainbert.metrics.matching import SentenceSpans
 from domainbert.metrics.slices import (
@@ -78,7 +87,10 @@ def summarize_classes(
     labels: Sequence[str],
     resampling: Resampling,
 ) -> Summary:
-    """Score classifiers: `f1` is macro (see `classification`), `accuracy` beside it.
+    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them.
+
+    `confusion` holds `labels`, those that occur in gold or in any prediction, and `counts`, rows of gold with columns
+    of predictions, the mean over the seeds.
 
     Raises:
         ValueError: a system has no predictions, another number of texts, or a label that is not among the labels.
@@ -92,7 +104,17 @@ def summarize_classes(
         )
         for name, runs in systems.items()
     }
+    for name, runs in systems.items():
+        summaries[name]["confusion"] = _mean_confusion(gold, list(runs.values()), labels)
     return _with_intervals(summaries, counts, {"f1": macro_f1, "accuracy": accuracy}, resampling)
+
+
+def _mean_confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+    occurring = set(gold).union(*runs)
+    kept = [label for label in labels if label in occurring]
+    matrices = [confusion_matrix(gold, predicted, kept) for predicted in runs]
+    same = all((matrix == matrices[0]).all() for matrix in matrices)
+    return {"labels": kept, "counts": (matrices[0] if same else np.mean(matrices, axis=0)).tolist()}
 
 
 def _score_tagger(gold: GoldEntities, predicted: SentenceSpans, counts: IntArray) -> dict[str, Any]:
@@ -120,6 +142,8 @@ def _score_classifier(totals: IntArray, labels: Sequence[str]) -> dict[str, Any]
         "precision": float(precision(totals)[occurs].mean()),
         "recall": float(recall(totals)[occurs].mean()),
         "accuracy": float(accuracy(totals)),
+        "micro_f1": float(micro_f1(totals)),
+        "weighted_f1": float(weighted_f1(totals)),
         "per_class": _by_name(labels, totals),
     }
 

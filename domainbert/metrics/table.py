@@ -7,9 +7,11 @@ from typing import Any
 
 from domainbert.metrics.summary import Summary
 
+_MOST_CLASSES = 12  # of a confusion matrix that is printed
+
 
 def entity_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then F1 by type, length and novelty and the kinds of errors, systems side by side."""
+    """Headline, differences, then scores by type, F1 by length and novelty and the kinds of errors, side by side."""
     systems = summary["systems"]
     header = ["system", "F1", "95 % interval", "precision", "recall", "macro F1", "lenient F1", "partial F1", "seeds"]
     rows = [
@@ -24,7 +26,7 @@ def entity_lines(summary: Summary) -> list[str]:
         for name, one in systems.items()
     ]
     lines = [*_table(header, rows), *_difference_lines(summary, "", "F1")]
-    lines += ["", *_side_by_side("F1 by type", systems, "per_type")]
+    lines += ["", *_all_scores("by type", systems, "per_type")]
     lines += ["", *_side_by_side("F1 by words", systems, "by_length")]
     if all("by_novelty" in one for one in systems.values()):
         lines += ["", *_side_by_side("F1 by surface in training", systems, "by_novelty")]
@@ -32,7 +34,7 @@ def entity_lines(summary: Summary) -> list[str]:
 
 
 def classification_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then F1 by class, systems side by side."""
+    """Headline, differences, scores by class, systems side by side, and which class is taken for which."""
     systems = summary["systems"]
     header = [
         "system",
@@ -42,6 +44,8 @@ def classification_lines(summary: Summary) -> list[str]:
         "95 % interval",
         "macro precision",
         "macro recall",
+        "micro F1",
+        "weighted F1",
         "seeds",
     ]
     rows = [
@@ -51,15 +55,15 @@ def classification_lines(summary: Summary) -> list[str]:
             _interval(one["interval"]),
             _percent(one["accuracy"]),
             _interval(one["accuracy_interval"]),
-            _percent(one["precision"]),
-            _percent(one["recall"]),
+            *(_percent(one[key]) for key in ("precision", "recall", "micro_f1", "weighted_f1")),
             str(one["seeds"]),
         ]
         for name, one in systems.items()
     ]
     lines = [*_table(header, rows), *_difference_lines(summary, "", "macro F1")]
     lines += _difference_lines(summary, "accuracy_", "accuracy")
-    return [*lines, "", *_side_by_side("F1 by class", systems, "per_class")]
+    lines += ["", *_all_scores("by class", systems, "per_class")]
+    return lines + [line for name, one in systems.items() for line in ["", *_confusion_lines(name, one["confusion"])]]
 
 
 def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
@@ -105,6 +109,32 @@ def _side_by_side(title: str, systems: Mapping[str, dict[str, Any]], key: str) -
         for name in slices
     ]
     return _table([title, "support", *systems], rows)
+
+
+def _all_scores(title: str, systems: Mapping[str, dict[str, Any]], key: str) -> list[str]:
+    """Precision, recall and F1 of each type or class for each system."""
+    slices = next(iter(systems.values()))[key]
+    columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
+    header = [f"{name} {shown}" for name in systems for shown in columns.values()]
+    rows = [
+        [name, f"{slices[name]['support']:,}"]
+        + [_percent(one[key][name][column]) for one in systems.values() for column in columns]
+        for name in slices
+    ]
+    return _table([title, "support", *header], rows)
+
+
+def _confusion_lines(name: str, confusion: Mapping[str, Any]) -> list[str]:
+    """Gold classes in rows, predicted ones in columns; the mean over the seeds."""
+    labels, counts = confusion["labels"], confusion["counts"]
+    if len(labels) > _MOST_CLASSES:
+        return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} classes"]
+    whole = all(float(count).is_integer() for row in counts for count in row)
+    rows = [
+        [label, *(f"{count:,.0f}" if whole else f"{count:,.1f}" for count in row)]
+        for label, row in zip(labels, counts, strict=True)
+    ]
+    return _table([f"{name}: gold in rows, predicted", *labels], rows)
 
 
 def _error_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torchmetrics import Metric
 
 from domainbert.data.examples import Example, text_example
-from domainbert.data.labelled import LabelledText, check_labels_known, describe_texts, label_set, read_classification
+from domainbert.data.labelled import LabelledText, check_labels_known, label_set, read_classification
 from domainbert.metrics.classification import ClassificationF1
 from domainbert.objectives.decoding import mean_over_windows
 from domainbert.objectives.task import Batch, Task, TaskFiles
@@ -56,9 +56,9 @@ class Files(TaskFiles):
 
     def read(self, path: Path) -> list[LabelledText]:
         """See `TaskFiles.read`."""
-        texts = read_classification(path, self.config.format.text_key, self.config.format.label_key)
-        print(describe_texts(path, texts))
-        return texts
+        file = read_classification(path, self.config.format)
+        print(file.describe())
+        return file.texts
 
     def task(self, train: Sequence[LabelledText]) -> ClassificationTask:
         """See `TaskFiles.task`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_json
+from domainbert.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
@@ -25,7 +27,7 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
     """All that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
 
     Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
-    stages by their own keys.
+    stages by their own keys. A stream has no content to count by: each reading of it is another one.
 
     Args:
         stage: the stage.
@@ -34,6 +36,7 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
         stage_keys: keys of the earlier stages.
     """
     inputs = {str(path): hashes.of(path) for path in settings.inputs}
+    inputs |= {str(path): f"stream {_reading()}" for path in settings.streams}
     by_content = {path: _named_content(path, digest) for path, digest in inputs.items()}
     config = settings.plain
     for key in [*stage.speed_only, *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)]:
@@ -45,6 +48,11 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
         "inputs": inputs,
         "stages": {name: stage_keys[name] for name in referred_stages(settings)},
     }
+
+
+def _reading() -> str:
+    """A text of its own for each reading of a stream, the same for all processes of one launch."""
+    return launch_id() if started_together() > 1 else uuid.uuid4().hex
 
 
 def seal_key(seal: Mapping[str, Any]) -> str:

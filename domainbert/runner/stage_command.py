@@ -151,5 +151,7 @@ def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) ->
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     rest = {key: node for key, node in tree.value.items() if key != "out"}
-    settings = read_settings(stage.function, replace(tree, value=rest), problems, template=template)
+    settings = read_settings(
+        stage.function, replace(tree, value=rest), problems, template=template, streams=stage.streams
+    )
     return typed.flags.get("out", None if out is None else out.value), settings

@@ -35,6 +35,8 @@ class Stage:
     function: Callable[..., dict[str, Any]]
     speed_only: frozenset[str]
     """Dotted keys that do not change the result: `SPEED_ONLY` of the stage's module."""
+    streams: frozenset[str] = frozenset()
+    """Keys of inputs that may be standard input or a pipe: `STREAMS` of the stage's module."""
 
     @property
     def summary(self) -> str:
@@ -53,4 +55,5 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    return Stage(name, getattr(module, function_name), frozenset(getattr(module, "SPEED_ONLY", ())))
+    speed_only, streams = (frozenset(getattr(module, constant, ())) for constant in ("SPEED_ONLY", "STREAMS"))
+    return Stage(name, getattr(module, function_name), speed_only, streams)

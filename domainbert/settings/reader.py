@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import OnHub, hub_advice, resolve_path
+from domainbert.paths import OnHub, hub_advice, resolve_path, stream_kind
 from domainbert.ranges import field_types, limits_of, misfits, without_limits
 from domainbert.redact import redact
 from domainbert.settings.advice import advice
@@ -46,12 +46,20 @@ class Settings:
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
 
+    streams: list[Path] = field(default_factory=list)
+    """Standard input, pipes and devices that the stage reads, once."""
+
     references: dict[str, str] = field(default_factory=dict)
     """Paths in the folders of earlier stages to how they were written: `runs/a/vocab` to `@vocab`."""
 
 
 def read_settings(
-    function: Callable[..., Any], node: Node, problems: Problems, prefix: str = "", template: bool = False
+    function: Callable[..., Any],
+    node: Node,
+    problems: Problems,
+    prefix: str = "",
+    template: bool = False,
+    streams: Collection[str] = (),
 ) -> Settings:
     """Check a mapping of nodes against the signature of `function`.
 
@@ -61,8 +69,9 @@ def read_settings(
         problems: where problems are added; the settings are of use only if there are none.
         prefix: put before every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not look for input files (for `--print_config`).
+        streams: keys of paths that may also be `-` (standard input), pipes or devices.
     """
-    reader = _Reader(problems, prefix, template)
+    reader = _Reader(problems, prefix, template, streams)
     parameters = defaults_of(function)
     found = reader.fields(node, "", get_type_hints(function, include_extras=True), parameters)
     reader.settings.arguments = found or {}
@@ -111,8 +120,8 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 class _Reader:
     """Walks nodes and types together; a problem is noted and the walk goes on."""
 
-    def __init__(self, problems: Problems, prefix: str, template: bool) -> None:
-        self.problems, self.prefix, self.template = problems, prefix, template
+    def __init__(self, problems: Problems, prefix: str, template: bool, streams: Collection[str]) -> None:
+        self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
         self.settings = Settings()
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
 
@@ -309,6 +318,11 @@ class _Reader:
         if path != value:
             self.spelled[str(path)] = str(value)
         if not self.template and node.reference is None:
+            if found := stream_kind(path):
+                if key not in self.streams:
+                    return self.problem(node, key, f"{value} is {found}; expected a regular file or folder")
+                self.settings.streams.append(path)
+                return path
             if not path.exists():
                 hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
                 return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")

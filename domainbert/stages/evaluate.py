@@ -19,7 +19,19 @@ from domainbert.settings.stage import stage
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
 
-_HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accuracy", "accuracy_interval", "cost")
+_HEADLINE = (
+    "f1",
+    "interval",
+    "precision",
+    "recall",
+    "seeds",
+    "macro_f1",
+    "accuracy",
+    "accuracy_interval",
+    "micro_f1",
+    "weighted_f1",
+    "cost",
+)
 
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
@@ -49,7 +61,8 @@ def evaluate(
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
-    classes of the training label set that occur in gold or prediction. Intervals come from resampling documents
+    classes of the training label set that occur in gold or prediction; micro and weighted F1, precision and recall of
+    each class, and the confusion matrix stand beside it. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
     on the first 512 texts of the test set.
 

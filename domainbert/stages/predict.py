@@ -6,12 +6,12 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from domainbert.data.formats import TextFormat
 from domainbert.errors import DomainbertError
-from domainbert.paths import ModelPath
+from domainbert.paths import ModelPath, stream_kind
 from domainbert.ranges import Column
 from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from domainbert.data.texts import Item
     from domainbert.inference import Classifier, Tagger
 
+STREAMS = {"input"}
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
 
 
@@ -28,12 +29,14 @@ def predict(
     out: Path,
     model: ModelPath,
     input: Path,
-    format: Literal["auto", "lines", "jsonl", "conll"] = "auto",
+    format: TextFormat = "auto",
     text_key: str = "text",
     token_column: Column | str = 0,
     precision: Precision = "32-true",
 ) -> dict[str, Any]:
     """Predict entities or classes, one JSON object a line, in the order of the input.
+
+    A stream (`--input -`, a pipe) is never taken for done already: the same command reads it again.
 
     Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
 
@@ -41,9 +44,11 @@ def predict(
         out: the folder to write `predictions.jsonl` to.
         model: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
             file in one.
-        input: the file to read, plain, .gz or .zst.
-        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the suffix: .txt is lines, .jsonl JSONL, and
-            .conll, .bio, .iob and .tsv are CoNLL.
+        input: the file to read, plain, .gz or .zst; or `-` for standard input, or a pipe, which is read once, its
+            predictions being written as its texts come.
+        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON
+            objects; columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll,
+            .bio, .iob and .tsv are CoNLL. What it was read as is printed.
         text_key: key of the text in JSONL; the object's other keys are kept, but for those of the prediction.
         token_column: column of the words in CoNLL, by number or name.
         precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
@@ -51,18 +56,21 @@ def predict(
     Raises:
         DomainbertError: a file that cannot be read, or a model without a head for entities or classes.
     """
-    from domainbert.data.texts import read_texts
+    from domainbert.data.texts import as_they_come, in_chunks, read_texts
     from domainbert.inference import load_predictor
     from domainbert.progress import Progress
 
     predictor = load_predictor(model, precision)
-    items = read_texts(input, format, text_key, token_column)
+    kind, items = read_texts(input, format, text_key, token_column)
+    print(f"{input}: read as {kind}")
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
-        while chunk := list(islice(items, _AT_ONCE)):
+        chunks = as_they_come(items, _AT_ONCE) if stream_kind(input) else in_chunks(items, _AT_ONCE)
+        for chunk in chunks:
             for (row, _), result in zip(chunk, _predict(predictor, chunk, text_key), strict=True):
                 replaced.update(row.keys() & result.keys())
                 file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
+            file.flush()
             count += len(chunk)
             progress.advance(len(chunk))
     if not count:

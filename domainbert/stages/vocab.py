@@ -28,6 +28,7 @@ def vocab(
     sample_bytes: SampleBytes = 1_000_000_000,
     compare_with: ModelPath | None = None,
     labelled: list[Path] | None = None,
+    min_character_count: PositiveInt = 10,
 ) -> dict[str, Any]:
     """Train a WordPiece vocabulary on the training side of a corpus.
 
@@ -40,8 +41,11 @@ def vocab(
         model_max_length: longest input of the models to come, special tokens included.
         sample_bytes: train on a sample of at most so many bytes, chosen by a hash of the documents.
         compare_with: folder of another tokenizer, to compare the vocabularies and the pieces per word.
-        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), or JSONL and
-            CSV with "text" and "label".
+        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), JSONL with
+            "tokens" or "text", or CSV with "text" and "label".
+        min_character_count: how often a character beyond printable ASCII (a letter of another script, an emoji) must
+            occur in the corpus to get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes
+            [UNK]. The report says how many do.
     """
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
@@ -53,8 +57,8 @@ def vocab(
     if round_vocab_size(vocab_size) != vocab_size:
         print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
     counters = _count_corpus(corpus, sample_bytes)
-    words = select_words(counters["train"], lowercase)
-    print("\n".join(_training_lines(counters["train"], words)))
+    words = select_words(counters["train"], lowercase, min_character_count)
+    print("\n".join(_training_lines(counters["train"], words, min_character_count)))
 
     tokenizer = DomainTokenizer(train_on_words(words, vocab_size, lowercase, min_frequency))
     tokenizer.save(out, model_max_length)
@@ -84,14 +88,10 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.corpus.files import format_suffix
-    from domainbert.data.conll import read_words
-    from domainbert.data.labelled import CONLL_SUFFIXES, read_classification
+    from domainbert.data.labelled import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
-    if format_suffix(path) in CONLL_SUFFIXES:
-        return words_of(word for sentence in read_words(path) for word in sentence)
-    return words_of(text.text for text in read_classification(path))
+    return words_of(read_words_or_texts(path))
 
 
 def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any]:
@@ -104,22 +104,35 @@ def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any
         "distinct_words": len(words.counts),
         "alphabet": "".join(words.alphabet),
         "rare_characters": words.rare_characters,
+        "rare_character_occurrences": sum(words.rare_characters.values()),
         "rare_words": words.rare_words,
         "infrequent_words": words.infrequent_words,
         "long_words": words.long_words,
     }
 
 
-def _training_lines(counter: WordCounter, words: TrainingWords) -> list[str]:
-    rare = " ".join(list(words.rare_characters)[:20])
+def _training_lines(counter: WordCounter, words: TrainingWords, min_character_count: int) -> list[str]:
     return [
         f"training on {counter.documents:,} of {counter.documents_read:,} documents, {counter.bytes:,} of "
         f"{counter.bytes_read:,} bytes, {len(words.counts):,} distinct words",
-        f"alphabet: {len(words.alphabet):,} characters; {len(words.rare_characters):,} rare ones become [UNK]"
-        f"{f': {rare}' if rare else ''}",
+        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, min_character_count)}",
         f"words left out: {words.rare_words:,} with a rare character, {words.long_words:,} over 100 characters, "
         f"{counter.forgotten + words.infrequent_words:,} too rare to hold in memory",
     ]
+
+
+def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
+    """How many characters have no piece, how often they occur, and the setting that decides."""
+    from domainbert.tokenization.train import MAX_ALPHABET
+
+    counts = words.rare_characters
+    if not counts:
+        return "none is too rare for a piece"
+    why = f"occur less than {min_character_count:,} times (min_character_count)"
+    if max(counts.values()) >= min_character_count:
+        why = f"are not among the {MAX_ALPHABET:,} most frequent or {why}"
+    shown = " ".join(list(counts)[:20])
+    return f"{len(counts):,} more {why}, {sum(counts.values()):,} occurrences become [UNK]: {shown}"
 
 
 def _headline(report: Mapping[str, Any]) -> dict[str, Any]:

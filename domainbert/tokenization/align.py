@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tokenizers import Encoding
 
-from domainbert.tokenization.bert import encode_text
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -72,6 +72,23 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     return aligned
 
 
+def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """Where the words of each text stand: characters, end exclusive, before any vocabulary is chosen.
+
+    They are the pre-tokens that `align_text` finds with a vocabulary of ours: cut at white space, beside each
+    punctuation mark and each Chinese character, without control characters.
+
+    Raises:
+        DomainbertError: a text holds half a surrogate pair.
+    """
+    for text in texts:
+        encode_text(text)
+    backend = bert_backend({token: number for number, token in enumerate(SPECIAL_TOKENS.values())}, {})
+    backend.encode_special_tokens = True  # "[SEP]" in a text is text, as it is for `DomainTokenizer`
+    encodings = backend.encode_batch(list(texts), add_special_tokens=False)
+    return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+
+
 def _align(tokenizer: DomainTokenizer, encoding: Encoding, num_words: int) -> AlignedWords:
     continuation = tokenizer.continuation
     aligned = AlignedWords([], [], [], [])
@@ -90,14 +107,14 @@ def _align(tokenizer: DomainTokenizer, encoding: Encoding, num_words: int) -> Al
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """The characters of each pre-token, with the accents after it that are characters of their own.
+    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai.
 
-    The normalizer drops those accents and leaves them out of its offsets.
+    The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets.
     """
     offsets: list[tuple[int, int]] = []
     previous = None
     for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-        while end < len(text) and unicodedata.combining(text[end]):
+        while end < len(text) and unicodedata.category(text[end]) == "Mn":
             end += 1
         if word == previous:
             offsets[-1] = (offsets[-1][0], end)

@@ -24,8 +24,10 @@ MULTIPLE = 64
 """Vocabulary sizes are multiples of this, which keeps the output matrix on the fast path of matrix products."""
 
 _ASCII = frozenset(map(chr, range(33, 127)))
-_MIN_CHARACTER_COUNT = 10
-_MAX_ALPHABET = 1000
+MIN_CHARACTER_COUNT = 10
+MAX_ALPHABET = 1000
+"""Most characters other than printable ASCII that get a piece."""
+
 _MAX_WORDS = 400_000  # distinct; the trainer needs up to 1 kB for each
 _FED_AT_ONCE = 20_000  # characters in a string; tokenizers holds 256 strings at a time
 
@@ -59,6 +61,7 @@ def train_wordpiece(
     lowercase: bool = True,
     min_frequency: int = 2,
     sample_bytes: int = 1_000_000_000,
+    min_character_count: int = MIN_CHARACTER_COUNT,
 ) -> Tokenizer:
     """Train a BERT tokenizer on texts; see `train_on_words` for what can go wrong.
 
@@ -68,19 +71,23 @@ def train_wordpiece(
         lowercase: uncased: lowercase the text and strip its accents.
         min_frequency: how often a pair of pieces must occur to become a piece.
         sample_bytes: train on a sample by hash of at most so many bytes.
+        min_character_count: see `select_words`.
     """
     counter = WordCounter(sample_bytes)
     for text in texts:
         counter.add(text)
-    return train_on_words(select_words(counter, lowercase), vocab_size, lowercase, min_frequency)
+    words = select_words(counter, lowercase, min_character_count)
+    return train_on_words(words, vocab_size, lowercase, min_frequency)
 
 
-def select_words(counter: WordCounter, lowercase: bool) -> TrainingWords:
+def select_words(
+    counter: WordCounter, lowercase: bool, min_character_count: int = MIN_CHARACTER_COUNT
+) -> TrainingWords:
     """The words to train on: normalized, made of characters that are frequent enough, and not too long.
 
     The alphabet is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every other
-    character that occurs at least 10 times, up to the 1,000 most frequent (where counts are equal, the smaller code
-    point).
+    character that occurs at least `min_character_count` times, up to the 1,000 most frequent (where counts are equal,
+    the smaller code point).
     """
     words = counter.words(normalized_words(bert_backend({}, {"do_lower_case": lowercase})))
     characters: Counter[str] = Counter()
@@ -89,7 +96,7 @@ def select_words(counter: WordCounter, lowercase: bool) -> TrainingWords:
             characters[character] += count
     usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
     ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
-    frequent = [character for character in ranked if characters[character] >= _MIN_CHARACTER_COUNT][:_MAX_ALPHABET]
+    frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
     alphabet = usual.union(frequent)
     long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
     rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}

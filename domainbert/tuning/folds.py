@@ -100,7 +100,7 @@ def _fold(folder: Path, suffix: str) -> Fold:
 def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int]:
     """The units of a file, and how many lines stand before the first."""
     if isinstance(task, Classification):
-        texts = read_classification(train, task.format.text_key, task.format.label_key)
+        texts = read_classification(train, task.format).texts
         return [_Unit(text.line, text.label, frozenset([text.label])) for text in texts], texts[0].line - 1
     if not isinstance(task, Ner):
         raise DomainbertError(f"k_folds: the files of {task.name} cannot be split; expected Ner or Classification")

@@ -73,7 +73,7 @@ def test_columns_by_number(write):
     path = write("O A x\nB-a cat x\n")
     file = read_conll(path, token_column=1, tag_column=-3)
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
-    assert read_words(path, token_column=1) == [["A", "cat"]]
+    assert list(read_words(path, token_column=1)) == [["A", "cat"]]
     with pytest.raises(DomainbertError, match="no column 3; the file has 3"):
         read_conll(path, tag_column=3)
     with pytest.raises(DomainbertError, match="column 2 would hold both"):
@@ -128,7 +128,7 @@ def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, 
     path = write(
         character.join(["A O", "b B-x", "c O"]) + "\n"
     )  # three lines for another program, one of 4 columns here
-    for read in (read_conll, read_words):
+    for read in (read_conll, lambda path: list(read_words(path))):
         with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected lines that end"):
             read(path)
 
@@ -209,4 +209,4 @@ def test_econ_ie_test_is_refused_without_repair(econ_data):
 def test_ncbi_disease(bio_data):
     file = read_conll(bio_data / "ner" / "ncbi-disease" / "test.txt")
     assert (len(file.sentences), file.num_spans, file.repairs) == (940, 960, [])
-    assert file.layout.startswith("4 columns separated by tabs")
+    assert file.layout.startswith("CoNLL, 4 columns separated by tabs")

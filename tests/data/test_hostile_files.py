@@ -14,7 +14,7 @@ from domainbert.corpus.cleaning import clean
 from domainbert.corpus.config import Source
 from domainbert.corpus.readers import READERS
 from domainbert.data.formats import NerFormat
-from domainbert.data.labelled import describe_texts, read_classification, read_ner
+from domainbert.data.labelled import read_classification, read_ner
 from domainbert.data.texts import read_texts
 from domainbert.errors import DomainbertError
 from tests.data.honest_reading import (
@@ -59,22 +59,22 @@ def check_ner(path: Path, raw: bytes, base: Base, harmless: bool) -> str:
 
 def check_classes(path: Path, raw: bytes, base: Base, harmless: bool) -> str:
     try:
-        texts = read_classification(path)
+        file = read_classification(path)
     except DomainbertError as error:
         check_message(error, path)
         return "refused"
     suffix = Path(base.name).suffix
-    assert [(text.text, text.label) for text in texts] == honest_classes(raw, suffix)
+    assert [(text.text, text.label) for text in file.texts] == honest_classes(raw, suffix)
     if harmless:
-        assert [text.label for text in texts] == [label for _, label in TEXTS]
-    describe_texts(path, texts).encode()
+        assert [text.label for text in file.texts] == [label for _, label in TEXTS]
+    file.describe().encode()
     return "read"
 
 
 def check_predict(path: Path, raw: bytes, base: Base) -> None:
     kind = {".conll": "conll", ".jsonl": "jsonl"}.get(Path(base.name).suffix, "lines")
     try:
-        rows = [row for row, _ in read_texts(path, kind, "text", 0)]
+        rows = [row for row, _ in read_texts(path, kind, "text", 0)[1]]
     except DomainbertError as error:
         return check_message(error, path)
     expected = {

@@ -3,14 +3,14 @@ import json
 
 import pytest
 
-from domainbert.data.formats import NerFormat
+from domainbert.data.formats import ClassificationFormat, NerFormat
 from domainbert.data.labelled import (
     LabelledText,
     check_labels_known,
-    describe_texts,
     label_set,
     read_classification,
     read_ner,
+    read_words_or_texts,
 )
 from domainbert.errors import DomainbertError
 
@@ -31,28 +31,37 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
     jsonl = (
         "\ufeff" + "\n".join(json.dumps({"text": text, "label": label, "n": None}) for text, label in texts) + "\n\n"
     )
-    assert read_classification(write("a.jsonl", jsonl)) == expected
+    assert read_classification(write("a.jsonl", jsonl)).texts == expected
     for suffix, separator in ((".csv", ","), (".tsv", "\t")):
         rows = ["kind" + separator + "body"]
         rows += [separator.join([label, '"' + text.replace('"', '""') + '"']) for text, label in texts]
         path = write(f"a{suffix}", "\r\n".join(rows) + "\r\n")
-        found = read_classification(path, text_key="body", label_key="kind")
+        format = ClassificationFormat(text_key="body", label_key="kind")
+        found = read_classification(path, format).texts
         assert [(text.text, text.label) for text in found] == texts
         assert [text.line for text in found] == [2, 4]
         packed = path.with_name(f"a{suffix}.gz")
         packed.write_bytes(gzip.compress(path.read_bytes()))
-        assert read_classification(packed, text_key="body", label_key="kind") == found
-    assert describe_texts(path, found).endswith("2 texts; 2 classes (down 1, up 1)")
+        assert read_classification(packed, format).texts == found
+    said = read_classification(path, format).describe()
+    assert said == f"{path}: 2 texts; TSV with a header; 2 classes (down 1, up 1)"
     long = "x" * 300_000
-    assert read_classification(write("long.csv", f"text,label\n{long},up\n"))[0].text == long
+    assert read_classification(write("long.csv", f"text,label\n{long},up\n")).texts[0].text == long
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a"}', ":2: no key 'label'; found 'text'"),
-        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string"),
-        ("a.jsonl", '{"text": "a", "label": 3}', ":1: 'label' is 3; expected a string"),
+        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": 3.0}', ":1: 'label' is 3.0; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": true}', ":1: 'label' is true; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": -1}', ":1: 'label' is -1; expected a number from 0"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": "1"}',
+            ":2: 'label' is \"1\", a string; expected a number as in line 1",
+        ),
         ("a.jsonl", '{"text": " ", "label": "b"}', ":1: 'text' is empty"),
         ("a.jsonl", '{"text": "\\ud800", "label": "b"}', ":1: 'text' holds half a surrogate pair"),
         ("a.jsonl", '{"text": "a", \n', ":1: not JSON ("),
@@ -92,6 +101,36 @@ def test_bad_texts_name_the_line(write, name, content, message):
     assert f"{path}{message}" in str(error.value)
 
 
+def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
+    path = write("a.jsonl", "A O\ncat B-a\n")
+    assert read_ner(path).kind == "conll" == read_ner(path, NerFormat(kind="conll")).kind
+    with pytest.raises(DomainbertError, match=r"a.jsonl: 2 problems\n  .*:1: not JSON"):
+        read_ner(path, NerFormat(kind="jsonl"))
+    path = write("a.dat", "text\tlabel\na, b\tup\n")
+    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to say which"):
+        read_classification(path)
+    assert read_classification(path, ClassificationFormat(kind="tsv")).texts == [LabelledText("a, b", "up", 2)]
+    path = write("b.txt", '{"text": "a", "label": "up"}\n')
+    assert read_classification(path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "A O\ncat B-a\n", ["A", "cat"]),
+        ("a.jsonl", '{"tokens": ["A", "cat"], "ner_tags": [0, 1]}\n', ["A", "cat"]),
+        ("a.jsonl", '{"text": "A cat", "entities": []}\n{"text": "", "entities": []}\n', ["A cat", ""]),
+        ("a.csv", "text,label\nA cat,up\n", ["A cat"]),
+    ],
+)
+def test_words_without_their_labels(write, name, content, found, capsys):
+    path = write(name, content)
+    assert read_words_or_texts(path) == found
+    assert capsys.readouterr().out.startswith(f"{path}: read as ")
+    with pytest.raises(DomainbertError, match=r"b.jsonl:2: no key 'text'; found 'body'"):
+        read_words_or_texts(write("b.jsonl", '{"text": "a"}\n{"body": "b"}\n'))
+
+
 def test_ner_jsonl_equals_conll(write):
     conll = read_ner(write("a.txt", "A O\ncat B-a\n\nsat I-a\n"), NerFormat(repair=True))
     rows = [{"w": ["A", "cat"], "t": ["O", "B-a"]}, {"w": ["sat"], "t": ["I-a"]}, {"w": [], "t": []}]
@@ -107,7 +146,10 @@ def test_ner_jsonl_equals_conll(write):
     [
         ('{"tokens": ["a"], "ner": ["O"]}', ":1: no key 'tags'; found 'tokens', 'ner'"),
         ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
-        ('{"tokens": ["a"], "tags": [0]}', ":1: 'tags' holds 0; expected filled strings"),
+        (
+            '{"tokens": ["a"], "tags": [0]}',
+            ":1: 'tags' holds the number 0; expected names of tags (label_names says what",
+        ),
         ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
         ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' holds \"\""),
         ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),

@@ -23,7 +23,7 @@ def test_rows_that_could_not_be_written_again_are_refused_when_they_are_reached(
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "first", "n": NaN}\n' + content + b"\n")
-    rows = read_texts(path, "auto", "text", 0)
+    _, rows = read_texts(path, "auto", "text", 0)
     assert next(rows)[0]["text"] == "first"
     with pytest.raises(DomainbertError) as error:
         next(rows)
@@ -33,7 +33,7 @@ def test_rows_that_could_not_be_written_again_are_refused_when_they_are_reached(
 def test_any_line_is_a_text(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffa\u2028b\r\n\nc\x00\x0b\ufeff\r\r\n \x85".encode())
-    assert [row["text"] for row, _ in read_texts(path, "auto", "text", 0)] == [
+    assert [row["text"] for row, _ in read_texts(path, "auto", "text", 0)[1]] == [
         "a\u2028b",
         "",
         "c\x00\x0b\ufeff\r",

@@ -3,10 +3,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
 from domainbert.metrics.classification import ClassificationF1, count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
+from domainbert.metrics.summary import Resampling, summarize_classes
+from domainbert.metrics.table import classification_lines
 
 LABELS = ["a", "b", "c", "d"]
 label = st.sampled_from(LABELS)
@@ -25,6 +27,51 @@ def test_scores_are_those_of_scikit_learn(pairs):
     for one, other in pairs:
         metric.update(torch.tensor([LABELS.index(one)]), torch.tensor([LABELS.index(other)]))
     assert metric.compute()["f1"] == macro_f1(counts) and metric.compute()["accuracy"] == accuracy(counts)
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(st.lists(st.tuples(label, label), min_size=1, max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_all_scores_of_a_classifier_are_those_of_scikit_learn(pairs):
+    gold, predicted = zip(*pairs, strict=True)
+    one = summarize_classes(gold, {"x": {"seed-1": predicted}}, LABELS, Resampling(100, 0))["systems"]["x"]
+
+    def theirs(average, **labels):
+        return precision_recall_fscore_support(gold, predicted, average=average, zero_division=0, **labels)
+
+    for column, values in zip(("precision", "recall", "f1", "support"), theirs(None, labels=LABELS), strict=True):
+        assert [one["per_class"][label][column] for label in LABELS] == pytest.approx(list(values), abs=1e-12)
+    assert [one[key] for key in ("precision", "recall", "f1")] == pytest.approx(theirs("macro")[:3], abs=1e-12)
+    assert one["micro_f1"] == pytest.approx(theirs("micro")[2], abs=1e-12)
+    assert one["weighted_f1"] == pytest.approx(theirs("weighted")[2], abs=1e-12)
+    assert one["confusion"]["labels"] == sorted({*gold, *predicted})
+    assert one["confusion"]["counts"] == confusion_matrix(gold, predicted).tolist()
+
+
+def test_the_printed_tables_name_what_they_show():
+    gold = ["a", "a", "a", "b"]
+    runs = {"good": {"1": ["a", "a", "a", "b"], "2": ["a", "a", "b", "b"]}, "poor": {"": ["b", "b", "a", "d"]}}
+    lines = classification_lines(summarize_classes(gold, runs, LABELS, Resampling(100, 0)))
+    cells = [line.split() for line in lines]
+    assert lines[0].endswith("macro precision  macro recall  micro F1  weighted F1  seeds")
+    by_class = next(number for number, line in enumerate(lines) if line.startswith("by class"))
+    assert cells[by_class][2:] == [
+        "support",
+        *(word for name in ("good", "poor") for score in ("precision", "recall", "F1") for word in (name, score)),
+    ]
+    # good: recall of a is 1 and 2/3, precision of b is 1 and 1/2; poor: a is right once in three, b never
+    assert cells[by_class + 1] == ["a", "3", "100.00", "83.33", "90.00", "100.00", "33.33", "50.00"]
+    assert cells[by_class + 2] == ["b", "1", "75.00", "100.00", "83.33", "0.00", "0.00", "0.00"]
+    good = next(number for number, line in enumerate(lines) if line.startswith("good: gold in rows, predicted"))
+    assert cells[good][-2:] == ["a", "b"] and cells[good + 1 : good + 3] == [["a", "2.5", "0.5"], ["b", "0.0", "1.0"]]
+    assert cells[-3:] == [["a", "1", "2", "0"], ["b", "0", "0", "1"], ["d", "0", "0", "0"]]
+
+
+def test_a_large_confusion_matrix_is_left_to_the_file():
+    labels = [f"c{number:02}" for number in range(13)]
+    summary = summarize_classes(labels, {"x": {"": labels}}, labels, Resampling(100, 0))
+    assert classification_lines(summary)[-1] == "x: metrics.json has the confusion matrix of the 13 classes"
+    assert np.array_equal(summary["systems"]["x"]["confusion"]["counts"], np.eye(13))
 
 
 def test_a_class_that_occurs_nowhere_does_not_lower_the_mean():

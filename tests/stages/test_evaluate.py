@@ -4,13 +4,14 @@ import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from domainbert import cost
 from domainbert.data.conll import read_conll
-from domainbert.data.tags import to_iob2
+from domainbert.data.tags import spans_from_tags, to_iob2
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner
 from domainbert.stages.evaluate import evaluate
@@ -115,6 +116,44 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
     printed = capsys.readouterr().out
     assert "pretrained minus scratch" in printed and "20 documents" in printed and "scheme IOB2" in printed
     assert "missed" in printed and "unseen" in printed and "6 stray I- tags" in printed
+
+
+def interval_of(units, resamples):
+    """The percentile interval of strict F1 when `units`, lists of (gold, predicted) tags, are drawn with seed 0."""
+    counts = []
+    for unit in units:
+        sides = [
+            {(n, *span) for n, tags in enumerate(side) for span in spans_from_tags(tags)}
+            for side in zip(*unit, strict=True)
+        ]
+        counts.append([len(sides[0] & sides[1]), len(sides[1]), len(sides[0])])
+    drawn = np.random.default_rng(0).integers(len(units), size=(resamples, len(units)))
+    right, found, wanted = np.array(counts)[drawn].sum(axis=1).T
+    return list(np.percentile(2 * right / (found + wanted), [2.5, 97.5]))
+
+
+def test_the_bootstrap_draws_documents_where_the_file_marks_them(models, out, tagged):
+    """Sentences of one document stand or fall together, which the interval has to know."""
+    test, gold = tagged
+    predictor = tagger(gold, 0.5, 1)
+    for number in range(0, 60, 6):  # every other document is right as a whole
+        predictor.answers[number : number + 3] = gold[number : number + 3]
+    folder = models("one", {"": predictor})
+    pairs = list(zip(gold, predictor.answers, strict=True))
+    documents = [pairs[number : number + 3] for number in range(0, 60, 3)]
+
+    def found():
+        result = evaluate(out, {"one": folder}, Ner(), test, bootstrap_resamples=400)
+        return result["bootstrap"], result["systems"]["one"]["interval"]
+
+    marked = found()
+    test.write_text(test.read_text().replace("-DOCSTART- O\n", ""))
+    plain = found()
+    assert marked[0] == {"resamples": 400, "unit": "documents", "units": 20}
+    assert plain[0] == {"resamples": 400, "unit": "sentences", "units": 60}
+    assert marked[1] == pytest.approx(interval_of(documents, 400), abs=1e-12)
+    assert plain[1] == pytest.approx(interval_of([[pair] for pair in pairs], 400), abs=1e-12)
+    assert marked[1][1] - marked[1][0] > 1.1 * (plain[1][1] - plain[1][0])
 
 
 def test_predictions_are_written_beside_gold(models, out, tagged):

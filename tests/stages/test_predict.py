@@ -9,9 +9,11 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.data.conll import read_conll
+from domainbert.data.labelled import read_ner
 from domainbert.data.tags import spans_from_tags
 from domainbert.errors import DomainbertError
 from domainbert.stages.predict import predict
+from domainbert.tokenization.align import basic_words
 
 
 def rows_of(folder: Path) -> list[dict]:
@@ -76,6 +78,34 @@ def test_lines_of_text_give_what_jsonl_gives(run, texts, tmp_path):
     assert run(tmp_path / "a.txt") == run(tmp_path / "a.dat", format="jsonl")
 
 
+def test_conll_called_txt_is_read_as_finetune_reads_it_and_it_is_said(runs, run, tmp_path, capsys):
+    """Its columns were tagged as if they were text."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(runs.labelled("ner", "test").read_bytes())
+    assert run(path) == run(runs.labelled("ner", "test"))
+    width = len(path.read_text(encoding="utf-8").split("\n")[0].split())
+    assert f"{path}: read as CoNLL ({width} columns)\n" in capsys.readouterr().out
+    assert run(path, format="lines")[0]["text"] == path.read_text(encoding="utf-8").split("\n")[0]
+    assert f"{path}: read as lines of text\n" in capsys.readouterr().out
+
+
+def test_what_predict_writes_is_a_labelled_file_that_its_model_scores_in_full(runs, run, texts, tmp_path):
+    """The entities are at the same characters, and no word is cut elsewhere than prediction cut it."""
+    given = [*texts, "Cafe\u0301 \u0e01\u0e34\u0e01\u0e34. \U0001f600\r\nraised loans\u200b."]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in given))
+    rows = run(tmp_path / "a.jsonl")
+    written = tmp_path / "predict-0/predictions.jsonl"
+    file = read_ner(written)
+    assert file.num_spans == sum(len(row["entities"]) for row in rows) > 20
+    for row, sentence, places in zip(rows, file.sentences, basic_words(given), strict=True):
+        found = [(places[first][0], places[last - 1][1], kind) for first, last, kind in sentence.spans]
+        assert found == [(one["start"], one["end"], one["type"]) for one in row["entities"]]
+    best = runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"]
+    runs.evaluate(str(tmp_path / "scored"), "ner", {"itself": best}, test=written)
+    scored = runs.results[str(tmp_path / "scored")]
+    assert (scored["gold"], scored["systems"]["itself"]["f1"]) == (file.num_spans, 1)
+
+
 def test_classes_stand_in_place_of_those_of_the_input_and_it_is_said(runs, run, capsys):
     path = runs.labelled("classification", "test")
     rows = run(path, "classification-pretrained")
@@ -105,7 +135,7 @@ def test_a_file_of_empty_texts(run, tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
         ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix; expected .txt .jsonl .conll"),
+        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv', and its first lines do not tell; expected lines of"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
         ("a.conll", "a O\n", {"token_column": 5}, "a.conll: no column 5"),
     ],

@@ -55,6 +55,42 @@ def test_a_tokenizer_folder_and_its_report(
     assert "overlap: 251 entries" in printed
 
 
+def test_rare_characters_are_told_with_the_setting_that_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Emoji of tweets became [UNK], and nothing said how to keep them."""
+    texts = ["\U0001f600 a b", "\U0001f525 \U0001f525x c", "\u00e9t\u00e9 d"] * 4
+    chance = random.Random(0)
+    texts = [" ".join([text, *("".join(chance.choices("abcdefgh", k=4)) for _ in range(40))]) for text in texts]
+    (tmp_path / "a.txt").write_text("\n".join(texts), encoding="utf-8")
+    corpus = CorpusConfig([Source(str(tmp_path / "a.txt"), documents="line")], 1, validation_fraction=0)
+    settings = {"vocab_size": 256, "lowercase": False, "min_frequency": 1}
+    with pytest.raises(DomainbertError, match="min_character_count: found 0; expected an integer from 1"):
+        vocab(tmp_path, corpus, min_character_count=0)
+
+    def made(name: str, **changes: int) -> tuple[str, list[list[int]], dict]:
+        out = _folder(tmp_path / name)
+        vocab(out, corpus, **{**settings, **changes})
+        tokenizer = load_tokenizer(out)
+        ids = tokenizer.encode(["\U0001f600", "\U0001f525x", "\u00e9"])
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alphabet")]
+        return lines[0], [tokenizer.unk_id in one for one in ids], json.loads((out / "report.json").read_text())
+
+    said, unknown, report = made("default")
+    rare = "3 more occur less than 10 times (min_character_count), 20 occurrences become [UNK]"
+    assert said == f"alphabet: 94 characters; {rare}: \u00e9 \U0001f525 \U0001f600" and unknown == [True, True, True]
+    assert report["training"]["rare_character_occurrences"] == 20
+    said, unknown, report = made("some", min_character_count=8)
+    assert said.startswith("alphabet: 96 characters; 1 more occur less than 8 times") and unknown == [
+        True,
+        False,
+        False,
+    ]
+    said, unknown, report = made("all", min_character_count=1)
+    assert said == "alphabet: 97 characters; none is too rare for a piece" and unknown == [False] * 3
+    assert report["training"]["rare_characters"] == {}
+
+
 def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: Path) -> None:
     whole = vocab(_folder(tmp_path / "a"), corpus, vocab_size=256)
     train = [json.dumps({"text": document.text}) for document in read_documents(corpus) if document.split == "train"]

@@ -52,10 +52,10 @@ def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
         else:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     folds = written(train, Classification(), 3, tmp_path / "folds")
-    held = [read_classification(fold.validation) for fold in folds]
+    held = [read_classification(fold.validation).texts for fold in folds]
     assert [Counter(text.label for text in texts) for texts in held] == [{"rare": 2, "usual": 6}] * 3
     assert {text.text for texts in held for text in texts} == {row["text"] for row in rows}
-    assert [len(read_classification(fold.train)) for fold in folds] == [16] * 3
+    assert [len(read_classification(fold.train).texts) for fold in folds] == [16] * 3
     again = written(train, Classification(), 3, tmp_path / "again")
     assert [fold.train.read_bytes() for fold in again] == [fold.train.read_bytes() for fold in folds]
 

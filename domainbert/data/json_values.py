@@ -1,0 +1,60 @@
+"""Values of labelled JSONL files, checked and shown in messages."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+_SHOWN_NAMES = 10
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names of columns, keys or labels, for a message."""
+    return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
+
+
+def shown(value: object) -> str:
+    """A JSON value for a message; only the kind of one that may be nested, and deeper than `json` can write."""
+    return f"a JSON {type(value).__name__}" if isinstance(value, (dict, list)) else json.dumps(value)[:40]
+
+
+def is_whole_number(value: object) -> bool:
+    """Whether a JSON value is an integer; `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_unicode(text: str) -> bool:
+    """JSON can spell half a surrogate pair, which no tokenizer takes and no file can hold."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
+    """Why `row[key]` is not a filled string, or an empty string."""
+    if key not in row:
+        return f"no key {key!r}; found {listed(row)}"
+    value = row[key]
+    if not isinstance(value, str):
+        return f"{key!r} is {shown(value)}; expected a string"
+    if not value.strip() and not may_be_empty:
+        return f"{key!r} is empty; expected a filled string"
+    return "" if is_unicode(value) else f"{key!r} holds half a surrogate pair; expected valid Unicode"
+
+
+def problem_with_list(row: dict[str, Any], key: str) -> str:
+    """Why `row[key]` is not a list, or an empty string."""
+    if key not in row:
+        return f"no key {key!r}; found {listed(row)}"
+    return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
+
+
+def problem_with_strings(row: dict[str, Any], key: str) -> str:
+    """Why `row[key]` is not a list of filled strings, or an empty string."""
+    if problem := problem_with_list(row, key):
+        return problem + (" of strings" if key in row else "")
+    for item in row[key]:
+        if not isinstance(item, str) or not item or not is_unicode(item):
+            return f"{key!r} holds {shown(item)}; expected filled strings only"
+    return ""

@@ -1,0 +1,108 @@
+"""One rule says what a file holds: by its first lines, then by its suffix; doubt is an error."""
+
+from pathlib import Path
+
+import pytest
+
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.file_kind import first_lines, look, tell_kind
+from domainbert.corpus.report import SourceReport
+from domainbert.corpus.sources import read_source
+from domainbert.errors import DomainbertError
+
+TEXT, NER, CLASSES = ("lines", "jsonl", "conll"), ("conll", "jsonl"), ("jsonl", "csv", "tsv")
+
+TAGGED = "The DT O\ndrug NN B-chemical\n. . O\n"
+TABBED = TAGGED.replace(" ", "\t")
+PROSE = "The drug works.\nIt was given to patients with vitamin B-12 deficiency.\n"
+ROW = '{"text": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected", "said"),
+    [
+        ("a.txt", TAGGED, TEXT, "CoNLL (3 columns)"),
+        ("a.txt", TAGGED, NER, "CoNLL (3 columns)"),
+        ("a.txt.gz", TABBED, TEXT, "CoNLL (3 columns)"),
+        ("a.txt", "word tag\nThe O\ndrug B-chemical\n. O\n", TEXT, "CoNLL (2 columns)"),
+        ("a.txt", "-DOCSTART- -X- O\n\nThe\n", TEXT, "CoNLL (1 column)"),
+        ("a.txt", "# global.columns = id form\n1 The\n", TEXT, "CoNLL (2 columns)"),
+        ("a.txt", "The\tDT\ncat\tNN\n\nIt\tPR\n", TEXT, "CoNLL (2 columns)"),
+        ("a.txt", TAGGED * 9 + "broken\n" + TAGGED, TEXT, "CoNLL (3 columns)"),
+        ("a.txt", PROSE, TEXT, "lines of text"),
+        ("a.txt", "blood type O\n", TEXT, "lines of text"),
+        ("a.txt", "blood type O\nnot type B-x but\nanything else\n", TEXT, "lines of text"),
+        ("a.txt", "id\ttext\n1\tOne\t\n2\tTwo\n", TEXT, "lines of text"),
+        ("a.txt", "", TEXT, "lines of text"),
+        ("-", PROSE, TEXT, "lines of text"),
+        ("-", TAGGED, TEXT, "CoNLL (3 columns)"),
+        ("a.txt", ROW, TEXT, "JSONL"),
+        ("a.data", "\n" + ROW, NER, "JSONL"),
+        ("a.csv", ROW, CLASSES, "JSONL"),
+        ("a.txt", ROW, CLASSES, "JSONL"),
+        ("a.txt", "{broken\n" + ROW * 3, TEXT, "JSONL"),
+        ("a.txt", "{a}\n{b}\nc\n", TEXT, "lines of text"),
+        ("a.jsonl", "[1]\n", TEXT, "JSONL"),
+        ("a.jsonl", TAGGED, TEXT, "CoNLL (3 columns)"),
+        ("a.conll", "The\ncat\n", TEXT, "CoNLL (1 column)"),
+        ("a.data", TAGGED, NER, "CoNLL (3 columns)"),
+        ("a.tsv", TABBED, TEXT, "CoNLL (3 columns)"),
+        ("a.tsv", "The\tDT\ncat\tNN\n", NER, "CoNLL (2 columns)"),
+        ("a.tsv", "text\tlabel\nThe cat\tup\n", CLASSES, "TSV with a header"),
+        ("a.csv", "text,label\nThe cat,up\n", CLASSES, "CSV with a header"),
+    ],
+)
+def test_what_a_file_is_read_as(name, content, expected, said):
+    assert str(tell_kind(Path(name), content.splitlines(), expected, "format")) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected", "message"),
+    [
+        ("a.txt", "1\tOne\n2\tTwo\n", TEXT, "a.txt: 2 columns separated by tabs in every line, and no tags; expected"),
+        ("a.tsv", "text\tlabel\na b\tup\n", TEXT, "a.tsv: 2 columns separated by tabs in every line, and no tags"),
+        ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv', and its first lines do not tell; expected lines"),
+        ("a.xml", "<a>\n", NER, "unknown suffix '.xml', and its first lines do not tell; expected CoNLL, JSONL, or `f"),
+        ("a.txt", TAGGED, CLASSES, "a.txt: looks like CoNLL; expected JSONL, CSV with a header, TSV with a header, or"),
+        ("a.txt", "some text\n", CLASSES, "unknown suffix '.txt', and its first lines do not tell"),
+    ],
+)
+def test_doubt_is_an_error(name, content, expected, message):
+    with pytest.raises(DomainbertError) as error:
+        tell_kind(Path(name), content.splitlines(), expected, "format")
+    assert message in str(error.value) and "`format` to say" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "read"), [("One.\nTwo.\n" * 50, 2), (ROW * 50, 1), ("-DOCSTART- O\n" + TAGGED, 2), (TAGGED * 50, 50)]
+)
+def test_no_more_lines_are_read_than_needed(tmp_path, content, read):
+    """Of a stream, those that are read are waited for."""
+    (tmp_path / "a.txt").write_text("\n" + content)
+    assert len(look(tmp_path / "a.txt")) == 1 + read
+    blank = iter([(number, "") for number in range(10_000)])
+    assert len(first_lines(blank)) == 500
+    long = iter([(number, "O " * 300_000) for number in range(100)])
+    assert len(first_lines(long)) == 2
+
+
+def test_a_corpus_reads_the_words_of_conll_called_txt_and_counts_it(tmp_path):
+    (tmp_path / "a.txt").write_text(TABBED + "\n" + TAGGED.replace(" ", "\t"))
+    (tmp_path / "b.txt").write_text('{"text": "One."}\n{"text": "Two."}\n')
+    (tmp_path / "c.txt").write_text(PROSE)
+    counts = SourceReport("x")
+    found = [text for _, text in read_source(Source(str(tmp_path)), counts)]
+    assert found == ["The drug .", "The drug .", "One.", "Two.", PROSE.removesuffix("\n")]
+    assert "3 files, 1 called .txt read as CoNLL, 1 called .txt read as JSONL" in counts.lines()[0]
+
+
+def test_the_format_of_a_source_holds_for_all_its_files(tmp_path):
+    (tmp_path / "a.txt").write_text(TAGGED)
+    source = Source(str(tmp_path), format="text")
+    assert [text for _, text in read_source(source, SourceReport("x"))] == [TAGGED.removesuffix("\n")]
+    (tmp_path / "a.txt").rename(tmp_path / "a.iob")
+    source = Source(str(tmp_path), format="conll")
+    assert [text for _, text in read_source(source, SourceReport("x"))] == ["The drug ."]
+    assert CorpusConfig([source]).input_files() == [tmp_path / "a.iob"]
+    with pytest.raises(DomainbertError, match=r"format: 'pdf'; expected one of auto, text, jsonl"):
+        Source("x", format="pdf")

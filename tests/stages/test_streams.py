@@ -1,0 +1,148 @@
+"""Standard input and pipes: read once, predicted as they come, never done already; elsewhere refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.data.formats import ClassificationFormat, NerFormat
+from domainbert.data.labelled import read_classification, read_ner
+from domainbert.data.texts import as_they_come
+from domainbert.errors import DomainbertError
+
+WAIT = 120  # seconds, on a busy machine
+
+
+@contextmanager
+def standard_input(text: str) -> Iterator[None]:
+    """A pipe with a text for file descriptor 0, which cannot be opened by name from outside."""
+    ours, theirs = os.pipe()
+    kept = os.dup(0)
+    os.write(theirs, text.encode())
+    os.close(theirs)
+    os.dup2(ours, 0)
+    os.close(ours)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
+
+
+def texts_of(out: Path) -> list[str]:
+    file = out / "predictions.jsonl"
+    return [json.loads(line)["text"] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def words(runs, tmp_path) -> Callable[[str], list[str]]:
+    def command(input: str) -> list[str]:
+        return ["predict", "--model", str(runs / "ner-pretrained"), "--out", str(tmp_path / "out"), "--input", input]
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("One.\nTwo men.\n", "lines of text"),
+        ('{"text": "One."}\n{"text": "Two men."}\n', "JSONL"),
+        ("One. O\n\nTwo O\nmen. B-x\n", "CoNLL (2 columns)"),
+    ],
+)
+def test_standard_input_is_read_once_and_never_done_already(words, tmp_path, capsys, given, said):
+    """The first lines, which tell the kind, are not lost."""
+    out = tmp_path / "out"
+    with standard_input(given):
+        assert main(words("-")) == 0
+    assert texts_of(out) == ["One.", "Two men."]
+    assert f"-: read as {said}\n" in capsys.readouterr().out
+    assert json.loads((out / "manifest.json").read_text())["inputs"]["-"].startswith("stream ")
+    with standard_input(given):
+        assert main(words("-")) == 2
+    assert "holds other work (input changed); expected a new folder, or --force" in capsys.readouterr().err
+    with standard_input("Three.\n"):
+        assert main([*words("-"), "--force"]) == 0
+    assert texts_of(out) == ["Three."]
+
+
+def test_predictions_are_written_as_the_texts_come(words, tmp_path):
+    """Each text is sent when the prediction of the one before is on disk."""
+    pipe, out = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
+    sent = [json.dumps({"text": f"Text {number}."}) for number in range(4)]
+    seen = []
+
+    def send() -> None:
+        with pipe.open("w", encoding="utf-8") as stream:
+            for number, line in enumerate(sent):
+                stream.write(line + "\n")
+                stream.flush()
+                end = time.monotonic() + WAIT
+                while len(texts_of(out)) <= number and time.monotonic() < end:
+                    time.sleep(0.05)
+                seen.append(len(texts_of(out)))
+
+    writer = threading.Thread(target=send)
+    writer.start()
+    assert main(words(str(pipe))) == 0
+    writer.join()
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_broken_line_of_a_stream_is_named(words, tmp_path, capsys):
+    with standard_input('{"text": "a"}\n{"text": \n'):
+        assert main(words("-")) == 2
+    assert "-:2: not JSON" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_what_has_come_is_predicted_together():
+    waiting = threading.Event()
+
+    def items() -> Iterator[tuple[dict, None]]:
+        for number in range(7):
+            if number == 2:
+                waiting.wait(WAIT)
+            yield {"text": str(number)}, None
+        raise DomainbertError("broken")
+
+    chunks = as_they_come(items(), 3)
+    first = [row["text"] for row, _ in next(chunks)]
+    first += [row["text"] for row, _ in next(chunks)] if len(first) < 2 else []
+    assert first == ["0", "1"]
+    waiting.set()
+    rest: list[str] = []
+    with pytest.raises(DomainbertError, match="broken"):
+        for chunk in chunks:
+            assert len(chunk) <= 3
+            rest += [row["text"] for row, _ in chunk]
+    assert rest == ["2", "3", "4", "5", "6"]
+
+
+@pytest.mark.parametrize(("name", "what"), [("pipe", "a pipe"), ("/dev/zero", "a device"), ("-", "standard input")])
+def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, capsys, name, what):
+    path = tmp_path / name if name == "pipe" else Path(name)
+    if name == "pipe":
+        os.mkfifo(path)
+    options = ["--task", "Ner", "--train", str(path), "--validation", __file__, "--model", str(tmp_path)]
+    assert main(["finetune", *options, "--out", str(tmp_path / "out")]) == 2
+    assert f"--train: {path} is {what}; expected a regular file or folder" in capsys.readouterr().err
+    for read in (
+        read_ner,
+        read_classification,
+        lambda path: read_ner(path, NerFormat(kind="conll")),
+        lambda path: read_classification(path, ClassificationFormat(kind="csv")),
+    ):
+        with pytest.raises(DomainbertError, match=f"{path}: is {what}; expected a regular file"):
+            read(path)
+    with pytest.raises(DomainbertError, match=rf"sources\[0\].path: {path} is {what}; expected regular files"):
+        CorpusConfig([Source(str(path))]).input_files()
