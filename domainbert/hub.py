@@ -7,27 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
-
-from domainbert.encoders.base import from_hugging_face, to_hugging_face
-from domainbert.encoders.checkpoint import (
-    base_prefix,
-    check_names,
-    check_types,
-    encoder_names,
-    load_tensors,
-    vocabulary_names,
-)
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.weight_files import find_weights
 from domainbert.errors import DomainbertError
 from domainbert.paths import resolve_path
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
+    from torch import Tensor, nn
+
+    from domainbert.encoders.heads import EncoderWithHead
 
 ONNX_FILE = "model.onnx"
 _HEAD_OF_ARCHITECTURE = {
@@ -95,6 +87,13 @@ def open_model(path: Path) -> ModelFolder:
     return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
 
 
+def need_weights(folder: ModelFolder) -> None:
+    """`DomainbertError` if a folder was exported for ONNX Runtime, or has no weights at all: it cannot learn."""
+    if folder.onnx is not None:
+        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+    find_weights(folder.path)
+
+
 def _onnx_alone(folder: Path) -> Path | None:
     """`model.onnx` of a folder that has no weights."""
     weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
@@ -148,9 +147,12 @@ def load_model(
             accounts for, their shapes contradict it, or a masked-LM head is wanted of a folder whose output weights are
             not the word embeddings.
     """
+    from domainbert.encoders.base import from_hugging_face
+    from domainbert.encoders.checkpoint import base_prefix, check_names, check_types, encoder_names, load_tensors
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+
     folder = open_model(path)
-    if folder.onnx is not None:
-        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+    need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     encoder = family(config).build_encoder(config, folder.vocab_size)
@@ -177,7 +179,7 @@ def _say_unused(path: Path, names: tuple[str, ...]) -> None:
         print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
 
 
-def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
+def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
@@ -209,6 +211,8 @@ def save_model(
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
     """
+    from domainbert.encoders.base import to_hugging_face
+
     tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
@@ -236,6 +240,8 @@ def save_with_vocabulary(
         tokenizer: the new one.
         card: text of the model card.
     """
+    from domainbert.encoders.checkpoint import vocabulary_names
+
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     changed = {
         name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
@@ -253,6 +259,8 @@ def _write_folder(
     max_length: int,
     card: str,
 ) -> None:
+    from safetensors.torch import save_file
+
     path.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: tensor.contiguous() for name, tensor in tensors.items()},

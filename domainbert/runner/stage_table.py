@@ -6,10 +6,13 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError
 from domainbert.settings.tree import nearest
+
+if TYPE_CHECKING:
+    from domainbert.stages.early_checks import Given
 
 STAGES = {
     "sample": "domainbert.stages.sample:sample",
@@ -36,6 +39,9 @@ class Stage:
     speed_only: frozenset[str]
     """Dotted keys that do not change the result: `SPEED_ONLY` of the stage's module."""
 
+    check: Callable[[Given], None] | None = None
+    """Tries before any stage runs what can be tried then: `check_arguments` of the stage's module."""
+
     @property
     def summary(self) -> str:
         """The first line of the function's docstring."""
@@ -53,4 +59,5 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    return Stage(name, getattr(module, function_name), frozenset(getattr(module, "SPEED_ONLY", ())))
+    speed_only, check = frozenset(getattr(module, "SPEED_ONLY", ())), getattr(module, "check_arguments", None)
+    return Stage(name, getattr(module, function_name), speed_only, check)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
     from domainbert.objectives.distillation.on_corpus import CorpusDistillation
+    from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
@@ -126,6 +127,24 @@ def distill(
     return metrics
 
 
+def check_arguments(given: Given) -> None:
+    """The teachers, the length of rows that they read, and loggers."""
+    from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
+
+    with given.under("teachers"):
+        _check_teachers(given["teachers"])
+    for number, path in enumerate(given["teachers"]):
+        check_model(given, f"teachers[{number}]", path)
+        check_max_length(given, encoder_of(given, path))
+    check_max_length(given, given["student"].encoder)
+    check_loggers(given)
+
+
+def _check_teachers(teachers: list[Path]) -> None:
+    if not teachers:
+        raise DomainbertError("teachers: empty; expected one model folder or more")
+
+
 def _load_teachers(
     teachers: list[Path], prepared: list[Path], losses: list[LossConfig]
 ) -> tuple[list[EncoderWithHead], list[ModelFolder]]:
@@ -133,8 +152,7 @@ def _load_teachers(
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import load_model, open_model
 
-    if not teachers:
-        raise DomainbertError("teachers: empty; expected one model folder or more")
+    _check_teachers(teachers)
     fingerprint = open_prepared(prepared).tokenizer_fingerprint
     for path in teachers:
         if open_model(path).tokenizer().fingerprint != fingerprint:

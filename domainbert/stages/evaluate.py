@@ -15,8 +15,11 @@ from domainbert.progress import Progress
 
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
+    from domainbert.stages.early_checks import Given
 
 _HEADLINE = ("f1", "interval", "precision", "recall", "seeds", "macro_f1", "accuracy", "accuracy_interval", "cost")
+
+_KIND_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
 
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
@@ -87,8 +90,7 @@ def _score_models(
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
-            if predictor.task != task.name:
-                raise DomainbertError(f"models.{system}: {folder} is for {predictor.task}; expected {task.name}")
+            _check_kind(system, folder, predictor.task, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.words))
@@ -109,33 +111,100 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
     """
     from domainbert.data.scoring import ClassScoring, EntityScoring
 
+    _check_task(task, train)
     if isinstance(task, Ner):
         return EntityScoring(test, train, task.format)
-    if train is not None:
+    assert isinstance(task, Classification)
+    return ClassScoring(test, task.format)
+
+
+def check_arguments(given: Given) -> None:
+    """The models that are there, the test set, and its labels: those that the training of a model has."""
+    from domainbert.stages.early_checks import check_labelled
+
+    task, models = given["task"], given["models"]
+    with given.under("bootstrap_resamples"):
+        _check_resamples(given["bootstrap_resamples"])
+    with given.under("task"):
+        _check_task(task, given["train"])
+    with given.under("models"):
+        _check_names(models)
+    for name, path in models.items():
+        known = None
+        with given.under(f"models.{name}"):
+            known = _labels_known(given, name, path)
+        check_labelled(given, "test", task, given["test"], known)
+    check_labelled(given, "train", task, given["train"])
+
+
+def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
+    """The entity types or classes that a system knows: of its folder, which is checked, or of the training to come.
+
+    None where neither is known.
+    """
+    from domainbert.data.tags import entity_types
+    from domainbert.hub import open_model
+    from domainbert.stages.early_checks import check_model, labels_of_training
+
+    maker, task = given.maker(path), given["task"]
+    if maker is not None:
+        return labels_of_training(maker)
+    for folder in _folders_of(name, path).values():
+        check_model(given, f"models.{name}", folder, trained=False)
+        opened = open_model(folder)
+        _check_kind(name, folder, _KIND_OF_HEAD.get(opened.head), task)
+        labels = opened.labels
+    return tuple(entity_types(labels)) if isinstance(task, Ner) else labels
+
+
+def _check_task(task: TaskConfig, train: Path | None) -> None:
+    if not isinstance(task, (Ner, Classification)):
+        raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
+    if train is not None and not isinstance(task, Ner):
         raise DomainbertError("train: tells seen from unseen entities; of no use for classification")
-    if isinstance(task, Classification):
-        return ClassScoring(test, task.format)
-    raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
+
+
+def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) -> None:
+    if found != task.name:
+        kind = f"is for {found}" if found else "has no head for entities or classes"
+        raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
 
 
 def _model_folders(models: Mapping[str, Path]) -> Folders:
-    """The model folders of each system, by the name of the seed; a single model is called "model"."""
+    """The model folders of each system."""
+    _check_names(models)
     problems = Problems("models")
     folders: Folders = {}
     for name, folder in models.items():
+        try:
+            folders[name] = _folders_of(name, folder)
+        except DomainbertError as error:
+            problems.add(str(error))
+    problems.raise_if_any()
+    return folders
+
+
+def _check_names(models: Mapping[str, Path]) -> None:
+    problems = Problems("models")
+    for name in models:
         if not re.fullmatch(r"\w[\w.+-]*", name):
             problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-        elif (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
-            folders[name] = {"model": folder}
-        elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
-            folders[name] = {path.parent.name: path.parent for path in seeds}
-        else:
-            found = "no such folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
-            problems.add(f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune")
     if not models:
         problems.add("models: empty; expected at least one name with a model folder")
     problems.raise_if_any()
-    return folders
+
+
+def _folders_of(name: str, folder: Path) -> dict[str, Path]:
+    """The model folders of a system by the name of the seed; a single model is called "model"."""
+    if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
+        return {"model": folder}
+    seeds = sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name))
+    if not seeds:
+        found = "no such folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
+        raise DomainbertError(
+            f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune"
+        )
+    return {path.parent.name: path.parent for path in seeds}
 
 
 def _seed_number(name: str) -> tuple[int, str]:

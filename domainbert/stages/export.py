@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
     from domainbert.onnx.parity import Difference
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
@@ -97,7 +98,22 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
     return model.eval(), folder
 
 
-def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
+def check_arguments(given: Given) -> None:
+    """What exporting needs installed, the model, and the labelled file."""
+    from domainbert.stages.early_checks import check_installed, check_labelled, check_model, opened
+
+    check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
+    check_model(given, "model", given["model"])
+    maker, task = given.maker(given["model"]), given["task"]
+    folder = opened(given["model"]) if maker is None else None
+    with given.under("check"):
+        if folder is not None:
+            task = _task_of_check(folder, given["check"], task)
+    check_labelled(given, "check", task or (maker.get("task") if maker else None), given["check"])
+
+
+def _task_of_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> TaskConfig | None:
+    """How the labelled file is read: as is said, or as is usual for the head; None without a file."""
     usual: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
     if check is None:
         if task is not None:
@@ -108,7 +124,12 @@ def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None
     wanted = usual[folder.head].name
     if task is not None and task.name != wanted:
         raise DomainbertError(f"task: {task.name}; {folder.path} is for {wanted}")
-    return open_test(task or usual[folder.head], check, None)
+    return task or usual[folder.head]
+
+
+def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
+    found = _task_of_check(folder, check, task)
+    return None if found is None or check is None else open_test(found, check, None)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:

@@ -16,6 +16,7 @@ from domainbert.training.config import Precision
 if TYPE_CHECKING:
     from domainbert.data.texts import Item
     from domainbert.inference import Classifier, Tagger
+    from domainbert.stages.early_checks import Given
 
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
 
@@ -67,6 +68,17 @@ def predict(
         print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
     print(f"{count:,} texts -> {out / 'predictions.jsonl'}")
     return {"texts": count}
+
+
+def check_arguments(given: Given) -> None:
+    """The model, and whether the input is of a known format; a file of CoNLL is read."""
+    from domainbert.data.texts import read_texts
+    from domainbert.stages.early_checks import check_model
+
+    check_model(given, "model", given["model"], trained=False)
+    if given.there(given["input"]):
+        with given.under("input"):
+            read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
 
 
 def _predict(predictor: Tagger | Classifier, items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from domainbert.data.batches import PackedRowsReader, Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_workers", "loggers", "checkpoint_every"}
@@ -88,8 +89,7 @@ def pretrain(
     Raises:
         DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
     """
-    if (encoder is None) == (init_from is None):
-        raise DomainbertError("encoder, init_from: expected exactly one of the two")
+    _check_start(encoder, init_from)
     import lightning
 
     from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
@@ -132,6 +132,22 @@ def pretrain(
         card = _card(config, metrics, corpus.vocab_size)
         save_model(out, model, config, tokenizer, "masked_lm", card, weights=weights)
     return metrics
+
+
+def check_arguments(given: Given) -> None:
+    """What it starts from, the length of its rows, and loggers."""
+    from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
+
+    with given.under(""):
+        _check_start(given["encoder"], given["init_from"])
+    check_model(given, "init_from", given["init_from"])
+    check_max_length(given, given["encoder"] or encoder_of(given, given["init_from"]))
+    check_loggers(given)
+
+
+def _check_start(encoder: EncoderConfig | None, init_from: Path | None) -> None:
+    if (encoder is None) == (init_from is None):
+        raise DomainbertError("encoder, init_from: expected exactly one of the two")
 
 
 def _build_model(

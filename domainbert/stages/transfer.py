@@ -16,6 +16,7 @@ from domainbert.paths import model_name
 if TYPE_CHECKING:
     from torch import Generator
 
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
     from domainbert.tokenization.surfaces import Vocabulary
@@ -58,8 +59,7 @@ def transfer(
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
     """
-    if (tokenizer is None) == (extend is None):
-        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
+    _check_vocabulary(tokenizer, extend)
     import torch
 
     from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names
@@ -89,6 +89,29 @@ def transfer(
     return {name: value for name, value in report.items() if name != "fallen"} | {
         "fingerprint": new_tokenizer.fingerprint
     }
+
+
+def check_arguments(given: Given) -> None:
+    """The model, the vocabulary it is to have, and what the corpus needs."""
+    from domainbert.hub import need_weights, open_model
+    from domainbert.stages.early_checks import check_corpus, check_tokenizer
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.tokenization.surfaces import load_vocabulary
+
+    with given.under(""):
+        _check_vocabulary(given["tokenizer"], given["extend"])
+    if given.there(given["model"]):
+        with given.under("model"):
+            folder = open_model(given["model"])
+            need_weights(folder)
+            load_vocabulary(folder.path) if given["extend"] is None else load_tokenizer(folder.path)
+    check_tokenizer(given, "tokenizer", given["tokenizer"])
+    check_corpus(given, "corpus")
+
+
+def _check_vocabulary(tokenizer: Path | None, extend: int | None) -> None:
+    if (tokenizer is None) == (extend is None):
+        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
 
 
 def _count_words(corpus: CorpusConfig) -> WordCounter:

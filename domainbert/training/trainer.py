@@ -17,6 +17,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
+from domainbert.training.loggers import need_logger
 from domainbert.training.memory import keep_freed_memory
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
@@ -145,7 +146,5 @@ def _build_logger(name: LoggerName, folder: Path) -> Logger:
         "wandb": lambda: WandbLogger(save_dir=folder, project="domainbert"),
         "mlflow": lambda: MLFlowLogger(experiment_name="domainbert", save_dir=str(folder / "mlruns")),
     }
-    try:
-        return builders[name]()
-    except ModuleNotFoundError as error:
-        raise DomainbertError(f"loggers: {name} is not installed; pip install 'domainbert[{name}]'") from error
+    need_logger(name)
+    return builders[name]()
