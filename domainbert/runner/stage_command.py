@@ -155,7 +155,8 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     add_early_problems(stage, settings, tree, problems)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
-    manifest = run_job(job, shlex.join(words), resume=resume and state.resumable and not force)
+    keeps = state.resumable and (resume or state.manifest is not None) and not force
+    manifest = run_job(job, shlex.join(words), resume=keeps)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 
@@ -166,7 +167,8 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
             "or --force to start again"
         )
-    if state.empty or (resume and state.reason in ("interrupted", "not finished")):
+    nothing_lost = state.manifest is not None and state.resumable and "dropped" not in state.reason
+    if state.empty or nothing_lost or (resume and (state.resumable or state.reason == "not finished")):
         return
     advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"
     raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")

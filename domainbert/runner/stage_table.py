@@ -39,6 +39,10 @@ class Stage:
     speed_only: frozenset[str]
     """Dotted keys that do not change the result: `SPEED_ONLY` of the stage's module."""
 
+    parts: str | None = None
+    """The setting that lists the parts of its output, each made alone, from the other settings: `PARTS` of the module.
+    A part that is finished is kept when others are asked for."""
+
     check: Callable[[Given], None] | None = None
     """Tries before any stage runs what can be tried then: `check_arguments` of the stage's module."""
 
@@ -59,5 +63,5 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    speed_only, check = frozenset(getattr(module, "SPEED_ONLY", ())), getattr(module, "check_arguments", None)
-    return Stage(name, getattr(module, function_name), speed_only, check)
+    speed_only, parts = frozenset(getattr(module, "SPEED_ONLY", ())), getattr(module, "PARTS", None)
+    return Stage(name, getattr(module, function_name), speed_only, parts, getattr(module, "check_arguments", None))

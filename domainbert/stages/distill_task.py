@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from domainbert.teachers import Teachers
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
+PARTS = "seeds"
 
 
 def distill_task(
@@ -94,7 +95,8 @@ def distill_task(
         dropout: overrides the student's dropout during this stage; the model folder keeps its own.
         optim: the optimiser; `head_lr` is the learning rate of head and projections.
         schedule: the learning rate over the steps.
-        seeds: each gives a training of its own: of the order, new weights and dropout.
+        seeds: each gives a training of its own: of the order, new weights and dropout. If others are asked for, those
+            that are finished are kept, and only new ones are trained; the folder of one that is dropped is removed.
         precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: labelled examples a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
+PARTS = "seeds"
 
 
 def finetune(
@@ -61,7 +62,8 @@ def finetune(
         patience: epochs without improvement on validation after which training stops; None never stops early.
         optim: the optimiser; `head_lr` is the new head's learning rate.
         schedule: the learning rate over the steps.
-        seeds: one training each: of the head's weights, the order and the dropout.
+        seeds: one training each: of the head's weights, the order and the dropout. If others are asked for, those that
+            are finished are kept, and only new ones are trained; the folder of one that is dropped is removed.
         precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:

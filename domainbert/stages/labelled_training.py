@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from domainbert.errors import DomainbertError
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
-from domainbert.training.checkpoint_files import FINISHED
+from domainbert.training.checkpoint_files import FINISHED, remove_progress
 from domainbert.training.config import Runtime
 
 if TYPE_CHECKING:
@@ -74,12 +75,14 @@ def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], di
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
     Args:
-        out: the folder of the stage; a seed has `seed-N` there.
+        out: the folder of the stage; a seed has `seed-N` there, and seeds that are not asked for any more lose theirs.
         seeds: the seeds.
         train: trains one seed into its folder, and gives what `fit` gives.
     """
     import lightning
 
+    if process_rank() == 0:
+        _remove_others(out, seeds)
     rows = []
     for seed in seeds:
         folder = out / f"seed-{seed}"
@@ -96,8 +99,16 @@ def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], di
     return {"validation_f1": sum(scores) / len(scores), "best": best, "seeds": rows}
 
 
+def _remove_others(out: Path, seeds: Sequence[int]) -> None:
+    """Whoever reads the folder takes every `seed-*` in it for one that was asked for."""
+    for folder in sorted(out.glob("seed-*")):
+        if folder.is_dir() and folder.name not in {f"seed-{seed}" for seed in seeds}:
+            print(f"{folder.name}: removed, it is not among the seeds any more")
+            shutil.rmtree(folder)
+
+
 def _finished(folder: Path) -> dict[str, Any] | None:
-    """What the training of a seed gave, if it was completed before a later one was interrupted."""
+    """What the training of a seed gave, if it was completed before."""
     file = folder / FINISHED
     if not file.is_file():
         return None
@@ -203,3 +214,4 @@ def save_seed(
     whole = entries.put_back(weights)
     save_model(folder, start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
     write_json(folder / FINISHED, result)
+    remove_progress(folder)
