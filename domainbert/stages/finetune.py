@@ -70,7 +70,8 @@ def finetune(
             a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
-        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
+            each epoch (of a large model not after each, if saving takes more than a twentieth of the time) and when a
             signal ends the training, too.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
