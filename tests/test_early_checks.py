@@ -168,12 +168,12 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     Path("stage.yaml").write_text(
-        "model: model\ntask: Ner\ntrain: train.conll\nvalidation: validation.conll\nseeds: [2, 2]\n"
+        "model: model\ntask: Ner\ntrain: train.conll\nvalidation: validation.conll\nmax_length: 999\n"
     )
     assert main(["finetune", "-c", "stage.yaml", "--loggers", "[wandb]", "--out", "out"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: finetune: 2 problems",
-        "stage.yaml:5: seeds: found [2, 2]; expected one or more different numbers",
+        "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
         "--loggers: wandb is not installed; pip install 'domainbert[wandb]'",
     ]
     assert not Path("out").exists()

@@ -59,6 +59,24 @@ def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.Capt
     assert capsys.readouterr().out.count("skipped (done)") == 5
 
 
+def test_warnings_of_all_stages_stand_at_the_end(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when the stage that gave them was done before."""
+    make = fake_stages.make
+
+    def warn(out: Path, words: list[str], size: int = 2, num_workers: int = 1) -> dict:
+        return {**make(out, words, size), "warnings": [f"{words[0]} is short", "all is vain"]}
+
+    monkeypatch.setattr(fake_stages, "make", warn)
+    Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))
+    expected = [f"{name}: {text}" for name in ("make", "again") for text in ("x is short", "all is vain")]
+    expected[0], expected[2] = "make: plain is short", "again: c is short"
+    for _ in range(2):
+        assert run()["warnings"] == expected
+        assert capsys.readouterr().out.endswith("\n".join(["\nwarnings:", *(f"  {one}" for one in expected)]) + "\n")
+
+
 def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: ModuleType) -> None:
     run()
     assert to_run(("stages.make.size", "3")) == {

@@ -23,7 +23,7 @@ def entity_lines(summary: Summary) -> list[str]:
         ]
         for name, one in systems.items()
     ]
-    lines = [*_table(header, rows), *_difference_lines(summary, "", "F1")]
+    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "F1")]
     lines += ["", *_side_by_side("F1 by type", systems, "per_type")]
     lines += ["", *_side_by_side("F1 by words", systems, "by_length")]
     if all("by_novelty" in one for one in systems.values()):
@@ -57,7 +57,7 @@ def classification_lines(summary: Summary) -> list[str]:
         ]
         for name, one in systems.items()
     ]
-    lines = [*_table(header, rows), *_difference_lines(summary, "", "macro F1")]
+    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "macro F1")]
     lines += _difference_lines(summary, "accuracy_", "accuracy")
     return [*lines, "", *_side_by_side("F1 by class", systems, "per_class")]
 
@@ -81,6 +81,10 @@ def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
         for cost in [one["cost"]]
     ]
     return _table(header, rows)
+
+
+def _warning_lines(summary: Summary) -> list[str]:
+    return [f"warning: {warning}" for warning in summary["warnings"]]
 
 
 def _difference_lines(summary: Summary, prefix: str, metric: str) -> list[str]:

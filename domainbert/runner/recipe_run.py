@@ -105,7 +105,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 
 
 def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]:
-    """Run the stages that have to, print the table of results, and write and return `results.json`.
+    """Run the stages that have to, print the table of results and all warnings, and write and return `results.json`.
 
     Args:
         recipe: the recipe.
@@ -123,11 +123,16 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
-    results = {"out": str(recipe.out), "stages": stages}
+    warnings = [
+        f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
+    ]
+    results = {"out": str(recipe.out), "warnings": warnings, "stages": stages}
     write_json(recipe.out / "results.json", results)
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)
+    if warnings:
+        print("\n  ".join(["\nwarnings:", *warnings]), flush=True)
     return results
 
 

@@ -91,11 +91,12 @@ def distill(
     """
     import lightning
 
-    from domainbert.data.corpus_rows import rows_of_corpus
+    from domainbert.data.corpus_rows import loss_without_context, rows_of_corpus
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import save_model
     from domainbert.objectives.distillation.on_corpus import CorpusDistillation
     from domainbert.objectives.distillation.weighted import WeightedLosses
+    from domainbert.stages.warnings import of_distillation, of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
 
@@ -119,6 +120,10 @@ def distill(
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = validate_every or max(1, num_steps // _VALIDATIONS)
     metrics = _fit(objective, train, validation, batch_size, every, runtime)
+    metrics["warnings"] = of_distillation(metrics["history"])
+    if (hard := metrics["validation"].get("HardTargets")) is not None:  # it is the loss of masked LM
+        metrics["warnings"] += of_pretraining(hard, loss_without_context(corpus, masking))
+    say(metrics["warnings"])
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
     if process_rank() == 0:
@@ -131,18 +136,11 @@ def check_arguments(given: Given) -> None:
     """The teachers, the length of rows that they read, and loggers."""
     from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
 
-    with given.under("teachers"):
-        _check_teachers(given["teachers"])
     for number, path in enumerate(given["teachers"]):
         check_model(given, f"teachers[{number}]", path)
         check_max_length(given, encoder_of(given, path))
     check_max_length(given, given["student"].encoder)
     check_loggers(given)
-
-
-def _check_teachers(teachers: list[Path]) -> None:
-    if not teachers:
-        raise DomainbertError("teachers: empty; expected one model folder or more")
 
 
 def _load_teachers(
@@ -152,7 +150,8 @@ def _load_teachers(
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import load_model, open_model
 
-    _check_teachers(teachers)
+    if not teachers:
+        raise DomainbertError("teachers: empty; expected one model folder or more")
     fingerprint = open_prepared(prepared).tokenizer_fingerprint
     for path in teachers:
         if open_model(path).tokenizer().fingerprint != fingerprint:
@@ -240,6 +239,7 @@ def _card(config: EncoderConfig, metrics: dict[str, Any], folders: list[ModelFol
         "teacher": ", ".join(folder.path.name for folder in folders),
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens",
         "validation loss": f"{metrics['validation']['loss']:.4f}, a weighted sum",
+        **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     return model_card("Domain student", "An encoder distilled with domainbert.", facts, usage)

@@ -124,7 +124,13 @@ def distill_task(
     from domainbert.teachers import TransferText, load_teachers
 
     check_seeds(seeds)
-    _check_counts(top_k=top_k, max_unlabelled=max_unlabelled, unlabelled_batch_size=unlabelled_batch_size)
+    for name, number in (
+        ("top_k", top_k),
+        ("max_unlabelled", max_unlabelled),
+        ("unlabelled_batch_size", unlabelled_batch_size),
+    ):
+        if number is not None and number < 1:
+            raise DomainbertError(f"{name}: found {number}; expected 1 or more")
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
     fitted = files.task(train_items)
@@ -177,7 +183,7 @@ def distill_task(
 
 
 def check_arguments(given: Given) -> None:
-    """Seeds, loggers, the labelled files, the teachers, and what the student starts from."""
+    """Loggers, the labelled files, the teachers, and what the student starts from."""
     from domainbert.stages.early_checks import (
         check_corpus,
         check_loggers,
@@ -187,12 +193,6 @@ def check_arguments(given: Given) -> None:
         encoder_of,
     )
 
-    with given.under("seeds"):
-        check_seeds(given["seeds"])
-    with given.under(""):
-        _check_counts(**{name: given[name] for name in ("top_k", "max_unlabelled", "unlabelled_batch_size")})
-    with given.under(""):
-        _check_student(given["model"], given["student"])
     for number, path in enumerate(given["teachers"]):
         check_model(given, f"teachers[{number}]", path)
     check_model(given, "model", given["model"])
@@ -200,17 +200,6 @@ def check_arguments(given: Given) -> None:
     check_training_files(given)
     check_corpus(given, "unlabelled")
     check_loggers(given)
-
-
-def _check_counts(**numbers: int | None) -> None:
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise DomainbertError(f"{name}: found {number}; expected 1 or more")
-
-
-def _check_student(path: Path | None, student: StudentConfig) -> None:
-    if path is not None and student != StudentConfig():
-        raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
 
 
 def _start(
@@ -224,8 +213,9 @@ def _start(
     from domainbert.encoders.students import build_student, student_config
     from domainbert.hub import load_model
 
-    _check_student(path, student)
     if path is not None:
+        if student != StudentConfig():
+            raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         model, folder, _ = load_model(path, task.head, task.labels, dropout)
         config, tokenizer = folder.config, folder.tokenizer()
     else:

@@ -76,7 +76,7 @@ def evaluate(
     (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
     print("\n".join(["", _title(facts), "", *scoring.lines(summary), "", *cost_lines(summary["systems"])]))
     systems = {name: {key: one[key] for key in _HEADLINE if key in one} for name, one in summary["systems"].items()}
-    return {**facts, "systems": systems, "paired": summary["paired"]}
+    return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
 def _score_models(
@@ -123,8 +123,6 @@ def check_arguments(given: Given) -> None:
     from domainbert.stages.early_checks import check_labelled
 
     task, models = given["task"], given["models"]
-    with given.under("bootstrap_resamples"):
-        _check_resamples(given["bootstrap_resamples"])
     with given.under("task"):
         _check_task(task, given["train"])
     with given.under("models"):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INT8_FILE = "model.int8.onnx"
 _TEXTS = 512  # of the labelled file whose logits are compared; its F1 is that of all of it
 _RESAMPLES = 2_000
+_TASK_OF_HEAD: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
 _USAGE = """import onnxruntime
 from transformers import AutoTokenizer
 
@@ -104,32 +105,22 @@ def check_arguments(given: Given) -> None:
 
     check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     check_model(given, "model", given["model"])
-    maker, task = given.maker(given["model"]), given["task"]
-    folder = opened(given["model"]) if maker is None else None
-    with given.under("check"):
-        if folder is not None:
-            task = _task_of_check(folder, given["check"], task)
-    check_labelled(given, "check", task or (maker.get("task") if maker else None), given["check"])
+    maker, folder = given.maker(given["model"]), opened(given["model"])
+    usual = maker.get("task") if maker is not None else _TASK_OF_HEAD.get(folder.head) if folder is not None else None
+    check_labelled(given, "check", given["task"] or usual, given["check"])
 
 
-def _task_of_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> TaskConfig | None:
-    """How the labelled file is read: as is said, or as is usual for the head; None without a file."""
-    usual: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
+def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
     if check is None:
         if task is not None:
             raise DomainbertError("task: says what check holds; of no use without it")
         return None
-    if folder.head not in usual:
+    if folder.head not in _TASK_OF_HEAD:
         raise DomainbertError(f"check: {folder.path} has no head for entities or classes; expected one to score")
-    wanted = usual[folder.head].name
+    wanted = _TASK_OF_HEAD[folder.head].name
     if task is not None and task.name != wanted:
         raise DomainbertError(f"task: {task.name}; {folder.path} is for {wanted}")
-    return task or usual[folder.head]
-
-
-def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
-    found = _task_of_check(folder, check, task)
-    return None if found is None or check is None else open_test(found, check, None)
+    return open_test(task or _TASK_OF_HEAD[folder.head], check, None)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:

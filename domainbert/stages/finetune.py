@@ -123,7 +123,7 @@ def finetune(
 
 
 def check_arguments(given: Given) -> None:
-    """Seeds, loggers, the labelled files, the model, and the length of its windows."""
+    """Loggers, the labelled files, the model, and the length of its windows."""
     from domainbert.stages.early_checks import (
         check_loggers,
         check_max_length,
@@ -133,10 +133,6 @@ def check_arguments(given: Given) -> None:
         encoder_of,
     )
 
-    with given.under("seeds"):
-        check_seeds(given["seeds"])
-    with given.under("encoder"):
-        _check_encoder(given["init"], given["encoder"])
     if given["encoder"] is not None:
         check_tokenizer(given, "model", given["model"])
     else:
@@ -146,19 +142,15 @@ def check_arguments(given: Given) -> None:
     check_loggers(given)
 
 
-def _check_encoder(init: str, encoder: EncoderConfig | None) -> None:
-    if init == "pretrained" and encoder is not None:
-        raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
-
-
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
     from domainbert.hub import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
-    _check_encoder(init, encoder)
     if init == "pretrained":
+        if encoder is not None:
+            raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         model, folder, _ = load_model(path, task.head, task.labels)
         return Start(model, folder.config, folder.tokenizer(), _window(max_length, folder.config))
     if encoder is None:

@@ -96,7 +96,8 @@ def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], di
     by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
     if process_rank() == 0:
         write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
-    return {"validation_f1": sum(scores) / len(scores), "best": best, "seeds": rows}
+    warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
+    return {"validation_f1": sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
 
 def _remove_others(out: Path, seeds: Sequence[int]) -> None:
@@ -138,10 +139,12 @@ def fit(
         runtime: where and with what.
 
     Returns:
-        `validation`, the scores of the epoch that is kept; `best_epoch`; `skipped_steps`; `loss_spikes`; `history`.
+        `validation`, the scores of the epoch that is kept; `best_epoch`; `warnings`, if the training came to nothing;
+        `skipped_steps`; `loss_spikes`; `history`.
     """
     from domainbert.data.batches import LabelledBatches
     from domainbert.data.modules import TrainAndValidation
+    from domainbert.stages.warnings import of_task, say
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
@@ -168,9 +171,12 @@ def fit(
     print(
         f"seed {plan.seed}: {which} of {len(history.rows)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}"
     )
+    warnings = of_task(objective.validation, row) if plan.keeps_best else []  # else nothing was to be predicted
+    say(warnings)
     return {
         "validation": row,
         "best_epoch": int(row["step"]) // plan.epoch,
+        "warnings": warnings,
         "skipped_steps": numbers.skipped_steps,
         "loss_spikes": numbers.loss_spikes,
         "history": history.rows,
@@ -208,6 +214,7 @@ def save_seed(
         **facts,
         "best epoch": result["best_epoch"],
         "validation F1": f"{result['validation']['f1']:.4f}",
+        **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
     usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)

@@ -27,7 +27,8 @@ def prepare(out: Path, corpus: CorpusConfig, tokenizer: Path, num_workers: int =
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
     """
-    _check_workers(num_workers)
+    if num_workers < 0:
+        raise DomainbertError(f"num_workers: {num_workers}; expected 0 or more")
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.data.parallel_encoding import encode_documents
@@ -61,15 +62,8 @@ def check_arguments(given: Given) -> None:
     """The tokenizer, and what the corpus needs."""
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
 
-    with given.under("num_workers"):
-        _check_workers(given["num_workers"])
     check_tokenizer(given, "tokenizer", given["tokenizer"])
     check_corpus(given, "corpus")
-
-
-def _check_workers(num_workers: int) -> None:
-    if num_workers < 0:
-        raise DomainbertError(f"num_workers: {num_workers}; expected 0 or more")
 
 
 def _lines(counts: dict[str, dict[str, int]], unknown_share: float, without_tokens: int) -> list[str]:

@@ -59,7 +59,8 @@ def transfer(
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
     """
-    _check_vocabulary(tokenizer, extend)
+    if (tokenizer is None) == (extend is None):
+        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
     import torch
 
     from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names
@@ -98,8 +99,6 @@ def check_arguments(given: Given) -> None:
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.tokenization.surfaces import load_vocabulary
 
-    with given.under(""):
-        _check_vocabulary(given["tokenizer"], given["extend"])
     if given.there(given["model"]):
         with given.under("model"):
             folder = open_model(given["model"])
@@ -107,11 +106,6 @@ def check_arguments(given: Given) -> None:
             load_vocabulary(folder.path) if given["extend"] is None else load_tokenizer(folder.path)
     check_tokenizer(given, "tokenizer", given["tokenizer"])
     check_corpus(given, "corpus")
-
-
-def _check_vocabulary(tokenizer: Path | None, extend: int | None) -> None:
-    if (tokenizer is None) == (extend is None):
-        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
 
 
 def _count_words(corpus: CorpusConfig) -> WordCounter:

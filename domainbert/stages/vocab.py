@@ -47,7 +47,8 @@ def vocab(
     from domainbert.tokenization.words import plain_words
 
     check_settings(vocab_size, min_frequency, sample_bytes)
-    _check_length(model_max_length)
+    if model_max_length < 3:
+        raise DomainbertError(f"model_max_length: {model_max_length}; expected at least 3: [CLS], a piece and [SEP]")
     theirs = load_tokenizer(compare_with) if compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in labelled or []}
     if round_vocab_size(vocab_size) != vocab_size:
@@ -67,25 +68,15 @@ def vocab(
 
 
 def check_arguments(given: Given) -> None:
-    """Sizes, the tokenizer to compare with, labelled files, and what the corpus needs."""
+    """The tokenizer to compare with, labelled files, and what the corpus needs."""
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
-    from domainbert.tokenization.train import check_settings
 
-    with given.under(""):
-        check_settings(given["vocab_size"], given["min_frequency"], given["sample_bytes"])
-    with given.under(""):
-        _check_length(given["model_max_length"])
     check_tokenizer(given, "compare_with", given["compare_with"])
     for number, path in enumerate(given["labelled"] or []):
         if given.there(path):
             with given.under(f"labelled[{number}]"):
                 _labelled_words(path)
     check_corpus(given, "corpus")
-
-
-def _check_length(model_max_length: int) -> None:
-    if model_max_length < 3:
-        raise DomainbertError(f"model_max_length: {model_max_length}; expected at least 3: [CLS], a piece and [SEP]")
 
 
 def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCounter]:
