@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
     from domainbert.encoders.heads import EncoderWithHead
 
 ONNX_FILE = "model.onnx"
+_TEACHERS = "domainbert_teachers"
 _HEAD_OF_ARCHITECTURE = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -43,6 +44,11 @@ class ModelFolder:
     """All of `config.json`."""
     onnx: Path | None = None
     """The file for ONNX Runtime that the path named, or that stands in place of weights."""
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The models that this one was distilled from, or the one that it started from; empty for most."""
+        return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -197,6 +203,7 @@ def save_model(
     labels: Sequence[str] = (),
     max_length: int | None = None,
     weights: Mapping[str, Tensor] | None = None,
+    teachers: Sequence[str] = (),
 ) -> None:
     """Write a model folder that `transformers` loads as it is.
 
@@ -210,6 +217,7 @@ def save_model(
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
+        teachers: names of the models that it was distilled from.
     """
     from domainbert.encoders.base import to_hugging_face
 
@@ -222,6 +230,8 @@ def save_model(
     }
     if head == "crf":
         fields["domainbert_head"] = head
+    if teachers:
+        fields[_TEACHERS] = list(teachers)
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}

@@ -122,6 +122,17 @@ def test_only_from_and_force(fake_stages: ModuleType) -> None:
         to_run(selection=Selection(only=("mke",)))
 
 
+def test_nothing_is_said_of_stages_that_were_not_asked_for(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run()
+    capsys.readouterr()
+    results = run(selection=Selection(only=("use",)))
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if "skipped" in line or "selected" in line] == ["use: skipped (done)"]
+    assert list(results["stages"]) == NAMES, "their results count"
+
+
 def test_variables_from_file_environment_and_command_line(fake_stages: ModuleType) -> None:
     environment = {"DOMAINBERT_WORDS": "from-environment"}
 

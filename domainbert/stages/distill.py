@@ -11,6 +11,7 @@ from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
+from domainbert.paths import model_name
 from domainbert.ranks import process_rank
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 
@@ -128,7 +129,8 @@ def distill(
     weights = whole_weights(model)
     if process_rank() == 0:
         head = "masked_lm" if keeps_head or weighted.reads else None
-        save_model(out, model, config, tokenizer, head, _card(config, metrics, folders), weights=weights)
+        names = [model_name(folder.path) for folder in folders]
+        save_model(out, model, config, tokenizer, head, _card(config, metrics, folders), (), None, weights, names)
     return metrics
 
 

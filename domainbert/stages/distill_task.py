@@ -13,6 +13,7 @@ from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
 from domainbert.objectives.distillation.prediction_config import LogitMSE
 from domainbert.objectives.task_config import TaskConfig
+from domainbert.paths import model_name
 from domainbert.stages.labelled_training import Plan, Start, check_seeds, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
 
@@ -227,7 +228,8 @@ def _start(
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
-    return Start(model, config, tokenizer, max_length or min(config.max_length, teachers.usual_length))
+    names = tuple(map(model_name, teachers.paths))
+    return Start(model, config, tokenizer, max_length or min(config.max_length, teachers.usual_length), names)
 
 
 def _check_losses(

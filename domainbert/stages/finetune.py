@@ -152,7 +152,8 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
         if encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         model, folder, _ = load_model(path, task.head, task.labels)
-        return Start(model, folder.config, folder.tokenizer(), _window(max_length, folder.config))
+        window = _window(max_length, folder.config)
+        return Start(model, folder.config, folder.tokenizer(), window, folder.teachers)
     if encoder is None:
         folder = open_model(path)
         encoder, path = folder.config, folder.path

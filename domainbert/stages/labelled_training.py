@@ -33,12 +33,14 @@ _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memor
 
 @dataclass(frozen=True)
 class Start:
-    """A model to be trained, the architecture to save, its vocabulary, and tokens of a window."""
+    """A model to be trained, the architecture to save, its vocabulary, tokens of a window, and its teachers."""
 
     model: EncoderWithHead
     config: EncoderConfig
     tokenizer: DomainTokenizer
     window: int
+    teachers: tuple[str, ...] = ()
+    """The models that it learns from, or that the one it starts from has learnt from."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,7 @@ def save_seed(
     usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     whole = entries.put_back(weights)
-    save_model(folder, start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    save_model(folder, *saved, teachers=start.teachers)
     write_json(folder / FINISHED, result)
     remove_progress(folder)

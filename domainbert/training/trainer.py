@@ -24,7 +24,13 @@ from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
 
 # What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
-_DOES_NOT_APPLY = ("does not have many workers", "Trying to infer the `batch_size`", "LeafSpec", "sync_dist=True")
+_DOES_NOT_APPLY = (
+    "does not have many workers",
+    "Trying to infer the `batch_size`",
+    "LeafSpec",
+    "sync_dist=True",
+    "is smaller than the logging interval",
+)
 
 
 def build_trainer(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_classes, summarize_entities
-from domainbert.metrics.table import classification_lines, entity_lines
+from domainbert.metrics.table import classification_lines, cost_lines, entity_lines
 
 DRAWN = Resampling(100, 0)
 
@@ -26,3 +26,13 @@ def test_a_classifier_that_predicts_one_class_is_told_in_the_table() -> None:
     assert len(summary["warnings"]) == 1
     assert classification_lines(summary)[3].startswith("warning: one (m) predicts one class only: ")
     assert summarize_classes(["a"] * 3, {"one": {"m": ["a"] * 3}}, ["a", "b"], DRAWN)["warnings"] == []
+
+
+def test_only_a_student_has_a_score_to_keep() -> None:
+    cost = {"parameters": 10, "folder_bytes": 10, "pieces_per_word": 1.0, "words_per_second": 5.0}
+    cost |= {"latency_1": 0.1, "latency_32": 0.2, "teachers": []}
+    systems = {"teacher": {"f1": 0.8, "cost": cost}, "scratch": {"f1": 0.2, "cost": cost}}
+    assert [line.split()[-1] for line in cost_lines(systems)] == ["speed", "1.00x", "1.00x"]
+    systems["student"] = {"f1": 0.6, "cost": cost | {"teachers": ["teacher"]}}
+    assert [line.split("speed")[-1].strip() for line in cost_lines(systems)[:1]] == ["F1 kept"]
+    assert [line.rstrip()[-6:].strip() for line in cost_lines(systems)[1:]] == ["1.00x", "1.00x", "75.0 %"]
