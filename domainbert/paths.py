@@ -27,6 +27,11 @@ def resolve_path(path: str | Path) -> Path:
     return _from_hub(text) if text.startswith(_HUB) else Path(path)
 
 
+def is_installed(package: str) -> bool:
+    """Whether there is a Python package of this name; it is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
 def model_name(path: Path) -> str:
     """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
     snapshots, cached = path.parent, path.parent.parent.name

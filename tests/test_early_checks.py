@@ -161,7 +161,7 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     facts = {"stage": "finetune", "key": job.key, "seal": job.seal}
     Path("run/other/manifest.json").write_text(json.dumps(facts))
     monkeypatch.setattr("domainbert.training.loggers._EXTRAS", ("jsonl",))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("domainbert.training.loggers.is_installed", lambda name: False)
     told = [problem.split(": ")[1] for problem in problems_of()]
     assert told == ["stages.pretrain.loggers", "stages.tagger.loggers"]
 

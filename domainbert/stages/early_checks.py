@@ -9,7 +9,6 @@ Labelled files are read as a whole, so that an error in their last line is told,
 from __future__ import annotations
 
 import gc
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from domainbert.data.labelled import check_labels_known, label_set, read_classification, read_ner
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
+from domainbert.paths import is_installed
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def check_loggers(given: Given) -> None:
 
 def check_installed(given: Given, key: str, packages: Sequence[str], extra: str) -> None:
     """Packages that a setting needs, or that a stage needs where the key is empty."""
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    missing = [name for name in packages if not is_installed(name)]
     if missing:
         given.problems.append((key, f"needs {', '.join(missing)}; pip install 'domainbert[{extra}]'"))
 
