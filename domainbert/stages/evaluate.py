@@ -84,7 +84,6 @@ def _score_models(
 ) -> dict[str, dict[str, Any]]:
     """Let every model predict the test set, one in memory at a time; of each system's first model measure the cost."""
     from domainbert.cost import measure_cost
-    from domainbert.hub import open_model
     from domainbert.inference import load_predictor
 
     costs: dict[str, dict[str, Any]] = {}
@@ -95,7 +94,7 @@ def _score_models(
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.words))
-                costs[system]["teachers"] = list(open_model(folder).teachers)
+                costs[system]["teachers"] = list(predictor.teachers)
             progress.advance()
     return costs
 
