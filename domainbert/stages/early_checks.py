@@ -12,7 +12,6 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +164,7 @@ def labels_of_training(given: Given) -> tuple[str, ...] | None:
     """The labels that a stage's models know, from its training set; None where that is not told yet."""
     if given.get("train") is None or given.get("task") is None or not given.there(given["train"]):
         return None
-    return _read(given["task"], given["train"], _stamp(given["train"]), None)[0]
+    return _read(given["task"], given["train"]).labels
 
 
 def check_labelled(
@@ -181,37 +180,54 @@ def check_labelled(
         known: the labels of training, where these are known.
     """
     if task is not None and path is not None and given.there(path):
-        given.problems += [(key, problem) for problem in _read(task, path, _stamp(path), known)[1]]
+        given.problems += [(key, problem) for problem in _read(task, path, known).problems]
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+@dataclass(frozen=True)
+class _File:
+    """What a labelled file tells."""
+
+    labels: tuple[str, ...] | None
+    """None where it has errors, or is not read here."""
+    problems: tuple[str, ...] = ()
+
+
+_read_before: dict[tuple[Any, ...], _File] = {}  # the same files serve several stages, and all points of a search
+
+
+def _read(task: TaskConfig, path: Path, known: tuple[str, ...] | None = None) -> _File:
+    """A labelled file, read once as long as it does not change."""
+    status = path.stat() if path.exists() else None
+    key = (repr(task), path, status and (status.st_size, status.st_mtime_ns), known)
+    if key not in _read_before:
+        with _without_garbage_collection():
+            _read_before[key] = _read_now(task, path, known)
+    return _read_before[key]
+
+
+def _read_now(task: TaskConfig, path: Path, known: tuple[str, ...] | None) -> _File:
+    items: Sequence[Any]
     try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
-
-
-@lru_cache  # the same files serve several stages of a recipe, and all points of a search
-def _read(
-    task: TaskConfig, path: Path, stamp: tuple[int, int] | None, known: tuple[str, ...] | None
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The labels of a file, or None, and what is wrong with it."""
-    collects = gc.isenabled()
-    gc.disable()  # searching millions of new lists for garbage takes longer than reading them
-    try:
-        items: Sequence[Any]
         if isinstance(task, Ner):
             items = read_ner(path, task.format).sentences
         elif isinstance(task, Classification):
             items = read_classification(path, task.format.text_key, task.format.label_key)
         else:
-            return None, ()
+            return _File(None)
         if known is not None:
             check_labels_known(items, known, path)
-        return tuple(label_set(items)), ()
+        return _File(tuple(label_set(items)))
     except DomainbertError as error:
-        return None, tuple(error.problems)
+        return _File(None, tuple(error.problems))
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Searching millions of new lists for garbage takes longer than reading them."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()

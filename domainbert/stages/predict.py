@@ -71,12 +71,12 @@ def predict(
 
 
 def check_arguments(given: Given) -> None:
-    """The model, and whether the input is of a known format; a file of CoNLL is read."""
+    """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.data.texts import read_texts
     from domainbert.stages.early_checks import check_model
 
     check_model(given, "model", given["model"], trained=False)
-    if given.there(given["input"]):
+    if given.there(given["input"]) and given["input"].is_file():
         with given.under("input"):
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
 
