@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,7 @@ _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code: 0, 2 for what the user can mend, 75 to go on later."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    warnings.formatwarning = _without_place
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # the first process speaks for all
     try:
@@ -74,6 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
         return 130
+
+
+def _without_place(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A library's warning in a line of its own; where in the library it stands tells a user nothing."""
+    return f"warning: {' '.join(str(message).split())}\n"
 
 
 def _dispatch(words: list[str]) -> int:
@@ -141,7 +150,7 @@ def _run(typed: Typed) -> int:
         return 0
     plan = make_plan(recipe, selection)
     if "dry_run" in flags:
-        sys.stdout.writelines(f"{step.line()}\n" for step in plan)
+        sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
     else:
         run_plan(recipe, plan, _same_again(typed))
     return 0

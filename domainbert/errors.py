@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-_SHOWN = 20
+_EXAMPLES = 3  # of each kind of problem
+_KINDS = 20
+_PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
+_VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
+"""What differs between problems of one kind: what was found, entity tags, numbers."""
 
 
 class DomainbertError(Exception):
@@ -42,14 +47,27 @@ class Problems:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise one `DomainbertError` with the first 20 problems and their number, if there are any."""
+        """Raise one `DomainbertError` with the first problems of each kind and their number, if there are any."""
         if len(self.messages) == 1:
             raise DomainbertError(self.messages[0])
         if self.messages:
-            hidden = len(self.messages) - _SHOWN
-            rest = [f"... and {hidden:,} more"] if hidden > 0 else []
             head = f"{self.subject}: {len(self.messages):,} problems"
-            raise DomainbertError("\n  ".join([head, *self.messages[:_SHOWN], *rest]), self.messages)
+            raise DomainbertError("\n  ".join([head, *_in_short(self.messages)]), self.messages)
+
+
+def _in_short(messages: Sequence[str]) -> list[str]:
+    """Three examples of each kind of problem in a file, kind after kind, and how many more there are."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for message in messages:
+        placed = _PLACED.fullmatch(message)
+        kind = (placed[1], _VARIES.sub("", placed[2])) if placed else (message, "")
+        kinds.setdefault(kind, []).append(message)
+    lines: list[str] = []
+    for alike in list(kinds.values())[:_KINDS]:
+        more = len(alike) - _EXAMPLES
+        lines += [*alike[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
+    others = sum(map(len, list(kinds.values())[_KINDS:]))
+    return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
 class TrainingFailed(DomainbertError):

@@ -7,31 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from domainbert.data.tags import are_iob2_labels
-from domainbert.encoders.base import from_hugging_face, to_hugging_face
-from domainbert.encoders.checkpoint import (
-    base_prefix,
-    check_names,
-    check_types,
-    encoder_names,
-    load_tensors,
-    vocabulary_names,
-)
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.weight_files import find_weights
 from domainbert.errors import DomainbertError
 from domainbert.paths import resolve_path
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
+if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
+    from torch import Tensor, nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+
 ONNX_FILE = "model.onnx"
 _TAGS = "domainbert_tags"  # key of config.json: the tag scheme of a tagger's labels
+_TEACHERS = "domainbert_teachers"
 _HEAD_OF_ARCHITECTURE = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -58,6 +51,11 @@ class ModelFolder:
     def iob2(self) -> bool:
         """Whether the labels are tags of IOB2 and were trained as such; a folder from elsewhere does not say."""
         return self.fields.get(_TAGS) == "IOB2"
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The models that this one was distilled from, or the one that it started from; empty for most."""
+        return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -100,6 +98,13 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{file}: {error}") from error
     names = tuple(labels[i] for i in sorted(labels))
     return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def need_weights(folder: ModelFolder) -> None:
+    """`DomainbertError` if a folder was exported for ONNX Runtime, or has no weights at all: it cannot learn."""
+    if folder.onnx is not None:
+        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+    find_weights(folder.path)
 
 
 def _onnx_alone(folder: Path) -> Path | None:
@@ -155,9 +160,12 @@ def load_model(
             accounts for, their shapes contradict it, or a masked-LM head is wanted of a folder whose output weights are
             not the word embeddings.
     """
+    from domainbert.encoders.base import from_hugging_face
+    from domainbert.encoders.checkpoint import base_prefix, check_names, check_types, encoder_names, load_tensors
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+
     folder = open_model(path)
-    if folder.onnx is not None:
-        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+    need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     encoder = family(config).build_encoder(config, folder.vocab_size)
@@ -184,7 +192,7 @@ def _say_unused(path: Path, names: tuple[str, ...]) -> None:
         print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
 
 
-def _check_shapes(path: Path, model: torch.nn.Module, state: dict[str, Tensor]) -> None:
+def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
@@ -202,6 +210,7 @@ def save_model(
     labels: Sequence[str] = (),
     max_length: int | None = None,
     weights: Mapping[str, Tensor] | None = None,
+    teachers: Sequence[str] = (),
 ) -> None:
     """Write a model folder that `transformers` loads as it is.
 
@@ -215,7 +224,10 @@ def save_model(
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
+        teachers: names of the models that it was distilled from.
     """
+    from domainbert.encoders.base import to_hugging_face
+
     tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
@@ -227,6 +239,8 @@ def save_model(
         fields["domainbert_head"] = head
     if head in ("tokens", "crf") and are_iob2_labels(labels):
         fields[_TAGS] = "IOB2"
+    if teachers:
+        fields[_TEACHERS] = list(teachers)
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
@@ -245,6 +259,8 @@ def save_with_vocabulary(
         tokenizer: the new one.
         card: text of the model card.
     """
+    from domainbert.encoders.checkpoint import vocabulary_names
+
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     changed = {
         name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
@@ -262,6 +278,8 @@ def _write_folder(
     max_length: int,
     card: str,
 ) -> None:
+    from safetensors.torch import save_file
+
     path.mkdir(parents=True, exist_ok=True)
     save_file(
         {name: tensor.contiguous() for name, tensor in tensors.items()},

@@ -76,6 +76,7 @@ class Predictor:
     Attributes:
         model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a random field.
         exported: the model that ONNX Runtime runs, if it is one.
+        teachers: names of the models that it was distilled from, if any.
 
     Raises:
         DomainbertError: no model folder, or one with another head; 16 bits are wanted of an exported model; windows
@@ -96,6 +97,7 @@ class Predictor:
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
+        self.teachers = folder.teachers
         positions = folder.config.max_length
         usual = min(self.tokenizer.model_max_length or positions, positions)
         if max_length is not None and not _SHORTEST <= max_length <= positions:

@@ -84,6 +84,11 @@ def check_regular(path: Path) -> None:
         raise DomainbertError(f"{path}: is {found}; expected a regular file")
 
 
+def is_installed(package: str) -> bool:
+    """Whether there is a Python package of this name; it is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
 def model_name(path: Path) -> str:
     """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
     snapshots, cached = path.parent, path.parent.parent.name

@@ -25,7 +25,7 @@ class Progress:
     """Shows how far `label` is, at what rate, and the time left.
 
     On a terminal the line is rewritten in place; elsewhere a whole line is printed every 30 s, so that a cluster's log
-    neither floods nor falls silent. The closing line is always printed.
+    neither floods nor falls silent. The closing line is always printed, but before an error.
 
     Args:
         label: what is being done.
@@ -60,7 +60,10 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
         """`count` more units are done; `note` gives the end of the line (a loss, say), and is asked only for a line."""
@@ -74,6 +77,11 @@ class Progress:
     def close(self) -> None:
         """Print the closing line."""
         self._write(self._line(self.clock()), end="\n")
+
+    def abandon(self) -> None:
+        """Take the live line away: an error follows, which says what there is to say."""
+        if self._terminal:
+            self._write("", end="")
 
     def _line(self, now: float) -> str:
         elapsed = max(now - self._start, 1e-9)

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from domainbert.errors import Problems
+from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
+from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job
-from domainbert.runner.manifest import make_seal, referred_stages, stage_of
+from domainbert.runner.manifest import make_seal, read_manifest, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
@@ -44,7 +45,8 @@ def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Map
         environment: where `DOMAINBERT_<NAME>` is looked up.
 
     Raises:
-        DomainbertError: with every problem of every stage.
+        DomainbertError: with every problem of every stage: of its settings, and, unless it is done already, of what
+            its files tell before it runs.
     """
     problems = Problems(str(path))
     tree = _with_options(load_yaml(path), [option for option in options if not option[0].startswith("stages.")])
@@ -111,7 +113,17 @@ def _job(
     if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
         return None
     seal = make_seal(stage, settings, hashes, {other: job.key for other, job in earlier.items()})
-    return Job(stage, settings, out / name, seal)
+    job = Job(stage, settings, out / name, seal)
+    if not _is_done(job):
+        add_early_problems(stage, settings, replace(node, value=rest), problems, f"stages.{name}.", earlier)
+    return job
+
+
+def _is_done(job: Job) -> bool:
+    try:
+        return (read_manifest(job.out) or {}).get("key") == job.key
+    except DomainbertError:
+        return False  # the plan says what is wrong with the folder
 
 
 def _refer(node: Node, out: Path, known: Sequence[str], problems: Problems) -> Node:

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -61,15 +62,20 @@ def test_print_config_is_a_template(fake_stages: ModuleType, capsys: pytest.Capt
     assert "optim:\n  lr: 1.0e-05\n  name: muon\nsteps: 10\n" in text
 
 
+def test_a_warning_of_a_library_says_nothing_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    assert main(["--version"]) == 0
+    told = warnings.formatwarning("GPU available but\n  not used", UserWarning, "/lib/site-packages/lightning/a.py", 3)
+    assert told == "warning: GPU available but not used\n"
+
+
 def test_dry_run_prints_the_plan_and_does_nothing(
     fake_stages: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"out: {tmp_path}/run\nstages:\n  make: {{words: [a]}}\n  use: {{source: '@make'}}\n")
     assert main(["run", str(recipe), "--dry-run", "--only", "make"]) == 0
-    assert capsys.readouterr().out == (
-        f"run   make (never run) -> {tmp_path}/run/make\nskip  use (not selected; never run) -> {tmp_path}/run/use\n"
-    )
+    assert capsys.readouterr().out == (f"run   make (never run) -> {tmp_path}/run/make\n")
     assert not (tmp_path / "run").exists() and fake_stages.CALLS == []
 
 

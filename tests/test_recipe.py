@@ -59,6 +59,24 @@ def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.Capt
     assert capsys.readouterr().out.count("skipped (done)") == 5
 
 
+def test_warnings_of_all_stages_stand_at_the_end(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when the stage that gave them was done before."""
+    make = fake_stages.make
+
+    def warn(out: Path, words: list[str], size: int = 2, num_workers: int = 1) -> dict:
+        return {**make(out, words, size), "warnings": [f"{words[0]} is short", "all is vain"]}
+
+    monkeypatch.setattr(fake_stages, "make", warn)
+    Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))
+    expected = [f"{name}: {text}" for name in ("make", "again") for text in ("x is short", "all is vain")]
+    expected[0], expected[2] = "make: plain is short", "again: c is short"
+    for _ in range(2):
+        assert run()["warnings"] == expected
+        assert capsys.readouterr().out.endswith("\n".join(["\nwarnings:", *(f"  {one}" for one in expected)]) + "\n")
+
+
 def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: ModuleType) -> None:
     run()
     assert to_run(("stages.make.size", "3")) == {
@@ -102,6 +120,17 @@ def test_only_from_and_force(fake_stages: ModuleType) -> None:
     assert list(to_run(selection=Selection(first="use-file", force=()))) == ["use-file", "score"]
     with pytest.raises(DomainbertError, match="--only: no stage 'mke' in the recipe; did you mean 'make'"):
         to_run(selection=Selection(only=("mke",)))
+
+
+def test_nothing_is_said_of_stages_that_were_not_asked_for(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run()
+    capsys.readouterr()
+    results = run(selection=Selection(only=("use",)))
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if "skipped" in line or "selected" in line] == ["use: skipped (done)"]
+    assert list(results["stages"]) == NAMES, "their results count"
 
 
 def test_variables_from_file_environment_and_command_line(fake_stages: ModuleType) -> None:

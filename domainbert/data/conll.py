@@ -23,7 +23,7 @@ from domainbert.data.tags import (
 )
 from domainbert.errors import DomainbertError, Problems
 
-_LISTED_REPAIRS = 20
+_LISTED_REPAIRS = 3
 _ENTITY = re.compile("[BIESLU]-.")
 
 

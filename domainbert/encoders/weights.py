@@ -11,10 +11,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from domainbert.encoders.weight_files import INDEX, find_weights
 from domainbert.errors import DomainbertError
 
-_FILES = ("model.safetensors", "pytorch_model.bin")
-_INDEX = ".index.json"
 _CONVERT = (
     "if you trust it, convert it to safetensors: "
     "transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(folder)"
@@ -30,17 +29,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         DomainbertError: there are no weights, a file is missing or broken, or a pickle holds more than tensors.
     """
-    for name in _FILES:
-        if (folder / name).is_file():
-            tensors = _read_file(folder / name)
-        elif (folder / (name + _INDEX)).is_file():
-            tensors = _read_shards(folder / (name + _INDEX))
-        else:
-            continue
-        return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key)): t for key, t in tensors.items()}
-    raise DomainbertError(
-        f"{folder}: no {' and no '.join(_FILES)}; expected a model folder with its weights, in one file or in shards"
-    )
+    file = find_weights(folder)
+    tensors = _read_shards(file) if file.name.endswith(INDEX) else _read_file(file)
+    return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key)): t for key, t in tensors.items()}
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:

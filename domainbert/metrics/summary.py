@@ -36,7 +36,8 @@ from domainbert.metrics.slices import (
 )
 
 Summary = dict[str, Any]
-"""`systems`: scores of each name; `paired`: the first system minus each later one."""
+"""`systems`: scores of each name; `paired`: the first system minus each later one; `warnings`: models that have learnt
+nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def summarize_entities(
     by_document = {
         name: [sum_by_document(one, gold.documents) for one in runs.values()] for name, runs in counts.items()
     }
-    return _with_intervals(summaries, by_document, {"f1": micro_f1}, resampling)
+    silent = {name: [seed for seed, spans in runs.items() if not any(spans)] for name, runs in systems.items()}
+    warnings = _collapsed(silent, "predicts no entity at all") if any(gold.spans) else []
+    return _with_intervals(summaries, by_document, {"f1": micro_f1}, resampling) | {"warnings": warnings}
 
 
 def summarize_classes(
@@ -106,7 +109,16 @@ def summarize_classes(
     }
     for name, runs in systems.items():
         summaries[name]["confusion"] = _mean_confusion(gold, list(runs.values()), labels)
-    return _with_intervals(summaries, counts, {"f1": macro_f1, "accuracy": accuracy}, resampling)
+    same = {name: [seed for seed, found in runs.items() if len(set(found)) == 1] for name, runs in systems.items()}
+    warnings = _collapsed(same, "predicts one class only") if len(set(gold)) > 1 else []
+    statistics = {"f1": macro_f1, "accuracy": accuracy}
+    return _with_intervals(summaries, counts, statistics, resampling) | {"warnings": warnings}
+
+
+def _collapsed(models: Mapping[str, Sequence[str]], what: str) -> list[str]:
+    """A line for each system of which some models, by their seeds, do `what`."""
+    advice = "it has learnt nothing; train it with another optim.lr or longer"
+    return [f"{name} ({', '.join(seeds)}) {what}: {advice}" for name, seeds in models.items() if seeds]
 
 
 def _mean_confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def entity_lines(summary: Summary) -> list[str]:
         ]
         for name, one in systems.items()
     ]
-    lines = [*_table(header, rows), *_difference_lines(summary, "", "F1")]
+    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "F1")]
     lines += ["", *_all_scores("by type", systems, "per_type")]
     lines += ["", *_side_by_side("F1 by words", systems, "by_length")]
     if all("by_novelty" in one for one in systems.values()):
@@ -60,16 +60,19 @@ def classification_lines(summary: Summary) -> list[str]:
         ]
         for name, one in systems.items()
     ]
-    lines = [*_table(header, rows), *_difference_lines(summary, "", "macro F1")]
+    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "macro F1")]
     lines += _difference_lines(summary, "accuracy_", "accuracy")
     lines += ["", *_all_scores("by class", systems, "per_class")]
     return lines + [line for name, one in systems.items() for line in ["", *_confusion_lines(name, one["confusion"])]]
 
 
 def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Size and speed, and how much of the first system's score and speed each has. Every system has its `cost`."""
+    """Size and speed, the latter also as a multiple of the first system's, and what students keep of its score.
+
+    Every system has its `cost`; a student's names its `teachers`.
+    """
     first = next(iter(systems.values()))
-    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed", "F1 kept"]
+    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
     rows = [
         [
             name,
@@ -79,12 +82,20 @@ def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
             f"{cost['words_per_second']:,.0f}",
             *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
             f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
-            f"{100 * one['f1'] / first['f1']:.1f} %" if first["f1"] else "",
         ]
         for name, one in systems.items()
         for cost in [one["cost"]]
     ]
+    if any(one["cost"]["teachers"] for one in systems.values()):
+        header.append("F1 kept")
+        for row, one in zip(rows, systems.values(), strict=True):
+            kept = one["f1"] / first["f1"] if one["cost"]["teachers"] and first["f1"] else None
+            row.append("" if kept is None else f"{100 * kept:.1f} %")
     return _table(header, rows)
+
+
+def _warning_lines(summary: Summary) -> list[str]:
+    return [f"warning: {warning}" for warning in summary["warnings"]]
 
 
 def _difference_lines(summary: Summary, prefix: str, metric: str) -> list[str]:

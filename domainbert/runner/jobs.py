@@ -25,7 +25,16 @@ from typing import Any, TextIO
 from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.files import write_json
 from domainbert.ranks import launch_id, launched_here
-from domainbert.runner.manifest import MANIFEST, differences, git_commit, in_short, read_manifest, seal_key, versions
+from domainbert.runner.manifest import (
+    MANIFEST,
+    changed_parts,
+    differences,
+    git_commit,
+    in_short,
+    read_manifest,
+    seal_key,
+    versions,
+)
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
@@ -71,7 +80,7 @@ class FolderState:
     empty: bool = False
     manifest: dict[str, Any] | None = None
     resumable: bool = False
-    """An interrupted run of the same job left something to go on from."""
+    """An interrupted run of the same job left something to go on from, or a run that differs in its parts alone."""
     changed: str = ""
     """An interrupted run left something to go on from, but these settings or inputs have changed since."""
 
@@ -96,6 +105,8 @@ def folder_state(job: Job) -> FolderState:
         )
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
+    if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
+        return FolderState(False, parts, manifest=manifest, resumable=True)
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
@@ -103,7 +114,7 @@ def _unfinished_state(job: Job) -> FolderState:
     if not holds_progress(job.out):
         return FolderState(False, "not finished")
     seal = _read_status(job.out).get("seal", {"inputs": {}})
-    if seal_key(seal) == job.key:
+    if seal_key(seal) == job.key or changed_parts(job.stage.parts, seal, job.seal):
         return FolderState(False, "interrupted", resumable=True)
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
 
@@ -212,6 +223,7 @@ def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
             write_json(job.out / STATUS, {"state": state, "reason": reason, **facts, "seal": job.seal})
 
         write_status("running")
+        (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: what it names may be gone soon
         try:
             yield
         except TrainingStopped as stop:

@@ -60,6 +60,28 @@ def seal_key(seal: Mapping[str, Any]) -> str:
     return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
 
 
+def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """Which parts are new or dropped, in words, if nothing but the parts of a stage differs between two seals.
+
+    Args:
+        parts: the setting that lists them (`Stage.parts`).
+        old: a seal.
+        new: another one.
+    """
+    listed = [seal.get("config", {}).get(parts) for seal in (old, new)]
+    if parts is None or not all(isinstance(one, list) for one in listed):
+        return None
+    rests = [{**seal, "config": _without(seal["config"], [parts])} for seal in (old, new)]
+    if seal_key(rests[0]) != seal_key(rests[1]):
+        return None
+    kinds = {
+        "new": [one for one in listed[1] if one not in listed[0]],
+        "dropped": [one for one in listed[0] if one not in listed[1]],
+        "kept": [one for one in listed[1] if one in listed[0]],
+    }
+    return f"{parts}: " + "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
+
+
 def referred_stages(settings: Settings) -> list[str]:
     """Names of the earlier stages that settings refer to, sorted."""
     return sorted({stage_of(reference) for reference in settings.references.values()})

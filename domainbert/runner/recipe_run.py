@@ -62,6 +62,8 @@ class Step:
     run: bool
     reason: str
     forced: bool
+    selected: bool = True
+    """Whether the command line asks for it; nothing is said of the others."""
 
     def line(self) -> str:
         """For `--dry-run`."""
@@ -105,7 +107,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 
 
 def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]:
-    """Run the stages that have to, print the table of results, and write and return `results.json`.
+    """Run the stages that have to, print the table of results and all warnings, and write and return `results.json`.
 
     Args:
         recipe: the recipe.
@@ -119,15 +121,21 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
             print(f"{step.name}: running ({step.reason})", flush=True)
             manifests[step.name] = _run(step, go_on)
         else:
-            print(f"{step.name}: skipped ({step.reason})", flush=True)
+            if step.selected:
+                print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
-    results = {"out": str(recipe.out), "stages": stages}
+    warnings = [
+        f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
+    ]
+    results = {"out": str(recipe.out), "warnings": warnings, "stages": stages}
     write_json(recipe.out / "results.json", results)
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)
+    if warnings:
+        print("\n  ".join(["\nwarnings:", *warnings]), flush=True)
     return results
 
 
@@ -176,6 +184,6 @@ def _states(recipe: Recipe, problems: Problems) -> dict[str, FolderState]:
 
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> Step:
     if not chosen:
-        return Step(name, job, state, run=False, reason=f"not selected; {state.reason}", forced=False)
+        return Step(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
     reason = "forced" if forced and not state.empty else state.reason
     return Step(name, job, state, run=forced or not state.done, reason=reason, forced=forced)

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import process_rank
+from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import CONFIG, FolderState, Job, folder_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
@@ -94,7 +95,7 @@ def _class_under(stage: Stage, key: str) -> type | None:
 def config_template(stage: Stage, typed: Typed) -> str:
     """What `--print_config` prints: all settings; those still missing are null."""
     problems = Problems(stage.name)
-    out, settings = _settings(stage, typed, problems, template=True)
+    out, settings = _settings(stage, _tree(typed), typed, problems, template=True)
     problems.raise_if_any()
     return dump_yaml({"out": out, **settings.plain})
 
@@ -105,10 +106,12 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     One of several processes that is not the first takes part in the stage, and leaves the folder to the first.
 
     Raises:
-        DomainbertError: all problems of the settings together, before torch is imported; or the folder is in use.
+        DomainbertError: all problems of the settings together, and those that the files they name tell, before torch is
+            imported; or the folder is in use.
     """
     problems = Problems(stage.name)
-    out, settings = _settings(stage, typed, problems, template=False)
+    tree = _tree(typed)
+    out, settings = _settings(stage, tree, typed, problems, template=False)
     if out is None:
         problems.add("--out: missing; expected the folder to write")
     resume = "resume" in typed.flags
@@ -125,8 +128,11 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
         _check_free(job.out, state, resume)
+    add_early_problems(stage, settings, tree, problems)
+    problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
-    manifest = run_job(job, shlex.join(words), resume=resume and state.resumable and not force)
+    keeps = state.resumable and (resume or state.manifest is not None) and not force
+    manifest = run_job(job, shlex.join(words), resume=keeps)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 
@@ -137,14 +143,18 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
             "or --force to start again"
         )
-    if state.empty or (resume and state.reason in ("interrupted", "not finished")):
+    nothing_lost = state.manifest is not None and state.resumable and "dropped" not in state.reason
+    if state.empty or nothing_lost or (resume and (state.resumable or state.reason == "not finished")):
         return
     advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"
     raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")
 
 
-def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
-    tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
+def _tree(typed: Typed) -> Node:
+    return read_config([Path(file) for file in typed.files], typed.options, "command line")
+
+
+def _settings(stage: Stage, tree: Node, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
         problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")

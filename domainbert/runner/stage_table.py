@@ -6,10 +6,13 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError
 from domainbert.settings.tree import nearest
+
+if TYPE_CHECKING:
+    from domainbert.stages.early_checks import Given
 
 STAGES = {
     "sample": "domainbert.stages.sample:sample",
@@ -38,6 +41,13 @@ class Stage:
     streams: frozenset[str] = frozenset()
     """Keys of inputs that may be standard input or a pipe: `STREAMS` of the stage's module."""
 
+    parts: str | None = None
+    """The setting that lists the parts of its output, each made alone, from the other settings: `PARTS` of the module.
+    A part that is finished is kept when others are asked for."""
+
+    check: Callable[[Given], None] | None = None
+    """Tries before any stage runs what can be tried then: `check_arguments` of the stage's module."""
+
     @property
     def summary(self) -> str:
         """The first line of the function's docstring."""
@@ -56,4 +66,5 @@ def load_stage(name: str) -> Stage:
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
     speed_only, streams = (frozenset(getattr(module, constant, ())) for constant in ("SPEED_ONLY", "STREAMS"))
-    return Stage(name, getattr(module, function_name), speed_only, streams)
+    parts, check = getattr(module, "PARTS", None), getattr(module, "check_arguments", None)
+    return Stage(name, getattr(module, function_name), speed_only, streams, parts, check)

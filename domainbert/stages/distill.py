@@ -12,7 +12,7 @@ from domainbert.errors import DomainbertError
 from domainbert.model_card import model_card
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
-from domainbert.paths import ModelPath
+from domainbert.paths import ModelPath, model_name
 from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
 from domainbert.ranks import process_rank
 from domainbert.settings.stage import stage
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
     from domainbert.objectives.distillation.on_corpus import CorpusDistillation
+    from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
@@ -99,11 +100,12 @@ def distill(
     """
     import lightning
 
-    from domainbert.data.corpus_rows import rows_of_corpus
+    from domainbert.data.corpus_rows import loss_without_context, rows_of_corpus
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import save_model
     from domainbert.objectives.distillation.on_corpus import CorpusDistillation
     from domainbert.objectives.distillation.weighted import WeightedLosses
+    from domainbert.stages.warnings import of_distillation, of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
 
@@ -127,12 +129,28 @@ def distill(
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
     metrics = _fit(objective, train, validation, batch_size, every, runtime)
+    metrics["warnings"] = of_distillation(metrics["history"])
+    if (hard := metrics["validation"].get("HardTargets")) is not None:  # it is the loss of masked LM
+        metrics["warnings"] += of_pretraining(hard, loss_without_context(corpus, masking))
+    say(metrics["warnings"])
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
     if process_rank() == 0:
         head = "masked_lm" if keeps_head or weighted.reads else None
-        save_model(out, model, config, tokenizer, head, _card(config, metrics, folders), weights=weights)
+        names = [model_name(folder.path) for folder in folders]
+        save_model(out, model, config, tokenizer, head, _card(config, metrics, folders), (), None, weights, names)
     return metrics
+
+
+def check_arguments(given: Given) -> None:
+    """The teachers, the length of rows that they read, and loggers."""
+    from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
+
+    for number, path in enumerate(given["teachers"]):
+        check_model(given, f"teachers[{number}]", path)
+        check_max_length(given, encoder_of(given, path))
+    check_max_length(given, given["student"].encoder)
+    check_loggers(given)
 
 
 def _load_teachers(
@@ -229,6 +247,7 @@ def _card(config: EncoderConfig, metrics: dict[str, Any], folders: list[ModelFol
         "teacher": ", ".join(folder.path.name for folder in folders),
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens",
         "validation loss": f"{metrics['validation']['loss']:.4f}, a weighted sum",
+        **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     return model_card("Domain student", "An encoder distilled with domainbert.", facts, usage)

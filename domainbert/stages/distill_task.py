@@ -14,7 +14,7 @@ from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.config import LossConfig
 from domainbert.objectives.distillation.prediction_config import LogitMSE
 from domainbert.objectives.task_config import TaskConfig
-from domainbert.paths import ModelPath
+from domainbert.paths import ModelPath, model_name
 from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
@@ -23,9 +23,11 @@ from domainbert.training.config import LoggerName, Precision, Runtime
 if TYPE_CHECKING:
     from domainbert.objectives.distillation.weighted import WeightedLosses
     from domainbert.objectives.task import Task
+    from domainbert.stages.early_checks import Given
     from domainbert.teachers import Teachers
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
+PARTS = "seeds"
 
 
 def _check(model: Path | None, student: StudentConfig, max_length: int | None, **_: Any) -> None:
@@ -104,14 +106,16 @@ def distill_task(
         dropout: overrides the student's dropout during this stage; the model folder keeps its own.
         optim: the optimiser; `head_lr` is the learning rate of head and projections.
         schedule: the learning rate over the steps.
-        seeds: each gives a training of its own: of the order, new weights and dropout.
+        seeds: each gives a training of its own: of the order, new weights and dropout. If others are asked for, those
+            that are finished are kept, and only new ones are trained; the folder of one that is dropped is removed.
         precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: labelled examples a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
             a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
-        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
+            each epoch (of a large model not after each, if saving takes more than a twentieth of the time) and when a
             signal ends the training, too.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ...
 
@@ -181,6 +185,26 @@ def distill_task(
     return train_seeds(out, seeds, train_seed)
 
 
+def check_arguments(given: Given) -> None:
+    """Loggers, the labelled files, the teachers, and what the student starts from."""
+    from domainbert.stages.early_checks import (
+        check_corpus,
+        check_loggers,
+        check_max_length,
+        check_model,
+        check_training_files,
+        encoder_of,
+    )
+
+    for number, path in enumerate(given["teachers"]):
+        check_model(given, f"teachers[{number}]", path)
+    check_model(given, "model", given["model"])
+    check_max_length(given, given["student"].encoder or encoder_of(given, given["model"]))
+    check_training_files(given)
+    check_corpus(given, "unlabelled")
+    check_loggers(given)
+
+
 def _start(
     path: Path | None,
     student: StudentConfig,
@@ -205,7 +229,8 @@ def _start(
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
     usual = min(config.max_length, teachers.usual_length)
-    return Start(model, config, tokenizer, usual if max_length is None else max_length)
+    names = tuple(map(model_name, teachers.paths))
+    return Start(model, config, tokenizer, usual if max_length is None else max_length, names)
 
 
 def _check_losses(

@@ -18,6 +18,7 @@ from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
+    from domainbert.stages.early_checks import Given
 
 _HEADLINE = (
     "f1",
@@ -33,6 +34,8 @@ _HEADLINE = (
     "cost",
 )
 
+_KIND_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
+
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
@@ -45,6 +48,8 @@ def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_
             problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
     if train is not None and isinstance(task, Classification):
         problems.add("train: tells seen from unseen entities; of no use for classification")
+    if not isinstance(task, (Ner, Classification)):
+        problems.add(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
     problems.raise_if_any()
 
 
@@ -64,7 +69,7 @@ def evaluate(
     classes of the training label set that occur in gold or prediction; micro and weighted F1, precision and recall of
     each class, and the confusion matrix stand beside it. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
-    on the first 512 texts of the test set.
+    on the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
 
     Args:
         out: the output folder: `metrics.json` and `predictions/`.
@@ -101,7 +106,7 @@ def evaluate(
     (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
     print("\n".join(["", _title(facts), "", *scoring.lines(summary), "", *cost_lines(summary["systems"])]))
     systems = {name: {key: one[key] for key in _HEADLINE if key in one} for name, one in summary["systems"].items()}
-    return {**facts, "systems": systems, "paired": summary["paired"]}
+    return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
 def _score_models(
@@ -115,11 +120,11 @@ def _score_models(
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
-            if predictor.task != task.name:
-                raise DomainbertError(f"models.{system}: {folder} is for {predictor.task}; expected {task.name}")
+            _check_kind(system, folder, predictor.task, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.words))
+                costs[system]["teachers"] = list(predictor.teachers)
             progress.advance()
     return costs
 
@@ -144,20 +149,69 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
     raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
 
 
+def check_arguments(given: Given) -> None:
+    """The models that are there, the test set, and its labels: those that the training of a model has."""
+    from domainbert.stages.early_checks import check_labelled
+
+    task, models = given["task"], given["models"]
+    for name, path in models.items():
+        known = None
+        with given.under(f"models.{name}"):
+            known = _labels_known(given, name, path)
+        check_labelled(given, "test", task, given["test"], known)
+    check_labelled(given, "train", task, given["train"])
+
+
+def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
+    """The entity types or classes that a system knows: of its folder, which is checked, or of the training to come.
+
+    None where neither is known.
+    """
+    from domainbert.data.tags import entity_types
+    from domainbert.hub import open_model
+    from domainbert.stages.early_checks import check_model, labels_of_training
+
+    maker, task = given.maker(path), given["task"]
+    if maker is not None:
+        return labels_of_training(maker)
+    for folder in _folders_of(name, path).values():
+        check_model(given, f"models.{name}", folder, trained=False)
+        opened = open_model(folder)
+        _check_kind(name, folder, _KIND_OF_HEAD.get(opened.head), task)
+        labels = opened.labels
+    return tuple(entity_types(labels)) if isinstance(task, Ner) else labels
+
+
+def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) -> None:
+    if found != task.name:
+        kind = f"is for {found}" if found else "has no head for entities or classes"
+        raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
+
+
 def _model_folders(models: Mapping[str, Path]) -> Folders:
-    """The model folders of each system, by the name of the seed; a single model is called "model"."""
+    """The model folders of each system."""
     problems = Problems("models")
     folders: Folders = {}
     for name, folder in models.items():
-        if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
-            folders[name] = {"model": folder}
-        elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
-            folders[name] = {path.parent.name: path.parent for path in seeds}
-        else:
-            found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
-            problems.add(f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune")
+        try:
+            folders[name] = _folders_of(name, folder)
+        except DomainbertError as error:
+            problems.add(str(error))
     problems.raise_if_any()
     return folders
+
+
+def _folders_of(name: str, folder: Path) -> dict[str, Path]:
+    """The model folders of a system by the name of the seed; a single model is called "model"."""
+    if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
+        return {"model": folder}
+    seeds = sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name))
+    if not seeds:
+        found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
+        raise DomainbertError(
+            f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune"
+        )
+    return {path.parent.name: path.parent for path in seeds}
 
 
 def _seed_number(name: str) -> tuple[int, str]:

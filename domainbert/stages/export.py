@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.hub import ModelFolder
     from domainbert.onnx.parity import Difference
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
 _TEXTS = 512  # of the labelled file whose logits are compared; its F1 is that of all of it
 _RESAMPLES = 2_000
+_TASK_OF_HEAD: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
 _USAGE = """import onnxruntime
 from transformers import AutoTokenizer
 
@@ -104,16 +106,26 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
     return model.eval(), folder
 
 
+def check_arguments(given: Given) -> None:
+    """What exporting needs installed, the model, and the labelled file."""
+    from domainbert.stages.early_checks import check_installed, check_labelled, check_model, opened
+
+    check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
+    check_model(given, "model", given["model"])
+    maker, folder = given.maker(given["model"]), opened(given["model"])
+    usual = maker.get("task") if maker is not None else _TASK_OF_HEAD.get(folder.head) if folder is not None else None
+    check_labelled(given, "check", given["task"] or usual, given["check"])
+
+
 def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
-    usual: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
     if check is None:
         return None
-    if folder.head not in usual:
+    if folder.head not in _TASK_OF_HEAD:
         raise DomainbertError(f"check: {folder.path} has no head for entities or classes; expected one to score")
-    wanted = usual[folder.head].name
+    wanted = _TASK_OF_HEAD[folder.head].name
     if task is not None and task.name != wanted:
         raise DomainbertError(f"task: {task.name}; {folder.path} is for {wanted}")
-    return open_test(task or usual[folder.head], check, None)
+    return open_test(task or _TASK_OF_HEAD[folder.head], check, None)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:

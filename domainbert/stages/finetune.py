@@ -17,8 +17,10 @@ from domainbert.training.config import LoggerName, Precision, Runtime
 
 if TYPE_CHECKING:
     from domainbert.objectives.task import Task
+    from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
+PARTS = "seeds"
 
 
 def _check(init: str, encoder: EncoderConfig | None, max_length: int | None, **_: Any) -> None:
@@ -70,14 +72,16 @@ def finetune(
         patience: epochs without improvement on validation after which training stops; None never stops early.
         optim: the optimiser; `head_lr` is the new head's learning rate.
         schedule: the learning rate over the steps.
-        seeds: one training each: of the head's weights, the order and the dropout.
+        seeds: one training each: of the head's weights, the order and the dropout. If others are asked for, those that
+            are finished are kept, and only new ones are trained; the folder of one that is dropped is removed.
         precision: `auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true.
         micro_batch_size: sentences a device computes at once; None takes its share of the batch.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass:
             a third more arithmetic, a fraction of the memory, and the same result.
         num_workers: processes that build batches beside the training process.
         loggers: where metrics go; `wandb` and `mlflow` need the extra of that name.
-        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written when a
+        checkpoint_every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after
+            each epoch (of a large model not after each, if saving takes more than a twentieth of the time) and when a
             signal ends the training, too.
         trainer: other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ...
 
@@ -127,6 +131,26 @@ def finetune(
     return train_seeds(out, seeds, train_seed)
 
 
+def check_arguments(given: Given) -> None:
+    """Loggers, the labelled files, the model, and the length of its windows."""
+    from domainbert.stages.early_checks import (
+        check_loggers,
+        check_max_length,
+        check_model,
+        check_tokenizer,
+        check_training_files,
+        encoder_of,
+    )
+
+    if given["encoder"] is not None:
+        check_tokenizer(given, "model", given["model"])
+    else:
+        check_model(given, "model", given["model"], trained=given["init"] == "pretrained")
+    check_max_length(given, given["encoder"] or encoder_of(given, given["model"]))
+    check_training_files(given)
+    check_loggers(given)
+
+
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
@@ -135,7 +159,8 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
 
     if init == "pretrained":
         model, folder, _ = load_model(path, task.head, task.labels)
-        return Start(model, folder.config, folder.tokenizer(), _window(max_length, folder.config))
+        window = _window(max_length, folder.config)
+        return Start(model, folder.config, folder.tokenizer(), window, folder.teachers)
     if encoder is None:
         folder = open_model(path)
         encoder, path = folder.config, folder.path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
-from domainbert.training.checkpoint_files import FINISHED
+from domainbert.training.checkpoint_files import FINISHED, remove_progress
 from domainbert.training.config import Runtime
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memor
 
 @dataclass(frozen=True)
 class Start:
-    """A model to be trained, the architecture to save, its vocabulary, and tokens of a window."""
+    """A model to be trained, the architecture to save, its vocabulary, tokens of a window, and its teachers."""
 
     model: EncoderWithHead
     config: EncoderConfig
     tokenizer: DomainTokenizer
     window: int
+    teachers: tuple[str, ...] = ()
+    """The models that it learns from, or that the one it starts from has learnt from."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,14 @@ def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], di
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
     Args:
-        out: the folder of the stage; a seed has `seed-N` there.
+        out: the folder of the stage; a seed has `seed-N` there, and seeds that are not asked for any more lose theirs.
         seeds: the seeds.
         train: trains one seed into its folder, and gives what `fit` gives.
     """
     import lightning
 
+    if process_rank() == 0:
+        _remove_others(out, seeds)
     rows = []
     for seed in seeds:
         folder = out / f"seed-{seed}"
@@ -86,11 +91,20 @@ def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], di
     by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
     if process_rank() == 0:
         write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
-    return {"validation_f1": sum(scores) / len(scores), "best": best, "seeds": rows}
+    warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
+    return {"validation_f1": sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
+
+
+def _remove_others(out: Path, seeds: Sequence[int]) -> None:
+    """Whoever reads the folder takes every `seed-*` in it for one that was asked for."""
+    for folder in sorted(out.glob("seed-*")):
+        if folder.is_dir() and folder.name not in {f"seed-{seed}" for seed in seeds}:
+            print(f"{folder.name}: removed, it is not among the seeds any more")
+            shutil.rmtree(folder)
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
-    """What the training of a seed gave, if it was completed before a later one was interrupted."""
+    """What the training of a seed gave, if it was completed before."""
     file = folder / FINISHED
     if not file.is_file():
         return None
@@ -120,10 +134,12 @@ def fit(
         runtime: where and with what.
 
     Returns:
-        `validation`, the scores of the epoch that is kept; `best_epoch`; `skipped_steps`; `loss_spikes`; `history`.
+        `validation`, the scores of the epoch that is kept; `best_epoch`; `warnings`, if the training came to nothing;
+        `skipped_steps`; `loss_spikes`; `history`.
     """
     from domainbert.data.batches import LabelledBatches
     from domainbert.data.modules import TrainAndValidation
+    from domainbert.stages.warnings import of_task, say
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.numbers import NumberWatch
@@ -150,9 +166,12 @@ def fit(
     print(
         f"seed {plan.seed}: {which} of {len(history.rows)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}"
     )
+    warnings = of_task(objective.validation, row) if plan.keeps_best else []  # else nothing was to be predicted
+    say(warnings)
     return {
         "validation": row,
         "best_epoch": int(row["step"]) // plan.epoch,
+        "warnings": warnings,
         "skipped_steps": numbers.skipped_steps,
         "loss_spikes": numbers.loss_spikes,
         "history": history.rows,
@@ -190,9 +209,12 @@ def save_seed(
         **facts,
         "best epoch": result["best_epoch"],
         "validation F1": f"{result['validation']['f1']:.4f}",
+        **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
     usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     whole = entries.put_back(weights)
-    save_model(folder, start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    save_model(folder, *saved, teachers=start.teachers)
     write_json(folder / FINISHED, result)
+    remove_progress(folder)

@@ -19,6 +19,7 @@ from domainbert.training.config import Precision
 if TYPE_CHECKING:
     from domainbert.data.texts import Item
     from domainbert.inference import Classifier, Tagger
+    from domainbert.stages.early_checks import Given
 
 STREAMS = {"input"}
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
@@ -79,6 +80,17 @@ def predict(
         print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
     print(f"{count:,} texts -> {out / 'predictions.jsonl'}")
     return {"texts": count}
+
+
+def check_arguments(given: Given) -> None:
+    """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
+    from domainbert.data.texts import read_texts
+    from domainbert.stages.early_checks import check_model
+
+    check_model(given, "model", given["model"], trained=False)
+    if given.there(given["input"]) and given["input"].is_file():
+        with given.under("input"):
+            read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
 
 
 def _predict(predictor: Tagger | Classifier, items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:

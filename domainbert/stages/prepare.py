@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domainbert.corpus.config import CorpusConfig
 from domainbert.paths import ModelPath
 from domainbert.ranges import Workers
 from domainbert.settings.stage import stage
+
+if TYPE_CHECKING:
+    from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"num_workers"}
 _COUNTED = ("documents", "tokens", "characters")
@@ -54,6 +57,14 @@ def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: 
         "tokenizer_fingerprint": loaded.fingerprint,
         "corpus": report.as_dict(),
     }
+
+
+def check_arguments(given: Given) -> None:
+    """The tokenizer, and what the corpus needs."""
+    from domainbert.stages.early_checks import check_corpus, check_tokenizer
+
+    check_tokenizer(given, "tokenizer", given["tokenizer"])
+    check_corpus(given, "corpus")
 
 
 def _lines(counts: dict[str, dict[str, int]], unknown_share: float, without_tokens: int) -> list[str]:

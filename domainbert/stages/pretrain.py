@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from domainbert.data.batches import PackedRowsReader, Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_workers", "loggers", "checkpoint_every"}
@@ -100,10 +101,11 @@ def pretrain(
     """
     import lightning
 
-    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
+    from domainbert.data.corpus_rows import loss_without_context, rows_of_corpus, unigram_entropy
     from domainbert.data.prepared import open_prepared
     from domainbert.hub import open_model, save_model
     from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.stages.warnings import of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
 
@@ -134,12 +136,24 @@ def pretrain(
     held_out_rows = [rows_of_corpus(other, tokenizer, masking, max_length)[1] for other in others.values()]
     data = (train, [validation, *held_out_rows])
     metrics = _fit(objective, data, batch_size, every, seed, runtime, first=init_from is not None)
+    metrics["loss_without_context"] = loss_without_context(corpus, masking)
+    metrics["warnings"] = of_pretraining(metrics["validation"]["loss"], metrics["loss_without_context"])
+    say(metrics["warnings"])
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
     if process_rank() == 0:
         card = _card(config, metrics, corpus.vocab_size)
         save_model(out, model, config, tokenizer, "masked_lm", card, weights=weights)
     return metrics
+
+
+def check_arguments(given: Given) -> None:
+    """What it starts from, the length of its rows, and loggers."""
+    from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
+
+    check_model(given, "init_from", given["init_from"])
+    check_max_length(given, given["encoder"] or encoder_of(given, given["init_from"]))
+    check_loggers(given)
 
 
 def _build_model(
@@ -229,11 +243,6 @@ def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
         f"validation loss {last['loss']:.4f} ({last['bits_per_character']:.4f} bits per character); "
         f"guessing by frequency: {last['unigram_entropy']:.4f}"
     )
-    if last["loss"] >= last["unigram_entropy"]:
-        print(
-            "warning: the loss is not below that of guessing by token frequency, so nothing was learnt about context; "
-            "train longer, or look at optim.lr and schedule.warmup_steps"
-        )
 
 
 def _card(config: EncoderConfig, metrics: dict[str, Any], vocab_size: int) -> str:
@@ -243,6 +252,7 @@ def _card(config: EncoderConfig, metrics: dict[str, Any], vocab_size: int) -> st
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of masked LM",
         "validation loss": f"{metrics['validation']['loss']:.4f} nats per masked token",
         "bits per character": f"{metrics['validation']['bits_per_character']:.4f}",
+        **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
     return model_card("Domain encoder", "A masked language model pretrained with domainbert.", facts, usage)

@@ -18,6 +18,7 @@ from domainbert.settings.stage import stage
 if TYPE_CHECKING:
     from torch import Generator
 
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
     from domainbert.tokenization.surfaces import Vocabulary
@@ -95,6 +96,22 @@ def transfer(
     return {name: value for name, value in report.items() if name != "fallen"} | {
         "fingerprint": new_tokenizer.fingerprint
     }
+
+
+def check_arguments(given: Given) -> None:
+    """The model, the vocabulary it is to have, and what the corpus needs."""
+    from domainbert.hub import need_weights, open_model
+    from domainbert.stages.early_checks import check_corpus, check_tokenizer
+    from domainbert.tokenization.load import load_tokenizer
+    from domainbert.tokenization.surfaces import load_vocabulary
+
+    if given.there(given["model"]):
+        with given.under("model"):
+            folder = open_model(given["model"])
+            need_weights(folder)
+            load_vocabulary(folder.path) if given["extend"] is None else load_tokenizer(folder.path)
+    check_tokenizer(given, "tokenizer", given["tokenizer"])
+    check_corpus(given, "corpus")
 
 
 def _count_words(corpus: CorpusConfig) -> WordCounter:

@@ -13,6 +13,7 @@ from domainbert.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
+    from domainbert.stages.early_checks import Given
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
@@ -68,6 +69,18 @@ def vocab(
     (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print("\n".join(report_lines(report)))
     return {"fingerprint": tokenizer.fingerprint, **_headline(report)}
+
+
+def check_arguments(given: Given) -> None:
+    """The tokenizer to compare with, labelled files, and what the corpus needs."""
+    from domainbert.stages.early_checks import check_corpus, check_tokenizer
+
+    check_tokenizer(given, "compare_with", given["compare_with"])
+    for number, path in enumerate(given["labelled"] or []):
+        if given.there(path):
+            with given.under(f"labelled[{number}]"):
+                _labelled_words(path)
+    check_corpus(given, "corpus")
 
 
 def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCounter]:

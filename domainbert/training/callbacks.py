@@ -47,6 +47,13 @@ class ProgressLines(lightning.Callback):
         if self._progress is not None:
             self._progress.close()
 
+    def on_exception(
+        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
+    ) -> None:
+        """Take the live line away."""
+        if self._progress is not None:
+            self._progress.abandon()
+
 
 def _describe(trainer: lightning.Trainer) -> str:
     names = {

@@ -23,7 +23,10 @@ from domainbert.fingerprint import hash_file
 FOLDER = "checkpoints"
 STATE = "state.pt"
 FINISHED = "training.json"
-"""What a part of a stage (one seed of several) has given, in the part's folder: written when the part is complete."""
+"""What a part of a stage (one seed of several) has given, in the part's folder: written when the part is complete.
+
+It stays, so that the part need not be made again when others are asked for.
+"""
 
 _INDEX = "checkpoint.json"
 _NAME = "step-{:08d}"
@@ -129,8 +132,6 @@ def remove_progress(out: Path) -> None:
     for pattern in (FOLDER, f"*/{FOLDER}"):
         for path in out.glob(pattern):
             shutil.rmtree(path, ignore_errors=True)
-    for path in out.glob(f"*/{FINISHED}"):
-        path.unlink()
 
 
 def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:

@@ -18,6 +18,8 @@ from domainbert.training.processes import highest
 from domainbert.training.state import can_be_saved, load_training_state, training_state
 
 _SECONDS = 600.0
+_CHEAP_SECONDS = 1.0
+_SHARE = 0.05  # of the time of training, for what is saved after validations and takes longer than that
 _SAVE = 1  # what the processes agree on between two steps; higher numbers are signals, and ask for a stop
 _STOP = 1000
 _FLOATS_OF_A_WEIGHT = 3  # itself and the optimiser's two running means
@@ -31,8 +33,11 @@ class Checkpoints(lightning.Callback):
 
     Args:
         out: the folder of the training; checkpoints stand in `checkpoints` in it.
-        every: optimiser steps between checkpoints; None writes one every ten minutes.
-        monitor: a validation metric, lower is better: one is written after each validation, and the best stays.
+        every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after each
+            validation, too.
+        monitor: a validation metric, lower is better: the best checkpoint by it stays. Without one there may be many
+            validations of a large model, and one is passed over if saving takes more than a second and a twentieth of
+            the time of training.
     """
 
     def __init__(self, out: Path, every: int | None = None, monitor: str | None = None) -> None:
@@ -40,6 +45,8 @@ class Checkpoints(lightning.Callback):
         self._found: Checkpoint | None = None
         self._signals = StopSignals()
         self._saved_at, self._saved_step = 0.0, 0
+        self._save_seconds = 0.0
+        self._validated = False
         self._score: float | None = None
 
     def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
@@ -71,7 +78,8 @@ class Checkpoints(lightning.Callback):
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Note the score; before the first step there is nothing to keep."""
-        if self.monitor is not None and trainer.global_step > 0:
+        self._validated = trainer.global_step > 0
+        if self.monitor is not None and self._validated:
             self._score = float(trainer.callback_metrics[self.monitor])
 
     def on_train_batch_start(
@@ -83,7 +91,7 @@ class Checkpoints(lightning.Callback):
         asked = highest(self._asks(trainer))
         if asked and trainer.global_step > self._saved_step:
             self._save(trainer, must=asked >= _STOP)
-        self._score = None
+        self._validated, self._score = False, None
         if asked >= _STOP:
             name = signal.Signals(asked - _STOP).name
             raise TrainingStopped(f"stopped by {name} after step {trainer.global_step:,}; the state is saved")
@@ -100,12 +108,20 @@ class Checkpoints(lightning.Callback):
             return _STOP + self._signals.received
         if self._score is not None:
             return _SAVE
+        if self._validated and trainer.is_global_zero and self._is_cheap():
+            return _SAVE
         if self.every is not None:
             return _SAVE * (trainer.global_step % self.every == 0)
         return _SAVE * (trainer.is_global_zero and time.monotonic() - self._saved_at >= _SECONDS)
 
+    def _is_cheap(self) -> bool:
+        """Whether a checkpoint costs little, as far as that is known of the one before."""
+        seconds = self._save_seconds
+        return seconds <= _CHEAP_SECONDS or seconds <= _SHARE * (time.monotonic() - self._saved_at)
+
     def _save(self, trainer: lightning.Trainer, must: bool) -> None:
         """Write a checkpoint. A full disk ends the training only when it has to stop anyway."""
+        start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step
         failure = ""
         if trainer.is_global_zero:
@@ -120,7 +136,7 @@ class Checkpoints(lightning.Callback):
             print(f"warning: {failure}; the training goes on", flush=True)
         else:
             self._saved_step = step
-        self._saved_at = time.monotonic()
+        self._saved_at, self._save_seconds = time.monotonic(), time.perf_counter() - start
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

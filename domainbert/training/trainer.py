@@ -17,13 +17,20 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
+from domainbert.training.loggers import need_logger
 from domainbert.training.memory import keep_freed_memory
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
 
 # What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
-_DOES_NOT_APPLY = ("does not have many workers", "Trying to infer the `batch_size`", "LeafSpec", "sync_dist=True")
+_DOES_NOT_APPLY = (
+    "does not have many workers",
+    "Trying to infer the `batch_size`",
+    "LeafSpec",
+    "sync_dist=True",
+    "is smaller than the logging interval",
+)
 
 
 def build_trainer(
@@ -145,7 +152,5 @@ def _build_logger(name: LoggerName, folder: Path) -> Logger:
         "wandb": lambda: WandbLogger(save_dir=folder, project="domainbert"),
         "mlflow": lambda: MLFlowLogger(experiment_name="domainbert", save_dir=str(folder / "mlruns")),
     }
-    try:
-        return builders[name]()
-    except ModuleNotFoundError as error:
-        raise DomainbertError(f"loggers: {name} is not installed; pip install 'domainbert[{name}]'") from error
+    need_logger(name)
+    return builders[name]()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError, Problems
+from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import merge, nearest
@@ -112,7 +113,7 @@ class Space:
 
 
 def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> Space:
-    """Check every value that may be tried against the stage.
+    """Check every value that may be tried against the stage, which tries what can be tried before it runs.
 
     Args:
         stage: the stage.
@@ -123,14 +124,14 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
     """
     ordered = _in_order(space, nodes, problems)
     found = len(problems.messages)
-    read_at(stage, base, _point(space, nodes, ordered, {}), problems)
+    _try_at(stage, base, _point(space, nodes, ordered, {}), problems)
     if len(problems.messages) > found:
         return Space(stage, base, ())
     dimensions = []
     for key in ordered:
         probes, required = _probes(space[key], nodes.value[key]), _required(space, nodes, key)
         for probe in probes:
-            read_at(stage, base, _point(space, nodes, ordered, {**required, key: probe}), problems)
+            _try_at(stage, base, _point(space, nodes, ordered, {**required, key: probe}), problems)
         point = _point(space, nodes, ordered, {**required, key: probes[0]})
         integer = space[key].choices is None and _is_integer(stage, base, point, key, space[key])
         _check_step(key, space[key], nodes.value[key], integer, problems)
@@ -140,12 +141,23 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
 
 def read_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> Settings:
     """The stage's settings with the nodes at some dotted keys put in."""
+    return read_settings(stage.function, _tree_at(base, point), problems)
+
+
+def _try_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> None:
+    found = len(problems.messages)
+    settings = read_at(stage, base, point, problems)
+    if len(problems.messages) == found:
+        add_early_problems(stage, settings, _tree_at(base, point), problems)
+
+
+def _tree_at(base: Node, point: Mapping[str, Node]) -> Node:
     tree = base
     for key, node in point.items():
         for part in reversed(key.split(".")):
             node = Node({part: node}, node.where)
         tree = merge(tree, node)
-    return read_settings(stage.function, replace(tree, where=base.where), problems)
+    return replace(tree, where=base.where)
 
 
 def label(choice: Any) -> Any:

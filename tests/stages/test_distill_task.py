@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from domainbert.encoders.student_config import StudentConfig
 from domainbert.errors import DomainbertError, TrainingStopped
 from domainbert.hub import load_model
-from domainbert.inference import load_tagger
+from domainbert.inference import load_predictor, load_tagger
 from domainbert.objectives.config import OptimConfig
 from domainbert.objectives.distillation.attention_config import AttentionMSE
 from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
@@ -70,7 +70,12 @@ def test_a_student_of_a_task(runs, task):
     assert [row["seed"] for row in result["seeds"]] == [1, 2] and len(result["seeds"][0]["history"]) == 2
     assert json.loads((out / "seeds.json").read_text())["best"] == result["best"]
     scored = runs.evaluate(f"{task}-student-scores", task, {"s": out}, test=runs.labelled(task, "validation"))
-    by_seed = json.loads((scored / "metrics.json").read_text())["systems"]["s"]["f1_by_seed"]
+    system = json.loads((scored / "metrics.json").read_text())["systems"]["s"]
+    by_seed = system["f1_by_seed"]
+    assert system["cost"]["teachers"] == [f"{task}-pretrained"]
+    again = runs.finetune(f"{task}-student-again", task, model=out, seeds=(1,), max_epochs=1)
+    assert load_predictor(again).teachers == (f"{task}-pretrained",), "it has not lost its teacher"
+    assert load_predictor(runs / f"{task}-pretrained").teachers == ()
     assert by_seed == pytest.approx({f"seed-{r['seed']}": r["validation"]["f1"] for r in result["seeds"]}, abs=1e-6)
 
 

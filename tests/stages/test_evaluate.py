@@ -27,6 +27,7 @@ class FakePredictor:
     labels: list[str]
     answers: list
     num_repaired: int = 0
+    teachers: tuple[str, ...] = ()
     asked: list = field(default_factory=list)
 
     def predict_words(self, words):

@@ -109,11 +109,6 @@ def test_muon_trains_and_logs_are_written(runs):
     assert list((folder / "logs/tensorboard").glob("events*"))
 
 
-def test_a_loss_no_better_than_frequencies_is_said(runs, capsys):
-    runs.pretrain("learnt-nothing", max_steps=1, optim=STANDSTILL)
-    assert "warning: the loss is not below that of guessing by token frequency" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

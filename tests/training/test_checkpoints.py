@@ -55,6 +55,36 @@ def test_checkpoints_are_written_every_so_many_steps_and_after_validations(
     assert saved == {step: validated.get(step) for step in steps} and set(validated) == {4, 8, 9}
 
 
+@pytest.mark.parametrize(("seconds", "steps"), [(0.5, [2, 4, 6]), (20.0, [2, 6])])
+def test_finetuning_saves_after_each_epoch_unless_that_takes_long(
+    runs: Any,
+    work: Work,
+    saved: dict[int, float | None],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    steps: list[int],
+) -> None:
+    """A step takes 110 s, and an epoch two of them; saving takes so many seconds."""
+    files = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
+    settings = {**pretraining(runs / "prepare"), **files, "model": str(runs / "pretrain"), "task": "Classification"}
+    settings |= {"batch_size": 45, "max_epochs": 4, "checkpoint_every": 1000, "seeds": [1]}
+    for name in ("prepared", "encoder", "budget", "validate_every"):
+        del settings[name]
+    now = {"seconds": 0.0}
+    real = module.Checkpoints.on_train_batch_start
+
+    def later(*arguments: Any) -> None:
+        now["seconds"] += 110.0
+        real(*arguments)
+
+    clock = itertools.count(step=seconds)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(module.time, "monotonic", lambda: now["seconds"])
+    monkeypatch.setattr(module.Checkpoints, "on_train_batch_start", later)
+    assert work.run("finetune", "out", settings) == 0
+    assert list(saved) == steps
+
+
 def test_otherwise_one_is_written_every_ten_minutes(
     work: Work, settings: dict[str, Any], saved: dict[int, float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(STAGES, "finetune", "domainbert.stages.finetune:finetune")
+    monkeypatch.setattr("domainbert.stages.finetune.check_arguments", None)  # there is nothing in the files
     settings = {"model": "model", "task": "Ner", "train": "train.conll", "validation": "dev.conll"}
     for name in ("model", "train.conll", "dev.conll"):
         Path(name).touch()

@@ -1,0 +1,66 @@
+"""What a stage finds wrong with its arguments before any stage runs, with the lines of the YAML where they stand."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from domainbert.errors import Problems
+from domainbert.runner.jobs import Job
+from domainbert.runner.manifest import stage_of
+from domainbert.runner.stage_table import Stage
+from domainbert.settings.reader import Settings
+from domainbert.settings.yaml_files import Node
+
+if TYPE_CHECKING:
+    from domainbert.stages.early_checks import Given
+
+_HAS_A_LINE = re.compile(r"\S.*:\d+: ")
+
+
+def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
+    """The arguments of a stage, and those of the earlier stages whose folders they name.
+
+    Args:
+        stage: the stage.
+        settings: its checked settings.
+        earlier: the stages of a recipe that run before it, by name.
+    """
+    from domainbert.stages.early_checks import Given
+
+    parameters = inspect.signature(stage.function).parameters
+    arguments = {name: parameter.default for name, parameter in parameters.items() if name != "out"}
+    made_by = {path: earlier[stage_of(reference)] for path, reference in settings.references.items()}
+    makers = {path: given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
+    return Given(arguments | settings.arguments, makers)
+
+
+def add_early_problems(
+    stage: Stage, settings: Settings, node: Node, problems: Problems, prefix: str = "", earlier: Mapping[str, Job] = {}
+) -> None:
+    """Let a stage check its arguments, and add what it finds, once for all stages that read the same broken file.
+
+    Args:
+        stage: the stage; nothing is checked if its module has no `check_arguments`.
+        settings: its checked settings.
+        node: the mapping they were read from.
+        problems: where problems are added.
+        prefix: put before every key, such as `stages.pretrain.`.
+        earlier: see `given_to`.
+    """
+    if stage.check is None:
+        return
+    given = given_to(stage, settings, earlier)
+    stage.check(given)
+    for key, problem in given.problems:
+        message = problem if _HAS_A_LINE.match(problem) else f"{_place(node, prefix, key)}: {problem}"
+        if message not in problems.messages:
+            problems.add(message)
+
+
+def _place(node: Node, prefix: str, key: str) -> str:
+    """`file:line: key`, or the name of the option."""
+    place, name = node.at(re.findall(r"[^.\[\]]+", key)).where, f"{prefix}{key}".rstrip(".")
+    return place if place == f"--{name}" or not name else f"{place}: {name}"

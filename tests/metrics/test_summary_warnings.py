@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_classes, summarize_entities
+from domainbert.metrics.table import classification_lines, cost_lines, entity_lines
+
+DRAWN = Resampling(100, 0)
+
+
+def entities(predicted: dict[str, list[list[tuple[int, int, str]]]], gold: list[list[tuple[int, int, str]]]) -> Summary:
+    words = [["a", "b"], ["c"]]
+    return summarize_entities(GoldEntities(gold, words, [0, 1], ["x"], None), {"ours": predicted}, DRAWN)
+
+
+def test_a_tagger_that_predicts_nothing_is_told_in_the_table() -> None:
+    found, none = [[(0, 1, "x")], []], [[], []]
+    summary = entities({"seed-1": found, "seed-2": none, "seed-3": none}, found)
+    advice = "it has learnt nothing; train it with another optim.lr or longer"
+    assert summary["warnings"] == [f"ours (seed-2, seed-3) predicts no entity at all: {advice}"]
+    assert entity_lines(summary)[2] == f"warning: {summary['warnings'][0]}"
+    assert entities({"seed-1": none}, none)["warnings"] == [], "there was none to predict"
+
+
+def test_a_classifier_that_predicts_one_class_is_told_in_the_table() -> None:
+    gold = ["a", "b", "a"]
+    summary = summarize_classes(gold, {"one": {"m": ["b"] * 3}, "two": {"m": gold}}, ["a", "b"], DRAWN)
+    assert len(summary["warnings"]) == 1
+    assert classification_lines(summary)[3].startswith("warning: one (m) predicts one class only: ")
+    assert summarize_classes(["a"] * 3, {"one": {"m": ["a"] * 3}}, ["a", "b"], DRAWN)["warnings"] == []
+
+
+def test_only_a_student_has_a_score_to_keep() -> None:
+    cost = {"parameters": 10, "folder_bytes": 10, "pieces_per_word": 1.0, "words_per_second": 5.0}
+    cost |= {"latency_1": 0.1, "latency_32": 0.2, "teachers": []}
+    systems = {"teacher": {"f1": 0.8, "cost": cost}, "scratch": {"f1": 0.2, "cost": cost}}
+    assert [line.split()[-1] for line in cost_lines(systems)] == ["speed", "1.00x", "1.00x"]
+    systems["student"] = {"f1": 0.6, "cost": cost | {"teachers": ["teacher"]}}
+    assert [line.split("speed")[-1].strip() for line in cost_lines(systems)[:1]] == ["F1 kept"]
+    assert [line.rstrip()[-6:].strip() for line in cost_lines(systems)[1:]] == ["1.00x", "1.00x", "75.0 %"]

@@ -1,0 +1,114 @@
+"""Trainings that came to nothing are told where they happen, in what they write, and at the end of a recipe."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from domainbert.data.config import MaskingConfig
+from domainbert.data.conll import Sentence
+from domainbert.data.corpus_rows import _without_context
+from domainbert.data.labelled import LabelledText
+from domainbert.metrics.classification import count_classes
+from domainbert.metrics.counts import accuracy, macro_f1
+from domainbert.objectives.config import OptimConfig
+from domainbert.stages import warnings
+
+STANDSTILL = OptimConfig(lr=1e-12, head_lr=1e-12)
+MASKINGS = [MaskingConfig(), MaskingConfig(mask_share=0.5, random_share=0.5), MaskingConfig(random_share=0.0)]
+
+
+def scores(gold: list[str], predicted: list[str]) -> dict[str, float]:
+    counts = count_classes(gold, predicted, sorted({*gold, *predicted})).sum(axis=0)
+    return {"f1": float(macro_f1(counts)), "accuracy": float(accuracy(counts))}
+
+
+@pytest.mark.parametrize("gold", ["aab", "aaaab", "abc" * 5, "a" * 95 + "b" * 5, "aabbccddd"])
+def test_whatever_one_class_is_always_given_it_is_told(gold: str) -> None:
+    items = [LabelledText("text", label, 1) for label in gold]
+    for label in sorted(set(gold)):
+        (warning,) = warnings.of_task(items, scores(list(gold), [label] * len(gold)))
+        assert "one class for every text gets" in warning and "optim.lr" in warning
+    assert warnings.of_task(items, scores(list(gold), list(gold))) == []
+
+
+def test_a_classifier_that_has_learnt_something_is_left_alone() -> None:
+    """Of 5 rare texts in 100 it finds 4, with 6 false alarms: less accurate than always the other class, and useful."""
+    gold = ["a"] * 95 + ["b"] * 5
+    predicted = ["a"] * 89 + ["b"] * 6 + ["b"] * 4 + ["a"]
+    items = [LabelledText("text", label, 1) for label in gold]
+    assert scores(gold, predicted)["accuracy"] < 0.95
+    assert warnings.of_task(items, scores(gold, predicted)) == []
+    nearly = ["a"] * 90 + ["b"] * 6 + ["a"] * 4
+    assert len(warnings.of_task(items, scores(gold, nearly))) == 1
+    assert warnings.of_task(items[:95], scores(gold[:95], gold[:95])) == [], "there is one class only"
+
+
+def test_a_tagger_that_finds_nothing() -> None:
+    items = [Sentence(["A", "loan"], ["O", "B-x"], 1, 0), Sentence(["no"], ["O"], 4, 1)]
+    (warning,) = warnings.of_task(items, {"f1": 0.0, "precision": 0.0})
+    assert warning.startswith("finds none of the 1 entities of the validation set; try another optim.lr")
+    assert warnings.of_task(items, {"f1": 0.1}) == [] == warnings.of_task(items[1:], {"f1": 0.0})
+
+
+@pytest.mark.parametrize("masking", MASKINGS)
+def test_the_loss_without_context_is_that_of_the_best_guess(
+    masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
+    monkeypatch.setattr("domainbert.data.corpus_rows._LEARNT", -10.0)
+    rng = np.random.default_rng(0)
+    guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
+    guess, truth = guess / guess.sum(), truth / truth.sum()
+    kept = 1 - masking.mask_share - masking.random_share
+
+    def joint(shares: np.ndarray) -> np.ndarray:
+        """(V, V + 1): an entry, and the one that is seen; the last is [MASK]."""
+        table = np.outer(shares, np.full(50, masking.random_share / 50)) + np.diag(kept * shares)
+        return np.hstack([table, masking.mask_share * shares[:, None]])
+
+    table = joint(guess)
+    chosen = table / np.where(table.sum(axis=0) > 0, table.sum(axis=0), 1)
+    where = joint(truth) > 0
+    expected = -(joint(truth)[where] * np.log(chosen[where])).sum()
+    assert _without_context(guess, truth, masking) == pytest.approx(expected, abs=1e-9)
+
+
+def test_masking_that_shows_nothing_leaves_a_margin() -> None:
+    even = np.full(8, 1 / 8)
+    hidden = MaskingConfig(mask_share=1.0, random_share=0.0)
+    assert _without_context(even, even, hidden) == pytest.approx(np.log(8) - 0.3)
+
+
+def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
+    folder = runs.pretrain("reads-nothing", max_steps=2, optim=STANDSTILL)
+    result = runs.results["reads-nothing"]
+    (warning,) = result["warnings"]
+    entropy = result["validation"]["unigram_entropy"]
+    assert 0.3 <= entropy - result["loss_without_context"] < 1.0
+    assert (
+        f"the validation loss is {result['validation']['loss']:.4f}, and {result['loss_without_context']:.4f}"
+        in warning
+    )
+    assert f"warning: {warning}" in capsys.readouterr().out
+    assert f"| warning | {warning} |" in (folder / "README.md").read_text()
+    assert warnings.of_pretraining(result["loss_without_context"] - 0.01, result["loss_without_context"]) == []
+
+
+def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:
+    changes = {"seeds": (1, 2), "max_epochs": 1, "optim": STANDSTILL}
+    folder = runs.finetune("stands-still", "classification", **changes)
+    told = runs.results["stands-still"]["warnings"]
+    assert [warning[:7] for warning in told] == ["seed 1:", "seed 2:"]
+    assert capsys.readouterr().out.count("warning: macro F1 ") == 2
+    saved = json.loads((folder / "seed-2/training.json").read_text())["warnings"]
+    assert saved == [told[1].removeprefix("seed 2: ")]
+    assert f"| warning | {saved[0]} |" in (folder / "seed-2/README.md").read_text()
+
+
+def test_a_distillation_whose_loss_does_not_fall() -> None:
+    assert warnings.of_distillation([{"loss": 2.0}, {"loss": 1.5}]) == [] == warnings.of_distillation([{"loss": 2.0}])
+    (warning,) = warnings.of_distillation([{"loss": 2.0}, {"loss": 1.5}, {"loss": 2.0}])
+    assert warning.startswith("the validation loss has not fallen: 2.0000 at first, 2.0000 at last; try more steps")

@@ -1,0 +1,190 @@
+"""What YAML and files alone can tell is told before the first stage runs, all of it together."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.errors import DomainbertError
+from domainbert.recipe import read_recipe
+from domainbert.stages.finetune import finetune
+from domainbert.tuning.search import read_search
+
+RECIPE = """\
+out: run
+stages:
+  vocab:
+    corpus: &corpus {sources: [{path: corpus.txt}]}
+    labelled: [train.conll]
+  prepare: {corpus: *corpus, tokenizer: "@vocab"}
+  pretrain:
+    prepared: ["@prepare"]
+    encoder: BertConfig
+    budget: {max_steps: 1}
+    loggers: [jsonl]
+  tagger: &tagger
+    stage: finetune
+    model: "@pretrain"
+    task: Ner
+    train: train.conll
+    validation: validation.conll
+  other:
+    <<: *tagger
+    model: model
+  result:
+    stage: evaluate
+    models: {ours: "@tagger", other: "@other"}
+    task: Ner
+    train: train.conll
+    test: test.conll
+"""
+TRAIN = "A\tO\nloan\tB-x\n\nor\tO\nnot\tB-y\n"
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe whose stages `vocab`, `prepare` and `pretrain` have yet to run, and a model that is there."""
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(RECIPE)
+    Path("corpus.txt").write_text("A loan or not, " * 20)
+    for name in ("train", "validation", "test"):
+        Path(f"{name}.conll").write_text(TRAIN)
+    Path("model").mkdir()
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "loan"]
+    Path("model/vocab.txt").write_text("\n".join(pieces))
+    Path("model/config.json").write_text(json.dumps({**BertConfig(8, 1, 1, 8).to_json(), "vocab_size": 7}))
+    Path("model/model.safetensors").touch()
+
+
+def problems_of(*options: tuple[str, str]) -> list[str]:
+    try:
+        read_recipe(Path("recipe.yaml"), options, {})
+    except DomainbertError as error:
+        return error.problems
+    return []
+
+
+def test_a_sound_recipe_is_read_without_torch() -> None:
+    assert problems_of() == []
+    code = (
+        "import sys\n"
+        "from domainbert.cli import main\n"
+        "assert main(['run', 'recipe.yaml', '--dry-run']) == 0\n"
+        "print([name for name in ('torch', 'lightning', 'datasets', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.conll").write_text(TRAIN + "\nthree\tcolumns\tO\n")
+    Path("validation.conll").rename("validation.json")
+    Path("model/config.json").write_text('{"model_type": "gpt2"}')
+    text = RECIPE.replace("validation.conll", "validation.json").replace("loggers: [jsonl]", "loggers: [wandb]")
+    Path("recipe.yaml").write_text(text.replace("task: Ner\n    train", "max_length: 999\n    task: Ner\n    train", 1))
+    assert importlib.util.find_spec("wandb") is None
+    for command in (["run", "recipe.yaml"], ["run", "recipe.yaml", "--dry-run"]):
+        assert main(command) == 2
+        told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+        assert told[0] == "domainbert: recipe.yaml: 6 problems"
+        assert told[1] == "train.conll:7: 3 columns separated by tabs; expected 2 as in line 1"
+        wandb = "wandb is not installed; pip install 'domainbert[wandb]'"
+        assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
+        assert told[3] == "recipe.yaml:15: stages.tagger.max_length: 999; the encoder has positions for 512 tokens"
+        assert told[4].startswith("recipe.yaml:18: stages.tagger.validation: validation.json: unknown suffix '.json'")
+        assert told[5].startswith("recipe.yaml:21: stages.other.model: model/config.json: model_type: found 'gpt2'")
+        assert told[6].startswith("recipe.yaml:18: stages.other.validation: validation.json: unknown suffix '.json'")
+    assert not Path("run").exists()
+
+
+def test_labels_that_training_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the test set, too: the labels of a model that has yet to be trained are those of its training set."""
+    Path("validation.conll").write_text("A\tO\nloan\tB-place\n")
+    Path("test.conll").write_text("loan\tB-x\n\nKenya\tB-time\n")
+    text = RECIPE.replace("    train: train.conll\n    test", "    test")
+    Path("recipe.yaml").write_text(text)
+    assert problems_of() == [
+        "validation.conll:1: label 'place' (1 times, first here) was not in training; expected one of x, y",
+        "test.conll:3: label 'time' (1 times, first here) was not in training; expected one of x, y",
+    ]
+
+
+def test_labels_that_a_model_folder_does_not_have() -> None:
+    fields = json.loads(Path("model/config.json").read_text())
+    labels = {"0": "O", "1": "B-x", "2": "I-x"}
+    fields |= {"architectures": ["BertForTokenClassification"], "id2label": labels}
+    Path("model/config.json").write_text(json.dumps(fields))
+    expected = "test.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
+    assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
+    wrong = problems_of(("stages.result.models", "{ours: model}"), ("stages.result.task", "Classification"))
+    assert "--stages.result.models: stages.result.models.ours: model is for ner; expected classification" in wrong
+
+
+def test_outputs_of_earlier_stages_are_not_looked_at() -> None:
+    """What an earlier run left in the folder of a stage that will write it again says nothing."""
+    Path("run/pretrain").mkdir(parents=True)
+    Path("run/pretrain/config.json").write_text("broken")
+    assert problems_of() == []
+    assert problems_of(("stages.tagger.model", "run/pretrain")) != []
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        (
+            "model/config.json",
+            "{",
+            "recipe.yaml:20: stages.other.model: model/config.json: not the config.json",
+        ),
+        ("model/vocab.txt", None, "recipe.yaml:20: stages.other.model: model: no tokenizer; expected tokenizer.json"),
+        ("model/model.safetensors", None, "recipe.yaml:20: stages.other.model: model: no model.safetensors and no"),
+    ],
+)
+def test_a_model_that_cannot_be_opened(file: str, content: str | None, expected: str) -> None:
+    Path(file).write_text(content) if content else Path(file).unlink()
+    (problem,) = problems_of()
+    assert problem.startswith(expected)
+
+
+def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("domainbert.stages.finetune.finetune", finetune)
+    recipe = read_recipe(Path("recipe.yaml"), [], {})
+    Path("run/other").mkdir(parents=True)
+    job = recipe.jobs["other"]
+    facts = {"stage": "finetune", "key": job.key, "seal": job.seal}
+    Path("run/other/manifest.json").write_text(json.dumps(facts))
+    monkeypatch.setattr("domainbert.training.loggers._EXTRAS", ("jsonl",))
+    monkeypatch.setattr("domainbert.training.loggers.is_installed", lambda name: False)
+    told = [problem.split(": ")[1] for problem in problems_of()]
+    assert told == ["stages.pretrain.loggers", "stages.tagger.loggers"]
+
+
+def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("stage.yaml").write_text(
+        "model: model\ntask: Ner\ntrain: train.conll\nvalidation: validation.conll\nmax_length: 999\n"
+    )
+    assert main(["finetune", "-c", "stage.yaml", "--loggers", "[wandb]", "--out", "out"]) == 2
+    assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
+        "domainbert: finetune: 2 problems",
+        "stage.yaml:5: max_length: 999; the encoder has positions for 512 tokens",
+        "--loggers: wandb is not installed; pip install 'domainbert[wandb]'",
+    ]
+    assert not Path("out").exists()
+    Path("tune.yaml").write_text(
+        "out: study\nstage: finetune\nsettings: {model: model, task: Ner, train: train.conll,\n"
+        "  validation: validation.conll}\nspace:\n  loggers: {choices: [[jsonl], [wandb]]}\n"
+        "  max_length:\n    choices: [8, 1000]\n"
+    )
+    with pytest.raises(DomainbertError) as error:
+        read_search([Path("tune.yaml")], [])
+    assert error.value.problems == [
+        "tune.yaml:6: loggers: wandb is not installed; pip install 'domainbert[wandb]'",
+        "tune.yaml:8: max_length: 1000; the encoder has positions for 512 tokens",
+    ]
