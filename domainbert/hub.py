@@ -27,6 +27,7 @@ from domainbert.encoders.families import config_class, family
 from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.errors import DomainbertError
 from domainbert.paths import resolve_path
+from domainbert.sealed import check_sealed
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 ONNX_FILE = "model.onnx"
@@ -70,12 +71,14 @@ def open_model(path: Path) -> ModelFolder:
     folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
 
     Raises:
-        DomainbertError: there is no model folder, its `config.json` is broken, or its family is not supported.
+        DomainbertError: there is no model folder, its `config.json` is broken or not what a stage wrote there, or its
+            family is not supported.
     """
     resolved = resolve_path(path)
     named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
     folder = best_seed_folder(resolved) if named is None else named.parent
     file = folder / "config.json"
+    check_sealed(folder, "config.json")
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
@@ -117,6 +120,7 @@ def best_seed_folder(path: Path) -> Path:
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
+    check_sealed(path, seeds.name)
     try:
         best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

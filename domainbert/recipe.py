@@ -35,13 +35,19 @@ _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 
 
-def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Mapping[str, str] = os.environ) -> Recipe:
+def read_recipe(
+    path: Path,
+    options: Sequence[tuple[str, str]],
+    environment: Mapping[str, str] = os.environ,
+    verify: bool = False,
+) -> Recipe:
     """Read and check a recipe.
 
     Args:
         path: the YAML file.
         options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: where `DOMAINBERT_<NAME>` is looked up.
+        verify: hash every input file, whether it seems unchanged or not.
 
     Raises:
         DomainbertError: with every problem of every stage.
@@ -55,7 +61,7 @@ def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Map
     tree = substitute(_with_options(tree, stage_options), variables, problems)
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
-    hashes = FileHashes(out / ".cache" / "hashes.json")
+    hashes = FileHashes(out / ".cache" / "hashes.json", believe=not verify)
     jobs = _jobs(tree.value["stages"], out, hashes, problems)
     problems.raise_if_any()
     return Recipe(out, jobs, hashes)

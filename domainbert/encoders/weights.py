@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from domainbert.errors import DomainbertError
+from domainbert.sealed import check_sealed
 
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
@@ -28,8 +29,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Norms are called weight and bias, also where a checkpoint that comes from TensorFlow calls them gamma and beta.
 
     Raises:
-        DomainbertError: there are no weights, a file is missing or broken, or a pickle holds more than tensors.
+        DomainbertError: there are no weights, a file is missing, broken or not what a stage wrote there, a pickle holds
+            more than tensors, or a weight is not finite.
     """
+    check_sealed(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _FILES:
         if (folder / name).is_file():
             tensors = _read_file(folder / name)

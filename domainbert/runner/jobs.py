@@ -17,16 +17,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
 from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.files import write_json
+from domainbert.fingerprint import FileHashes
 from domainbert.ranks import launch_id, launched_here
-from domainbert.runner.manifest import MANIFEST, differences, git_commit, in_short, read_manifest, seal_key, versions
+from domainbert.runner.manifest import differences, git_commit, in_short, seal_key, versions
 from domainbert.runner.stage_table import Stage
+from domainbert.sealed import damages, in_words, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
@@ -74,6 +76,8 @@ class FolderState:
     """An interrupted run of the same job left something to go on from."""
     changed: str = ""
     """An interrupted run left something to go on from, but these settings or inputs have changed since."""
+    damaged: str = ""
+    """The stage was done, but these of its files are missing or have changed since."""
 
 
 def folder_state(job: Job) -> FolderState:
@@ -97,6 +101,28 @@ def folder_state(job: Job) -> FolderState:
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
+
+
+def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
+    """As `folder_state`, but a folder in which a file is missing or has changed since is not done.
+
+    Args:
+        job: the stage.
+        hashes: for files that a quick look does not clear.
+        thorough: hash every file.
+
+    Raises:
+        DomainbertError: see `folder_state`.
+    """
+    state = folder_state(job)
+    if not state.done or state.manifest is None:
+        return state
+    found = damages(job.out, state.manifest, hashes, thorough=thorough)
+    if found:
+        return FolderState(False, in_words(found), manifest=state.manifest, damaged=in_words(found))
+    if thorough and "outputs" not in state.manifest:
+        return replace(state, reason="done; made before outputs were recorded, so they are not verified")
+    return state
 
 
 def _unfinished_state(job: Job) -> FolderState:
@@ -140,7 +166,7 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
             "metrics": as_plain(metrics),
             "seal": job.seal,
         }
-        write_json(job.out / MANIFEST, manifest)
+        write_manifest(job.out, manifest)
     return manifest
 
 

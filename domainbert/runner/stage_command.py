@@ -18,7 +18,7 @@ from jsonargparse import ArgumentParser
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import process_rank
-from domainbert.runner.jobs import CONFIG, FolderState, Job, folder_state, follow_job, run_job
+from domainbert.runner.jobs import CONFIG, FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
@@ -144,7 +144,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if process_rank() > 0:
         follow_job(job, force)
         return f"{stage.name}: done with the other processes"
-    state = folder_state(job)
+    state = compared_state(job, FileHashes())
     if state.done and not force:
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
@@ -160,6 +160,10 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
             "or --force to start again"
+        )
+    if state.damaged:
+        raise DomainbertError(
+            f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
     if state.empty or (resume and state.reason in ("interrupted", "not finished")):
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from domainbert.errors import DomainbertError, Problems
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.progress import Progress
+from domainbert.sealed import check_sealed
 
 if TYPE_CHECKING:
     from domainbert.data.scoring import Scoring
@@ -125,7 +126,9 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
     for name, folder in models.items():
         if not re.fullmatch(r"\w[\w.+-]*", name):
             problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-        elif (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
+            continue
+        check_sealed(folder, "seed-*/config.json")  # a seed without it would be left out
+        if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
             folders[name] = {"model": folder}
         elif seeds := sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name)):
             folders[name] = {path.parent.name: path.parent for path in seeds}
