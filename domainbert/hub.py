@@ -25,7 +25,8 @@ from domainbert.encoders.checkpoint import (
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
 from domainbert.encoders.heads import EncoderWithHead, build_head
-from domainbert.errors import DomainbertError
+from domainbert.encoders.weights import non_finite
+from domainbert.errors import DomainbertError, diverged
 from domainbert.paths import resolve_path
 from domainbert.sealed import check_sealed
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -149,8 +150,8 @@ def load_model(
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
-            accounts for, their shapes contradict it, or a masked-LM head is wanted of a folder whose output weights are
-            not the word embeddings.
+            accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
+            output weights are not the word embeddings.
     """
     folder = open_model(path)
     if folder.onnx is not None:
@@ -212,8 +213,13 @@ def save_model(
         labels: label names, in the order of the head's outputs.
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
+
+    Raises:
+        TrainingFailed: a weight is not finite; nothing is written.
     """
     tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
+    if found := non_finite(tensors):
+        raise diverged(f"{path}: {found}")
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -239,7 +245,12 @@ def save_with_vocabulary(
         tensors: what `encoders.checkpoint.load_tensors` gave, with other word embeddings and masked-LM bias.
         tokenizer: the new one.
         card: text of the model card.
+
+    Raises:
+        DomainbertError: a weight is not finite; nothing is written.
     """
+    if found := non_finite(tensors):
+        raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     changed = {
         name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from domainbert.errors import DomainbertError
 from domainbert.sealed import check_sealed
 
+WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _FILES = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"
 _CONVERT = (
@@ -46,7 +48,24 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     )
 
 
+def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The first tensor with values that are NaN or infinite, and how many, in words; None if all are finite."""
+    for name, tensor in tensors.items():
+        if tensor.dtype in WEIGHT_TYPES and not bool(tensor.isfinite().all()):
+            count = int((~tensor.isfinite()).sum())
+            return f"{name}: {count:,} of {tensor.numel():,} values are NaN or infinite"
+    return None
+
+
 def _read_file(file: Path) -> dict[str, Tensor]:
+    tensors = _tensors_of(file)
+    found = non_finite(tensors)
+    if found:
+        raise DomainbertError(f"{file}: {found}; expected the weights of a model whose training did not diverge")
+    return tensors
+
+
+def _tensors_of(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         try:
             return load_file(file)
