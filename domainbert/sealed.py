@@ -34,13 +34,14 @@ _hashes = FileHashes()
 
 def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
     """Hash everything that a stage wrote and others may read: relative name to `bytes`, `sha256` and `quick_look`."""
-    names = sorted(_outputs(folder))
+    names = sorted(output_names(folder))
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
         facts = pool.map(_facts, (folder / name for name in names))
         return dict(zip(names, facts, strict=True))
 
 
-def _outputs(folder: Path) -> Iterator[str]:
+def output_names(folder: Path) -> Iterator[str]:
+    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes."""
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _FOLDERS_OF_THE_RUN and not name.startswith(".")]
         kept = (name for name in files if name not in _OF_THE_RUN and not name.startswith("."))
@@ -167,15 +168,19 @@ def _is_ours(found: Any) -> bool:
 
 def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
     odd = [name for name, kind in _SHAPE.items() if not isinstance(found.get(name), kind)]
-    if "seal" not in odd:
-        seal = found["seal"]
-        odd += [f"seal.{name}" for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(seal.get(name), kind)]
+    odd = odd or [f"seal.{name}" for name in odd_in_seal(found["seal"])]
     if odd:
         raise DomainbertError(
             f"{path}: {odd[0]} is missing, or not what a stage writes there; expected the manifest of a finished "
             "stage: remove the folder, and run the stage again"
         )
     return found
+
+
+def odd_in_seal(seal: Any) -> list[str]:
+    """The parts of a seal, read from a file, that are missing or not what a stage writes there."""
+    parts = seal if isinstance(seal, dict) else {}
+    return [name for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(parts.get(name), kind)]
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.errors import DomainbertError, Problems, TrainingStopped
-from domainbert.files import write_json
+from domainbert.files import told_if_full, write_json
 from domainbert.fingerprint import FileHashes
 from domainbert.progress import format_duration
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
@@ -127,7 +127,8 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
         DomainbertError: a stage's folder was damaged, and it is not forced; or from a stage.
     """
     _refuse_damage(plan)
-    recipe.hashes.save()
+    with told_if_full(recipe.out):
+        recipe.hashes.save()
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
@@ -139,7 +140,8 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
                 manifests[step.name] = step.state.manifest
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
     results = {"out": str(recipe.out), "stages": stages}
-    write_json(recipe.out / "results.json", results)
+    with told_if_full(recipe.out):
+        write_json(recipe.out / "results.json", results)
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)

@@ -18,7 +18,8 @@ from jsonargparse import ArgumentParser
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import process_rank
-from domainbert.runner.jobs import CONFIG, FolderState, Job, compared_state, follow_job, run_job
+from domainbert.runner.claim import CONFIG
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice

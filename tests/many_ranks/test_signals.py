@@ -98,7 +98,11 @@ def test_the_death_of_one_process_ends_the_other(trainings, commands, uninterrup
     out = f"killed-{rank}"
     words = commands["acting"](*trainings.pretrain(out, *TWO, "--num_workers", "1"))
     launch = trainings.start(words, **act(rank=rank, signal="SIGKILL"))
-    assert launch.wait() not in (0, 75), launch.said
+    assert launch.wait() == (2 if rank else -signal.SIGKILL), launch.said
+    if rank == 1:
+        assert "domainbert: the training lost another of its processes (Connection " in launch.said
+        assert trainings.json(out, "status.json")["reason"].startswith("the training lost another of its processes")
+    assert "Traceback" not in launch.said
     assert not launch.left(seconds=30), launch.said
     assert trainings.checkpoints(out) == ["step-00000006"]
     assert_goes_on(trainings, commands, out, uninterrupted)
