@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,12 +83,15 @@ class CorpusConfig:
         if not 0 <= self.validation_fraction < 1:
             raise DomainbertError(f"validation_fraction: {self.validation_fraction}; expected from 0 to below 1")
 
-    def input_files(self) -> list[Path]:
+    def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """Every file that will be read, in order; hub datasets have none.
+
+        Args:
+            without: paths of sources that need not be there yet.
 
         Raises:
             DomainbertError: a file or folder does not exist, or a folder or glob holds nothing to read.
         """
         from domainbert.corpus.sources import list_files
 
-        return list_files(self.sources)
+        return list_files([source for source in self.sources if source.path not in without])
