@@ -161,7 +161,7 @@ def _lock(marker: TextIO, job: Job) -> None:
 
 def _give_up(out: Path, created: bool) -> None:
     _clear(out)
-    (out / RUNNING).unlink()
+    (out / RUNNING).unlink(missing_ok=True)
     if created:
         out.rmdir()
 
