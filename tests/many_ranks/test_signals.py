@@ -98,8 +98,9 @@ def test_the_death_of_one_process_ends_the_other(trainings, commands, uninterrup
     out = f"killed-{rank}"
     words = commands["acting"](*trainings.pretrain(out, *TWO, "--num_workers", "1"))
     launch = trainings.start(words, **act(rank=rank, signal="SIGKILL"))
-    assert launch.wait() == (2 if rank else -signal.SIGKILL), launch.said
-    if rank == 1:
+    code = launch.wait()
+    assert code in (2, -signal.SIGKILL), launch.said
+    if code == 2:  # before Lightning kills the first process for the death of one it has started
         assert "domainbert: the training lost another of its processes (Connection " in launch.said
         assert trainings.json(out, "status.json")["reason"].startswith("the training lost another of its processes")
     assert "Traceback" not in launch.said
