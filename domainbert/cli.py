@@ -30,12 +30,15 @@ stages:
 _RUN_HELP = """\
 usage: domainbert run RECIPE [options]
 
-Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped.
+Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If something
+that it wrote is missing or has changed since, nothing runs until --force makes it again.
 
   --dry-run            print what would run, and why; run nothing
   --only NAME,NAME     these stages only
   --from NAME          this stage and those after it
   --force [NAME,NAME]  run these stages (all, if none is named) and what depends on them, even if they are done
+  --verify             hash all files that the stages have read and written; else a quick look at size, times and inode
+                       clears a file, and one that it does not clear is hashed
   --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
   --out FOLDER         where the run goes; each stage writes FOLDER/<name>
   --stages.NAME.KEY V  set one value of one stage
@@ -44,7 +47,14 @@ Run the stages of a recipe in order. A stage that is done with the same settings
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
 _STAGE_FLAGS = {"out": "one", "resume": "one", "force": "none", "print_config": "none", "allow_import": "one"}
-_RUN_FLAGS = {"dry_run": "none", "only": "one", "from": "one", "force": "optional", "allow_import": "one"}
+_RUN_FLAGS = {
+    "dry_run": "none",
+    "only": "one",
+    "from": "one",
+    "force": "optional",
+    "verify": "none",
+    "allow_import": "one",
+}
 
 _TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
@@ -139,7 +149,8 @@ def _run(typed: Typed) -> int:
     from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
 
     flags = typed.flags
-    recipe = read_recipe(Path(typed.words[0]), typed.options)
+    verify = "verify" in flags
+    recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify)
     force = _names(flags["force"]) if "force" in flags else None
     if force is not None and started_together() > 1:
         raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
@@ -148,7 +159,7 @@ def _run(typed: Typed) -> int:
         if "dry_run" not in flags:
             follow_recipe(recipe, selection)
         return 0
-    plan = make_plan(recipe, selection)
+    plan = make_plan(recipe, selection, verify)
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
     else:
@@ -174,7 +185,8 @@ def _tune(typed: Typed) -> int:
 def _same_again(typed: Typed) -> str:
     """The command that goes on with a recipe; what was forced is not forced again."""
     options = [f"--{name}={value}" for name, value in typed.options]
-    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in ("force", "dry_run")]
+    once = ("force", "dry_run", "verify")
+    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in once]
     return shlex.join(["domainbert", "run", *typed.words, *options])
 
 

@@ -74,5 +74,17 @@ class TrainingFailed(DomainbertError):
     """A training came to nothing; what it has written says why, and is kept."""
 
 
+def diverged(found: str) -> TrainingFailed:
+    """The error of a training that has run to its end, but whose numbers are not finite.
+
+    Args:
+        found: where, and what was found.
+    """
+    return TrainingFailed(
+        f"{found}: the training diverged, and its model is not saved; expected finite numbers: a lower optim.lr or "
+        "more schedule.warmup_steps may help, and logs/metrics.jsonl shows where it began"
+    )
+
+
 class TrainingStopped(Exception):
     """A signal ended a training before its time, after its state was saved: exit code 75 ("try again later")."""

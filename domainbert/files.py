@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from domainbert.errors import DomainbertError
 from domainbert.redact import redact
+
+
+def disk_full(error: BaseException) -> str:
+    """That a write failed for want of room, in the system's words; empty where it failed for another reason.
+
+    Libraries that write by themselves raise errors of their own, in which the system's words stand.
+    """
+    reasons = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+    return next((reason for reason in reasons if reason in str(error)), "")
+
+
+@contextmanager
+def told_if_full(folder: Path) -> Iterator[None]:
+    """While files are written below a folder: that the disk is full is a `DomainbertError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = disk_full(error)
+        if not reason:
+            raise
+        free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
+        raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from domainbert.files import write_text
+
 _BLOCK_BYTES = 1 << 20
+_ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
 
 
 def hash_file(path: Path) -> str:
@@ -41,27 +45,35 @@ def hash_json(value: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
+def quick_look(status: os.stat_result) -> list[int]:
+    """Size, modification time, change time (both in ns) and inode: what changes with the content of a file.
+
+    A program may set the modification time back, or put another file in its place; it cannot set the change time.
+    """
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
 class FileHashes:
-    """Hashes of files, remembered in a JSON file by path, size and modification time.
+    """Hashes of files, remembered in a JSON file by path and `quick_look`.
 
     Args:
         cache: where to remember them; None remembers them for the life of the object only.
+        believe: whether hashes that are remembered there count; they are made anew if not.
     """
 
-    def __init__(self, cache: Path | None = None) -> None:
+    def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
         self._cache = cache
         self._known: dict[str, list[Any]] = {}
-        if cache is not None and cache.is_file():
+        if cache is not None and cache.is_file() and believe:
             self._known = _read_cache(cache)
 
     def of_file(self, path: Path) -> str:
-        """`hash_file`, or what it was when neither size nor modification time has changed."""
-        status = path.stat()
-        name, stamp = str(path.resolve()), [status.st_size, status.st_mtime_ns]
+        """`hash_file`, or what it was when size, modification time, change time and inode are the same."""
+        name, stamp = str(path.resolve()), quick_look(path.stat())
         known = self._known.get(name)
-        if known is None or known[:2] != stamp:
+        if known is None or known[:-1] != stamp:
             known = self._known[name] = [*stamp, hash_file(path)]
-        return str(known[2])
+        return str(known[-1])
 
     def of(self, path: Path) -> str:
         """Hash of a file, or of a folder without its `manifest.json` and `status.json` (which tell of the run)."""
@@ -73,9 +85,7 @@ class FileHashes:
         """Write the cache file, if there is one."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._cache.with_suffix(".tmp")
-            temporary.write_text(json.dumps(self._known), encoding="utf-8")
-            temporary.replace(self._cache)
+            write_text(self._cache, json.dumps(self._known))
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
@@ -86,4 +96,4 @@ def _read_cache(path: Path) -> dict[str, list[Any]]:
         return {}
     if not isinstance(known, dict):
         return {}
-    return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == 3}
+    return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == _ENTRY}

@@ -13,8 +13,9 @@ from domainbert.data.tags import are_iob2_labels
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import config_class, family
 from domainbert.encoders.weight_files import find_weights
-from domainbert.errors import DomainbertError
+from domainbert.errors import DomainbertError, diverged
 from domainbert.paths import resolve_path
+from domainbert.sealed import check_sealed
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
@@ -75,12 +76,14 @@ def open_model(path: Path) -> ModelFolder:
     folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
 
     Raises:
-        DomainbertError: there is no model folder, its `config.json` is broken, or its family is not supported.
+        DomainbertError: there is no model folder, its `config.json` is broken or not what a stage wrote there, or its
+            family is not supported.
     """
     resolved = resolve_path(path)
     named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
     folder = best_seed_folder(resolved) if named is None else named.parent
     file = folder / "config.json"
+    check_sealed(folder, "config.json")
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
@@ -129,6 +132,7 @@ def best_seed_folder(path: Path) -> Path:
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
+    check_sealed(path, seeds.name)
     try:
         best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -157,8 +161,8 @@ def load_model(
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
-            accounts for, their shapes contradict it, or a masked-LM head is wanted of a folder whose output weights are
-            not the word embeddings.
+            accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
+            output weights are not the word embeddings.
     """
     from domainbert.encoders.base import from_hugging_face
     from domainbert.encoders.checkpoint import base_prefix, check_names, check_types, encoder_names, load_tensors
@@ -225,10 +229,16 @@ def save_model(
         max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
         weights: the state dict of the model, where the model itself holds only a part of each.
         teachers: names of the models that it was distilled from.
+
+    Raises:
+        TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.base import to_hugging_face
+    from domainbert.encoders.weights import non_finite
 
     tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
+    if found := non_finite(tensors):
+        raise diverged(f"{path}: {found}")
     fields = config.to_json() | {
         "architectures": [family(config).architecture(head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
@@ -258,9 +268,15 @@ def save_with_vocabulary(
         tensors: what `encoders.checkpoint.load_tensors` gave, with other word embeddings and masked-LM bias.
         tokenizer: the new one.
         card: text of the model card.
+
+    Raises:
+        DomainbertError: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.checkpoint import vocabulary_names
+    from domainbert.encoders.weights import non_finite
 
+    if found := non_finite(tensors):
+        raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     changed = {
         name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None

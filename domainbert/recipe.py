@@ -23,9 +23,10 @@ from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job
-from domainbert.runner.manifest import make_seal, read_manifest, referred_stages, stage_of
+from domainbert.runner.manifest import make_seal, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.sealed import read_manifest
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import merge, nearest, option_tree
 from domainbert.settings.variables import read_variables, substitute
@@ -36,13 +37,19 @@ _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 
 
-def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Mapping[str, str] = os.environ) -> Recipe:
+def read_recipe(
+    path: Path,
+    options: Sequence[tuple[str, str]],
+    environment: Mapping[str, str] = os.environ,
+    verify: bool = False,
+) -> Recipe:
     """Read and check a recipe.
 
     Args:
         path: the YAML file.
         options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: where `DOMAINBERT_<NAME>` is looked up.
+        verify: hash every input file, whether it seems unchanged or not.
 
     Raises:
         DomainbertError: with every problem of every stage: of its settings, and, unless it is done already, of what
@@ -57,7 +64,7 @@ def read_recipe(path: Path, options: Sequence[tuple[str, str]], environment: Map
     tree = substitute(_with_options(tree, stage_options), variables, problems)
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
-    hashes = FileHashes(out / ".cache" / "hashes.json")
+    hashes = FileHashes(out / ".cache" / "hashes.json", believe=not verify)
     jobs = _jobs(tree.value["stages"], out, hashes, problems)
     problems.raise_if_any()
     return Recipe(out, jobs, hashes)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -69,11 +70,12 @@ class Texts:
     files: list[str]
     """Their names."""
 
-    def input_files(self) -> list[Path]:
-        for name in self.files:
-            if not Path(name).exists():
-                raise DomainbertError(f"{name}: no such file; expected a text")
-        return [Path(name) for name in self.files]
+    def input_files(self, without: Collection[str] = ()) -> list[Path]:
+        read = [Path(name) for name in self.files if name not in without]
+        for path in read:
+            if not path.exists():
+                raise DomainbertError(f"{path}: no such file; expected a text")
+        return read
 
 
 def make(

@@ -85,22 +85,21 @@ def test_a_sound_recipe_is_read_without_torch() -> None:
 
 def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.conll").write_text(TRAIN + "\nthree\tcolumns\tO\n")
-    Path("validation.conll").rename("validation.json")
+    Path("validation.conll").write_text("A\tO\nloan\tC-x\n")
     Path("model/config.json").write_text('{"model_type": "gpt2"}')
-    text = RECIPE.replace("validation.conll", "validation.json").replace("loggers: [jsonl]", "loggers: [wandb]")
+    text = RECIPE.replace("loggers: [jsonl]", "loggers: [wandb]")
     Path("recipe.yaml").write_text(text.replace("task: Ner\n    train", "max_length: 999\n    task: Ner\n    train", 1))
     assert importlib.util.find_spec("wandb") is None
     for command in (["run", "recipe.yaml"], ["run", "recipe.yaml", "--dry-run"]):
         assert main(command) == 2
         told = [line.strip() for line in capsys.readouterr().err.splitlines()]
-        assert told[0] == "domainbert: recipe.yaml: 6 problems"
+        assert told[0] == "domainbert: recipe.yaml: 5 problems"
         assert told[1] == "train.conll:7: 3 columns separated by tabs; expected 2 as in line 1"
         wandb = "wandb is not installed; pip install 'domainbert[wandb]'"
         assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
         assert told[3] == "recipe.yaml:15: stages.tagger.max_length: 999; the encoder has positions for 512 tokens"
-        assert told[4].startswith("recipe.yaml:18: stages.tagger.validation: validation.json: unknown suffix '.json'")
+        assert told[4].startswith("validation.conll:2: unknown tag 'C-x'"), "once, though two stages read it"
         assert told[5].startswith("recipe.yaml:21: stages.other.model: model/config.json: model_type: found 'gpt2'")
-        assert told[6].startswith("recipe.yaml:18: stages.other.validation: validation.json: unknown suffix '.json'")
     assert not Path("run").exists()
 
 
@@ -123,7 +122,8 @@ def test_labels_that_a_model_folder_does_not_have() -> None:
     Path("model/config.json").write_text(json.dumps(fields))
     expected = "test.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
     assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
-    wrong = problems_of(("stages.result.models", "{ours: model}"), ("stages.result.task", "Classification"))
+    changes = ("stages.result.task", "Classification"), ("stages.result.train", "null")
+    wrong = problems_of(("stages.result.models", "{ours: model}"), *changes)
     assert "--stages.result.models: stages.result.models.ours: model is for ner; expected classification" in wrong
 
 
@@ -158,7 +158,7 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     recipe = read_recipe(Path("recipe.yaml"), [], {})
     Path("run/other").mkdir(parents=True)
     job = recipe.jobs["other"]
-    facts = {"stage": "finetune", "key": job.key, "seal": job.seal}
+    facts = {"stage": "finetune", "key": job.key, "seal": job.seal, "config": {}, "metrics": {}}
     Path("run/other/manifest.json").write_text(json.dumps(facts))
     monkeypatch.setattr("domainbert.training.loggers._EXTRAS", ("jsonl",))
     monkeypatch.setattr("domainbert.training.loggers.is_installed", lambda name: False)

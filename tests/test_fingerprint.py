@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -37,19 +38,44 @@ def test_hash_json_ignores_the_order_of_keys() -> None:
     )
 
 
-def test_cache_is_used_until_the_file_changes(tmp_path: Path) -> None:
+def test_cache_is_used_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, cache = tmp_path / "a", tmp_path / "cache" / "hashes.json"
     file.write_text("one")
     hashes = FileHashes(cache)
     first = hashes.of(file)
     hashes.save()
-    status = file.stat()
-    file.write_text("two")
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert FileHashes(cache).of(file) == first  # same size and time: not read again
-    os.utime(file, ns=(0, 1))
-    assert FileHashes(cache).of(file) == hash_file(file) != first
+    with monkeypatch.context() as patch:
+        patch.setattr("domainbert.fingerprint.hash_file", lambda path: "read again")
+        assert FileHashes(cache).of(file) == first
+        assert FileHashes(cache, believe=False).of(file) == "read again"
+        os.utime(file, ns=(0, 1))
+        assert FileHashes(cache).of(file) == "read again"
     cache.write_text('{"cut o')
+    assert FileHashes(cache).of(file) == first
+
+
+def test_a_change_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
+    file, cache = tmp_path / "a", tmp_path / "hashes.json"
+    file.write_text("one")
+    hashes = FileHashes(cache)
+    first, status = hashes.of(file), file.stat()
+    hashes.save()
+    while file.stat().st_ctime_ns == status.st_ctime_ns:  # the clock of the disk has ticks of some milliseconds
+        file.write_text("two")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert FileHashes(cache).of(file) == hash_file(file) != first
+    (tmp_path / "b").write_text("six")
+    os.utime(tmp_path / "b", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (tmp_path / "b").replace(file)  # another file in its place
+    assert FileHashes(cache).of(file) == hash_file(file) != first
+
+
+def test_a_cache_of_an_older_version_does_not_count(tmp_path: Path) -> None:
+    """It looked at size and modification time alone."""
+    file, cache = tmp_path / "a", tmp_path / "hashes.json"
+    file.write_text("one")
+    status = file.stat()
+    cache.write_text(json.dumps({str(file): [status.st_size, status.st_mtime_ns, "0" * 64]}))
     assert FileHashes(cache).of(file) == hash_file(file)
 
 

@@ -14,7 +14,7 @@ from domainbert.runner.stage_table import STAGES
 
 ROOT = Path(domainbert.__file__).parent
 LAYERS = {
-    -1: "errors files progress fingerprint paths ranks signals ranges redact",
+    -1: "errors files progress fingerprint sealed paths ranks signals ranges redact",
     0: "corpus samples",
     1: "tokenization encoders metrics",
     2: "data transfer",

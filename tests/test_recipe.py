@@ -104,6 +104,20 @@ def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) ->
     assert to_run() == {"again": "texts.files changed", "use-file": "source changed", "score": "@use-file changed"}
 
 
+def test_a_file_beside_one_of_an_earlier_stage_counts(fake_stages: ModuleType) -> None:
+    recipe = """\
+out: runs/test
+stages:
+  make: {words: [a]}
+  both: {stage: make, words: [c], texts: {files: ["@make/words.txt", texts/a.txt]}}
+"""
+    Path("recipe.yaml").write_text(recipe)
+    run()
+    assert to_run() == {}
+    Path("texts/a.txt").write_text("other")
+    assert to_run() == {"both": "texts.files changed"}
+
+
 def test_a_moved_run_is_still_done(fake_stages: ModuleType) -> None:
     run()
     Path("runs/test").rename("elsewhere")

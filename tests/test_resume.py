@@ -74,7 +74,7 @@ def finetuning(runs: Any) -> dict[str, Any]:
         "batch_size": 24,
         "max_epochs": 8,
         "patience": 2,
-        "optim": {"lr": 1e-2, "head_lr": 1e-2},
+        "optim": {"lr": 2e-2, "head_lr": 2e-2},
         "seeds": [1, 2],
     }
 

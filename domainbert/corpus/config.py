@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -93,12 +94,15 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def input_files(self) -> list[Path]:
+    def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """Every file that will be read, in order; hub datasets have none.
+
+        Args:
+            without: paths of sources that need not be there yet.
 
         Raises:
             DomainbertError: a file or folder does not exist, or a folder or glob holds nothing to read.
         """
         from domainbert.corpus.sources import list_files
 
-        return list_files(self.sources)
+        return list_files([source for source in self.sources if source.path not in without])

@@ -12,10 +12,9 @@ from domainbert.encoders.base import HEADS
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import family
 from domainbert.encoders.shapes import shapes_only
-from domainbert.encoders.weights import read_weights
+from domainbert.encoders.weights import WEIGHT_TYPES, read_weights
 from domainbert.errors import DomainbertError
 
-_WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions of transformers saved
 
 
@@ -96,7 +95,7 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
 def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str]) -> None:
     """Refuse quantised weights, which mean nothing without their scales, and whole numbers, which are none."""
     for name in names:
-        if name in tensors and tensors[name].dtype not in _WEIGHT_TYPES:
+        if name in tensors and tensors[name].dtype not in WEIGHT_TYPES:
             raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from domainbert.errors import DomainbertError
+from domainbert.sealed import check_sealed
 
 INDEX = ".index.json"
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -14,8 +15,9 @@ def find_weights(folder: Path) -> Path:
     """The file with the weights, or the index of their shards; safetensors if there are any.
 
     Raises:
-        DomainbertError: there are none.
+        DomainbertError: there are none, or they are not what a stage wrote there.
     """
+    check_sealed(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _FILES:
         for file in (folder / name, folder / (name + INDEX)):
             if file.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from domainbert.encoders.weight_files import INDEX, find_weights
 from domainbert.errors import DomainbertError
 
+WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _CONVERT = (
     "if you trust it, convert it to safetensors: "
     "transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(folder)"
@@ -27,14 +29,32 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Norms are called weight and bias, also where a checkpoint that comes from TensorFlow calls them gamma and beta.
 
     Raises:
-        DomainbertError: there are no weights, a file is missing or broken, or a pickle holds more than tensors.
+        DomainbertError: there are no weights, a file is missing, broken or not what a stage wrote there, a pickle holds
+            more than tensors, or a weight is not finite.
     """
     file = find_weights(folder)
     tensors = _read_shards(file) if file.name.endswith(INDEX) else _read_file(file)
     return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key)): t for key, t in tensors.items()}
 
 
+def non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The first tensor with values that are NaN or infinite, and how many, in words; None if all are finite."""
+    for name, tensor in tensors.items():
+        if tensor.dtype in WEIGHT_TYPES and not bool(tensor.isfinite().all()):
+            count = int((~tensor.isfinite()).sum())
+            return f"{name}: {count:,} of {tensor.numel():,} values are NaN or infinite"
+    return None
+
+
 def _read_file(file: Path) -> dict[str, Tensor]:
+    tensors = _tensors_of(file)
+    found = non_finite(tensors)
+    if found:
+        raise DomainbertError(f"{file}: {found}; expected the weights of a model whose training did not diverge")
+    return tensors
+
+
+def _tensors_of(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         try:
             return load_file(file)

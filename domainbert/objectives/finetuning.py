@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
+from torchmetrics import SumMetric
 
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
@@ -25,6 +26,9 @@ class FineTuning(TrainedModule):
         validation: the labelled items whose numbers the validation batches carry.
         seed: of the dropout.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
+
+    Attributes:
+        unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class FineTuning(TrainedModule):
         super().__init__(model, optim, schedule, num_steps, seed)
         self.task, self.validation = task, validation
         self.metric = task.metric()
+        self.unusable: list[int] = []
+        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
         self.row: Tensor | None
         self.register_buffer("row", row, persistent=False)
         task.bind(model.head)
@@ -51,12 +57,17 @@ class FineTuning(TrainedModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
-        self.task.update(self.metric, self._logits(batch), batch, self.validation)
+        logits = self._logits(batch)
+        self.not_finite.update((~logits.isfinite()).any())
+        self.task.update(self.metric, logits, batch, self.validation)
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
         scores = self.metric.compute()
         self.metric.reset()
+        if self.not_finite.compute():
+            self.unusable.append(self.global_step)
+        self.not_finite.reset()
         self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:

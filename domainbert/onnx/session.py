@@ -14,6 +14,7 @@ from torch import Tensor
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
 from domainbert.errors import DomainbertError
+from domainbert.sealed import check_sealed
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
@@ -32,10 +33,12 @@ class OnnxModel:
         tokenizer: of the model.
 
     Raises:
-        DomainbertError: there is no onnxruntime, or the file is not a model of that kind.
+        DomainbertError: there is no onnxruntime, the file is not a model of that kind, or not what `export`
+            wrote there.
     """
 
     def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:
+        check_sealed(file.parent, file.name)
         self.file, self.tokenizer = file, tokenizer
         self.session = _session(file)
         self.inputs: list[str] = [one.name for one in self.session.get_inputs()]

@@ -12,6 +12,7 @@ from torch import nn
 from domainbert.encoders.crf import Crf
 from domainbert.errors import DomainbertError
 from domainbert.files import write_json
+from domainbert.sealed import check_sealed
 
 CRF_FILE = "crf.json"
 _HOW = (
@@ -45,6 +46,7 @@ def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
         DomainbertError: there is none, or not one of these labels.
     """
     path, crf = folder / CRF_FILE, Crf(len(labels))
+    check_sealed(folder, CRF_FILE)
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields["labels"] != list(labels):

@@ -8,44 +8,30 @@ manifest.json    once the stage is done
 
 from __future__ import annotations
 
-import fcntl
 import inspect
-import json
-import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.files import write_json
+from domainbert.errors import DomainbertError
+from domainbert.fingerprint import FileHashes
 from domainbert.ranks import launch_id, launched_here
-from domainbert.runner.manifest import (
-    MANIFEST,
-    changed_parts,
-    differences,
-    git_commit,
-    in_short,
-    read_manifest,
-    seal_key,
-    versions,
-)
+from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
+from domainbert.runner.manifest import changed_parts, differences, git_commit, in_short, seal_key, versions
 from domainbert.runner.stage_table import Stage
+from domainbert.sealed import damages, in_words, odd_in_seal, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.signals import StopSignals, stopping_at_once
-from domainbert.training.checkpoint_files import holds_progress, remove_progress
-from domainbert.training.processes import command_of_other_processes, end_with_parent
+from domainbert.training.checkpoint_files import holds_progress
+from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
-RUNNING = "running.lock"
-CONFIG = "config.yaml"
-STATUS = "status.json"
 _POLL_SECONDS = 0.2
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
@@ -83,6 +69,8 @@ class FolderState:
     """An interrupted run of the same job left something to go on from, or a run that differs in its parts alone."""
     changed: str = ""
     """An interrupted run left something to go on from, but these settings or inputs have changed since."""
+    damaged: str = ""
+    """The stage was done, but these of its files are missing or have changed since."""
 
 
 def folder_state(job: Job) -> FolderState:
@@ -110,10 +98,34 @@ def folder_state(job: Job) -> FolderState:
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
+def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
+    """As `folder_state`, but a folder in which a file is missing or has changed since is neither done nor gone on from.
+
+    Args:
+        job: the stage.
+        hashes: for files that a quick look does not clear.
+        thorough: hash every file.
+
+    Raises:
+        DomainbertError: see `folder_state`.
+    """
+    state = folder_state(job)
+    if state.manifest is None or not (state.done or state.resumable):
+        return state
+    found = damages(job.out, state.manifest, hashes, thorough=thorough)
+    if found:
+        return FolderState(False, in_words(found), manifest=state.manifest, damaged=in_words(found))
+    if thorough and "outputs" not in state.manifest:
+        return replace(state, reason="done; made before outputs were recorded, so they are not verified")
+    return state
+
+
 def _unfinished_state(job: Job) -> FolderState:
     if not holds_progress(job.out):
         return FolderState(False, "not finished")
-    seal = _read_status(job.out).get("seal", {"inputs": {}})
+    seal: dict[str, Any] = read_status(job.out).get("seal", {})
+    if odd_in_seal(seal):
+        seal = {"inputs": {}}
     if seal_key(seal) == job.key or changed_parts(job.stage.parts, seal, job.seal):
         return FolderState(False, "interrupted", resumable=True)
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
@@ -128,14 +140,15 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
         resume: keep what an interrupted run of the same job has left in the folder, and go on from it.
 
     Raises:
-        DomainbertError: from the stage; nothing of it stays behind, unless it can be gone on from. Or another process
-            is writing the folder.
+        DomainbertError: from the stage, or the disk is full; nothing of it stays behind, unless it can be gone on
+            from. Or another process is writing the folder, or it was removed.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
     folder_state(job)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
-    with command_of_other_processes(_command(job)), _claimed(job, go_on, resume):
+    with command_of_other_processes(_command(job)), claimed(job, dump_yaml(_config(job)), go_on, resume) as check_there:
         metrics = _call(job)
+        check_there()
         config = _config(job)
         manifest = {
             "stage": job.stage.name,
@@ -151,7 +164,7 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
             "metrics": as_plain(metrics),
             "seal": job.seal,
         }
-        write_json(job.out / MANIFEST, manifest)
+        write_manifest(job.out, manifest)
     return manifest
 
 
@@ -169,7 +182,7 @@ def follow_job(job: Job, force: bool = False) -> None:
         end_with_parent()
         StopSignals().install()  # alone it must not go: the first process would wait for it
     if job.trains:
-        _wait(lambda: _read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
+        _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
             _call(job, stop_at_once=not nothing_follows)
     if not nothing_follows:
@@ -178,7 +191,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
     in_main_thread = threading.current_thread() is threading.main_thread()
-    with stopping_at_once() if stop_at_once and job.trains and in_main_thread else nullcontext():
+    with told_if_lost(), stopping_at_once() if stop_at_once and job.trains and in_main_thread else nullcontext():
         return job.stage.function(out=job.out, **job.settings.arguments)
 
 
@@ -196,83 +209,3 @@ def _command(job: Job) -> list[str]:
 
 def _config(job: Job) -> dict[str, Any]:
     return {"out": str(job.out), **job.settings.plain}
-
-
-def _read_status(out: Path) -> dict[str, Any]:
-    """What `status.json` says; nothing, if there is none."""
-    try:
-        found = json.loads((out / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-@contextmanager
-def _claimed(job: Job, go_on: str, resume: bool) -> Iterator[None]:
-    """The folder with `running.lock`, which is locked as long as this process lives, and empty unless it resumes."""
-    created = not job.out.exists()
-    job.out.mkdir(parents=True, exist_ok=True)
-    with open(job.out / RUNNING, "a", encoding="utf-8") as marker:
-        _lock(marker, job)
-        if not resume:
-            _clear(job.out)
-        (job.out / CONFIG).write_text(dump_yaml(_config(job)), encoding="utf-8")
-        facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on, "launch": launch_id()}
-
-        def write_status(state: str, reason: str = "") -> None:
-            write_json(job.out / STATUS, {"state": state, "reason": reason, **facts, "seal": job.seal})
-
-        write_status("running")
-        (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: what it names may be gone soon
-        try:
-            yield
-        except TrainingStopped as stop:
-            write_status("stopped", str(stop))
-            raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
-        except DomainbertError as error:
-            if not isinstance(error, TrainingFailed) and not holds_progress(job.out):
-                _give_up(job.out, created)
-                raise
-            write_status("failed", str(error))
-            raise
-        except Exception as error:
-            write_status("failed", repr(error))
-            raise
-        remove_progress(job.out)
-        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
-        (job.out / RUNNING).unlink()
-
-
-def is_running(out: Path) -> bool:
-    """Whether a process, of this machine or of another one that shares the disk, writes a folder."""
-    try:
-        with open(out / RUNNING, "r+", encoding="utf-8") as marker:
-            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
-
-
-def _lock(marker: TextIO, job: Job) -> None:
-    """Until this process ends. With flock, a loader's worker would hold the lock on after its parent was killed."""
-    try:
-        fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise DomainbertError(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
-
-
-def _give_up(out: Path, created: bool) -> None:
-    _clear(out)
-    (out / RUNNING).unlink()
-    if created:
-        out.rmdir()
-
-
-def _clear(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        elif path.name != RUNNING:
-            path.unlink()

@@ -1,4 +1,4 @@
-"""`manifest.json`: what a stage folder was made from; its key says whether it is still what the recipe asks for."""
+"""The seal of a stage folder: what it was made from; its key says whether it is still what the recipe asks for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_json
 from domainbert.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
-MANIFEST = "manifest.json"
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
 
@@ -123,24 +121,6 @@ def _difference(key: str, before: Any, after: Any) -> str:
 def in_short(changes: Sequence[str]) -> str:
     """The first three, and how many more there are."""
     return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
-
-
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a stage folder, or None when there is none.
-
-    Raises:
-        DomainbertError: there is one that is not ours.
-    """
-    path = folder / MANIFEST
-    if not path.is_file():
-        return None
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    if not isinstance(manifest, dict) or not {"stage", "key", "seal"} <= set(manifest):
-        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
-    return manifest
 
 
 def versions() -> dict[str, str | None]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.errors import DomainbertError, Problems, TrainingStopped
-from domainbert.files import write_json
+from domainbert.files import told_if_full, write_json
 from domainbert.fingerprint import FileHashes
 from domainbert.progress import format_duration
-from domainbert.runner.jobs import FolderState, Job, folder_state, follow_job, run_job
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results import results_table
 from domainbert.settings.tree import nearest
@@ -65,13 +65,24 @@ class Step:
     selected: bool = True
     """Whether the command line asks for it; nothing is said of the others."""
 
+    @property
+    def refused(self) -> bool:
+        """Whether its folder was damaged, and nobody has said that it may be replaced."""
+        return self.run and bool(self.state.damaged) and not self.forced
+
     def line(self) -> str:
         """For `--dry-run`."""
-        return f"{'run ' if self.run else 'skip'}  {self.name} ({self.reason}) -> {self.job.out}"
+        what = "stop" if self.refused else "run " if self.run else "skip"
+        return f"{what}  {self.name} ({self.reason}) -> {self.job.out}"
 
 
-def make_plan(recipe: Recipe, selection: Selection) -> list[Step]:
+def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[Step]:
     """Decide for every stage whether it runs, and why.
+
+    Args:
+        recipe: the recipe.
+        selection: what the command line asks for.
+        verify: hash every file that a stage has written, instead of a quick look.
 
     Raises:
         DomainbertError: an unknown stage name; a folder with foreign files; a selected stage needs one that is neither
@@ -81,7 +92,7 @@ def make_plan(recipe: Recipe, selection: Selection) -> list[Step]:
     problems = Problems("plan")
     chosen = _chosen(recipe, selection)
     forced = _forced(recipe, selection, chosen)
-    states = _states(recipe, problems)
+    states = _states(recipe, verify, problems)
     problems.raise_if_any()
     plan = [_step(name, job, states[name], name in chosen, name in forced) for name, job in recipe.jobs.items()]
     steps = {step.name: step for step in plan}
@@ -113,8 +124,13 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
         recipe: the recipe.
         plan: from `make_plan`.
         go_on: the command that goes on after an interruption.
+
+    Raises:
+        DomainbertError: a stage's folder was damaged, and it is not forced; or from a stage.
     """
-    recipe.hashes.save()
+    _refuse_damage(plan)
+    with told_if_full(recipe.out):
+        recipe.hashes.save()
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
@@ -130,7 +146,8 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
         f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
     ]
     results = {"out": str(recipe.out), "warnings": warnings, "stages": stages}
-    write_json(recipe.out / "results.json", results)
+    with told_if_full(recipe.out):
+        write_json(recipe.out / "results.json", results)
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)
@@ -172,11 +189,21 @@ def _forced(recipe: Recipe, selection: Selection, chosen: list[str]) -> list[str
     return recipe.dependents(selection.force) if selection.force else chosen
 
 
-def _states(recipe: Recipe, problems: Problems) -> dict[str, FolderState]:
+def _refuse_damage(plan: Sequence[Step]) -> None:
+    problems = Problems("run")
+    for step in filter(lambda step: step.refused, plan):
+        problems.add(
+            f"stage {step.name}: {step.job.out}: not as the stage left it: {step.state.damaged}; "
+            f"expected it as it was, or --force {step.name} to make it again, and what depends on it"
+        )
+    problems.raise_if_any()
+
+
+def _states(recipe: Recipe, verify: bool, problems: Problems) -> dict[str, FolderState]:
     states = {}
     for name, job in recipe.jobs.items():
         try:
-            states[name] = folder_state(job)
+            states[name] = compared_state(job, recipe.hashes, verify)
         except DomainbertError as error:
             problems.add(str(error))
     return states

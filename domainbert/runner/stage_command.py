@@ -13,8 +13,9 @@ from typing import Any, get_args, get_type_hints
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import process_rank
+from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import CONFIG, FolderState, Job, folder_state, follow_job, run_job
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
@@ -123,7 +124,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if process_rank() > 0:
         follow_job(job, force)
         return f"{stage.name}: done with the other processes"
-    state = folder_state(job)
+    state = compared_state(job, FileHashes())
     if state.done and not force:
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
@@ -142,6 +143,10 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
             "or --force to start again"
+        )
+    if state.damaged:
+        raise DomainbertError(
+            f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
     nothing_lost = state.manifest is not None and state.resumable and "dropped" not in state.reason
     if state.empty or nothing_lost or (resume and (state.resumable or state.reason == "not finished")):

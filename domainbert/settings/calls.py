@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ def read_call(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[st
     """
     name = getattr(function, "__name__", "call")
     problems = Problems(name)
-    settings = read_settings(function, _node_of(dict(given), name), problems)
+    streams = getattr(inspect.getmodule(function), "STREAMS", ())
+    settings = read_settings(function, _node_of(dict(given), name), problems, streams=streams)
     problems.raise_if_any()
     return settings.arguments
 

@@ -262,9 +262,9 @@ class _Reader:
                 self.refusal(node, "", problem, list(arguments))
 
     def add_input_files(self, node: Node, instance: Any) -> None:
-        """Note the files that a configuration names, unless an earlier stage has yet to write them."""
-        if hasattr(instance, "input_files") and not self.template and not node.references():
-            self.settings.inputs.extend(instance.input_files())
+        """Note the files that a configuration names, but for those that an earlier stage has yet to write."""
+        if hasattr(instance, "input_files") and not self.template:
+            self.settings.inputs.extend(instance.input_files(node.referred()))
 
     def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
         """A list, each item on its own; a value alone is a list of one, where an item may be one.

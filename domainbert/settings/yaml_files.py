@@ -64,12 +64,12 @@ class Node:
                 break
         return node
 
-    def references(self) -> list[str]:
-        """Every `reference` in this value and below it."""
+    def referred(self) -> set[str]:
+        """The paths in folders of earlier stages, in this value and below it."""
         children: list[Node] = list(self.value.values()) if isinstance(self.value, dict) else []
         children = self.value if isinstance(self.value, list) else children
-        own = [] if self.reference is None else [self.reference]
-        return own + [reference for child in children for reference in child.references()]
+        own = set() if self.reference is None else {str(self.value)}
+        return own.union(*(child.referred() for child in children))
 
 
 def load_yaml(path: Path) -> Node:

@@ -226,7 +226,7 @@ def _fit(
         f"{steps * batch_size / plan.num_rows:.2f} epochs; precision {trainer.precision}"
     )
     trainer.fit(objective, datamodule=data)
-    last = history.rows[-1]
+    last = history.last
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *objective.losses.names))}")
     return {
         "num_steps": steps,

@@ -14,6 +14,7 @@ from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.paths import ModelPath
 from domainbert.progress import Progress
 from domainbert.ranges import Range, Seed
+from domainbert.sealed import check_sealed
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
 
 def _folders_of(name: str, folder: Path) -> dict[str, Path]:
     """The model folders of a system by the name of the seed; a single model is called "model"."""
+    check_sealed(folder, "seed-*/config.json")  # a seed without it would be left out
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
     seeds = sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name))

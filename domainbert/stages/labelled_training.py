@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.encoders.config import EncoderConfig
+from domainbert.errors import diverged
 from domainbert.files import write_json
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
@@ -136,6 +137,9 @@ def fit(
     Returns:
         `validation`, the scores of the epoch that is kept; `best_epoch`; `warnings`, if the training came to nothing;
         `skipped_steps`; `loss_spikes`; `history`.
+
+    Raises:
+        TrainingFailed: the model of that epoch says nothing finite.
     """
     from domainbert.data.batches import LabelledBatches
     from domainbert.data.modules import TrainAndValidation
@@ -162,6 +166,8 @@ def fit(
     if plan.keeps_best:
         best.restore(objective)
         row = next(row for row in history.rows if row["step"] == best.best_step)
+    if row["step"] in objective.unusable:
+        raise diverged(f"seed {plan.seed}: the logits after step {row['step']:,} are not finite")
     which = "best" if plan.keeps_best else "last"
     print(
         f"seed {plan.seed}: {which} of {len(history.rows)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}"

@@ -219,6 +219,7 @@ def _fit(
         f"precision {trainer.precision}"
     )
     trainer.fit(objective, datamodule=data)
+    last = history.last
     _say(history.rows, list(objective.texts)[1:])
     return {
         "num_steps": steps,
@@ -229,7 +230,7 @@ def _fit(
         "model_flop_utilisation": throughput.model_flop_utilisation,
         "skipped_steps": numbers.skipped_steps,
         "loss_spikes": numbers.loss_spikes,
-        "validation": history.rows[-1],
+        "validation": last,
         "history": history.rows,
     }
 

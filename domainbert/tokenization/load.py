@@ -17,9 +17,11 @@ from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
 from domainbert.errors import DomainbertError
+from domainbert.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
 from domainbert.tokenization.save import save_tokenizer
 
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
 
 
@@ -134,11 +136,12 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         None when it is not told.
 
     Raises:
-        DomainbertError: no tokenizer is there, or a file cannot be read.
+        DomainbertError: no tokenizer is there, a file cannot be read, or it is not what a stage wrote there.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
+    check_sealed(folder, *_FILES)
     config = _read_json(folder / "tokenizer_config.json")
     special_tokens = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
     if (folder / "tokenizer.json").is_file():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import lightning
 import torch
 from torch import Tensor
 
+from domainbert.errors import diverged
 from domainbert.progress import Progress
 from domainbert.training.state import load_whole_weights, whole_weights
 
@@ -144,6 +146,18 @@ class History(lightning.Callback):
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The metrics of the last validation, among them the loss.
+
+        Raises:
+            TrainingFailed: the loss is not finite; huge weights do that as well as those that are not finite.
+        """
+        row = self.rows[-1]
+        if not math.isfinite(row["loss"]):
+            raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
+        return row
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -12,9 +13,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from domainbert.errors import TrainingFailed
 from domainbert.ranks import LAUNCH, laid_out, launch_id
 
 _WATCH_SECONDS = 1.0
+_OF_GLOO = re.compile(r"\bgloo\b")
+_PLACE = re.compile(r"^\[\S+\]\s*")  # in a library's source
+_SHOWN = 200  # characters of a library's reason
 
 
 def highest(value: int) -> int:
@@ -35,6 +40,22 @@ def _group_on_cpu(world: int) -> Any:
     from torch import distributed
 
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
+
+
+@contextmanager
+def told_if_lost() -> Iterator[None]:
+    """While this lasts, that the processes of a training cannot reach each other is a `TrainingFailed`."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo has no type of its own
+        reason = " ".join(str(error).split())
+        if not _OF_GLOO.search(reason) and not any(base.__name__ == "DistError" for base in type(error).__mro__):
+            raise
+        said = _PLACE.sub("", reason).partition(". ")[0][:_SHOWN]
+        raise TrainingFailed(
+            f"the training lost another of its processes ({said}), whose own messages say why; expected all of them to "
+            "run to the end: run the same again, a single stage with --resume auto, to go on from the last checkpoint"
+        ) from error
 
 
 def end_with_parent() -> None:

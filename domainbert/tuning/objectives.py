@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from domainbert.runner.manifest import MANIFEST
+from domainbert.sealed import MANIFEST
 from domainbert.tuning.config import COST, VALIDATION
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 URL = "DOMAINBERT_STORAGE_URL"
 _TRIES, _WAIT_SECONDS = 5, 0.5
+_SHOWN = 40  # characters of a line in a message
 _SQLITE_TIMEOUT = 60  # seconds to wait for another worker's transaction
 
 
@@ -29,7 +30,8 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
     """The storage, made if there is none yet.
 
     Raises:
-        DomainbertError: it cannot be reached, or its driver is not installed; no message holds a password.
+        DomainbertError: it cannot be reached, its driver is not installed, or a journal cannot be read; no message
+            holds a password.
     """
     if config.kind == "postgresql":
         return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
@@ -128,8 +130,47 @@ def _open_journal(path: Path) -> BaseStorage:
             finally:
                 lock.release()
 
+        def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+            """The entries from one on; `DomainbertError` if one cannot be read."""
+            try:
+                for entry in super().read_logs(log_number_from):
+                    if not _is_entry(entry):
+                        _check_journal(path)
+                    yield entry
+            except (ValueError, RecursionError):
+                _check_journal(path)
+                raise
+
     lock = JournalFileOpenLock(str(path))
-    return JournalStorage(WholeLines(str(path), lock))
+    if path.exists():
+        _check_journal(path)
+    try:
+        return JournalStorage(WholeLines(str(path), lock))
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        raise DomainbertError(
+            f"{path}: its entries contradict each other ({error!r}); expected the journal of a search: restore it, or "
+            "begin a new one"
+        ) from error
+
+
+def _is_entry(found: Any) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("op_code"), int)
+
+
+def _check_journal(path: Path) -> None:
+    """Every whole line is an entry; optuna passes over the last one if it is none, and over no further one."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                readable = not line.endswith(b"\n") or _is_entry(json.loads(line))
+            except (ValueError, RecursionError):
+                readable = False
+            if not readable:
+                found = line[:_SHOWN].decode(errors="replace").rstrip()
+                raise DomainbertError(
+                    f"{path}:{number}: not an entry of a journal ({found!r}); expected a JSON object a line: remove "
+                    "the line and those behind it to go on without them"
+                )
 
 
 def _end_of_lines(file: Any) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.errors import DomainbertError, TrainingStopped
 from domainbert.redact import redact
-from domainbert.runner.jobs import RUNNING, is_running
+from domainbert.runner.claim import RUNNING, is_running
 from domainbert.settings.tree import nearest
 from domainbert.signals import StopSignals
 from domainbert.training.checkpoint_files import remove_progress

@@ -10,7 +10,7 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.fingerprint import hash_file
-from domainbert.runner.jobs import is_running
+from domainbert.runner.claim import is_running
 from domainbert.settings.yaml_files import load_yaml
 
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from domainbert.data.config import MaskingConfig
 from domainbert.data.corpus_rows import rows_of_corpus
 from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
+from domainbert.encoders.checkpoint import load_tensors
+from domainbert.errors import DomainbertError, TrainingFailed
+from domainbert.hub import load_model, save_model, save_with_vocabulary
+from domainbert.inference import load_tagger
+from domainbert.objectives import steps
 from domainbert.objectives.finetuning import FineTuning
 from domainbert.objectives.masked_lm import MaskedLM
+from domainbert.objectives.task_config import Ner
+from domainbert.stages.evaluate import evaluate
+from domainbert.stages.export import export
+from domainbert.stages.predict import predict
 from domainbert.tokenization.load import load_tokenizer
 from tests.resuming import TRAINING, Work, pretraining
 
@@ -90,3 +102,86 @@ def test_finetuning_names_lines(runs: Any, work: Work, monkeypatch: pytest.Monke
     assert [(one["step"], len(one["lines"])) for one in steps] == [(1, 24), (2, 24), (3, 24)]
     for line in (line for one in steps for line in one["lines"]):
         assert lines[line - 1] and (line == 1 or not lines[line - 2] or lines[line - 2].startswith("-DOC"))
+
+
+@pytest.fixture(params=[1e38, 1e30])
+def huge_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a rate that no settings allow. The weights of 1e30 are finite; what they compute is not."""
+    real = steps.build_optimizer
+
+    def build(*arguments: Any) -> torch.optim.Optimizer:
+        optimizer = real(*arguments)
+        for group in optimizer.param_groups:
+            group["lr"] = request.param
+        return optimizer
+
+    monkeypatch.setattr(steps, "build_optimizer", build)
+
+
+def test_a_pretraining_that_diverged_is_not_saved(
+    runs: Any, work: Work, capsys: pytest.CaptureFixture[str], huge_updates: None
+) -> None:
+    """It is too short for three skipped steps in a row."""
+    changes = {"batch_size": 8, "budget": {"max_steps": 2}, "schedule": {"warmup_steps": 0}}
+    assert work.run("pretrain", "out", pretraining(runs / "prepare", **changes)) == 2
+    said = capsys.readouterr().err
+    assert "the validation loss after step 2 is nan: the training diverged, and its model is not saved" in said
+    assert "a lower optim.lr or more schedule.warmup_steps may help, and logs/metrics.jsonl shows where" in said
+    assert json.loads((work / "out/status.json").read_text())["state"] == "failed"
+    assert (work / "out/logs/metrics.jsonl").exists()
+    assert not (work / "out/model.safetensors").exists() and not (work / "out/manifest.json").exists()
+
+
+def test_a_fine_tuning_that_diverged_is_not_saved(
+    runs: Any, work: Work, capsys: pytest.CaptureFixture[str], huge_updates: None
+) -> None:
+    """In its only step, so that no loss of a step is affected."""
+    files = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}
+    settings = TRAINING | files | {"model": str(runs / "pretrain"), "task": "Ner", "batch_size": 4096, "seeds": [3]}
+    settings |= {"schedule": {"warmup_fraction": 0.0}, "max_epochs": 1}
+    assert work.run("finetune", "out", settings) == 2
+    assert "seed 3: the logits after step 1 are not finite: the training diverged" in capsys.readouterr().err
+    assert not list((work / "out").rglob("model.safetensors"))
+
+
+def test_weights_that_are_not_finite_are_named_and_not_saved(runs: Any, work: Work) -> None:
+    model, folder, _ = load_model(runs / "pretrain", "masked_lm")
+    with torch.no_grad():
+        model.encoder.layers[1].feed_forward.expand.weight[3, :2] = float("nan")
+    with pytest.raises(TrainingFailed) as caught:
+        save_model(work / "new", model, folder.config, folder.tokenizer(), "masked_lm", "card")
+    assert str(caught.value).startswith(
+        f"{work / 'new'}: bert.encoder.layer.1.intermediate.dense.weight: 2 of 8,192 values are NaN or infinite: the "
+        "training diverged, and its model is not saved"
+    )
+    tensors = load_tensors(runs / "pretrain", folder.config)
+    tensors["bert.embeddings.word_embeddings.weight"][7, 0] = float("inf")
+    with pytest.raises(DomainbertError, match=r"word_embeddings\.weight: 1 of 65,536 values are NaN or infinite; exp"):
+        save_with_vocabulary(work / "new", folder, tensors, folder.tokenizer(), "card")
+    assert not (work / "new").exists()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_folders_whose_weights_are_not_finite_are_refused(runs: Any, work: Work, value: float) -> None:
+    folder = work / "ner"
+    shutil.copytree(runs / "ner-pretrained/seed-1", folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["classifier.bias"][1] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    said = (
+        f"{folder / 'model.safetensors'}: classifier.bias: 1 of 11 values are NaN or infinite; expected the weights of"
+    )
+    pytest.importorskip("onnx")  # for export
+    (work / "text.txt").write_text("A text.\n")
+    out = work / "out"
+    out.mkdir()
+    for read in (
+        lambda: load_tagger(folder),
+        lambda: load_model(folder, "tokens"),
+        lambda: evaluate(out, {"a": folder}, Ner(), runs.labelled("ner", "test")),
+        lambda: predict(out, folder, work / "text.txt"),
+        lambda: export(out, folder),
+    ):
+        with pytest.raises(DomainbertError) as caught:
+            read()
+        assert str(caught.value).startswith(said)

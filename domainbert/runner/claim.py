@@ -1,0 +1,184 @@
+"""The output folder of a stage while it runs: taken by one process, and left sealed, resumable or empty."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
+from domainbert.files import disk_full, write_json
+from domainbert.ranks import launch_id
+from domainbert.sealed import MANIFEST, output_names
+from domainbert.training.checkpoint_files import FINISHED, holds_progress, remove_progress
+
+if TYPE_CHECKING:
+    from domainbert.runner.jobs import Job
+
+RUNNING = "running.lock"
+CONFIG = "config.yaml"
+STATUS = "status.json"
+
+
+@contextmanager
+def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callable[[], None]]:
+    """The folder with `running.lock`, which is locked as long as this process lives, and empty unless it resumes.
+
+    Gives a function that raises `DomainbertError` if the folder has been removed since.
+
+    Args:
+        job: the stage.
+        config: its resolved settings as YAML, for `config.yaml`.
+        go_on: the command that goes on with it after an interruption.
+        resume: keep what stands in the folder.
+
+    Raises:
+        DomainbertError: what was raised while the folder was claimed, as a user is to see it; or another process has
+            the folder. What is of no use any more is removed.
+        TrainingStopped: as it was raised, with the command that goes on.
+    """
+    created = not job.out.exists()
+    job.out.mkdir(parents=True, exist_ok=True)
+    facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": go_on, "launch": launch_id()}
+
+    def write_status(state: str, reason: str = "") -> None:
+        write_json(job.out / STATUS, {"state": state, "reason": reason, **facts, "seal": job.seal})
+
+    with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
+        _lock(marker, job)
+        check = partial(_check_there, job, descriptor)
+        try:
+            if not resume:
+                _clear(job.out)
+            (job.out / CONFIG).write_text(config, encoding="utf-8")
+            write_status("running")
+            (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: what it names may be gone soon
+            yield check
+        except TrainingStopped as stop:
+            with suppress(OSError):
+                write_status("stopped", str(stop))
+            raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
+        except Exception as error:
+            check()
+            told = _told_of_room(job, error, go_on)
+            if _is_given_up(job, told):
+                _give_up(job.out, created)
+            else:
+                with suppress(OSError):  # the first error counts
+                    write_status("failed", str(told) if isinstance(told, DomainbertError) else repr(told))
+            if told is error:
+                raise
+            raise told from error
+        _finish(job)
+
+
+@contextmanager
+def _open_folder(out: Path) -> Iterator[int]:
+    """A descriptor: as long as it is open, no other folder gets the inode."""
+    descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_there(job: Job, descriptor: int) -> None:
+    try:
+        same = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
+    except OSError:
+        same = False
+    if not same or not any((job.out / name).exists() for name in (RUNNING, CONFIG)):
+        raise DomainbertError(
+            f"{job.out}: was removed while stage {job.stage.name} wrote it; expected the folder to stay: remove what "
+            "is left of it, and run the stage again"
+        )
+
+
+def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
+    """The error, or if it says that the disk is full a sentence with what was needed; what is half-written is gone."""
+    reason = "" if isinstance(error, DomainbertError) else disk_full(error)
+    if not reason:
+        return error
+    path, free = getattr(error, "filename", None) or job.out, shutil.disk_usage(job.out).free
+    written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
+    kept = "nothing of it is kept: make room, and run it again"
+    if holds_progress(job.out):
+        kept = f"what it has trained is kept: make room; to go on: {go_on}"
+        _remove_unfinished(job.out)
+    return DomainbertError(
+        f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
+        f"{kept}"
+    )
+
+
+def _remove_unfinished(out: Path) -> None:
+    """What parts (seeds) of a training have written that are not complete."""
+    for path in map(out.joinpath, list(output_names(out))):
+        if not (path.parent / FINISHED).is_file():
+            path.unlink()
+
+
+def _is_given_up(job: Job, error: Exception) -> bool:
+    """Whether nothing in the folder is of use after an error."""
+    lasting = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
+    return lasting and not holds_progress(job.out)
+
+
+def _finish(job: Job) -> None:
+    """After the manifest was written: what is left to do may fail without harm."""
+    remove_progress(job.out)
+    try:
+        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
+    except OSError:
+        (job.out / STATUS).unlink(missing_ok=True)
+    (job.out / RUNNING).unlink(missing_ok=True)
+
+
+def is_running(out: Path) -> bool:
+    """Whether a process, of this machine or of another one that shares the disk, writes a folder."""
+    try:
+        with open(out / RUNNING, "r+", encoding="utf-8") as marker:
+            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _lock(marker: TextIO, job: Job) -> None:
+    """Until this process ends. With flock, a loader's worker would hold the lock on after its parent was killed."""
+    try:
+        fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise DomainbertError(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
+
+
+def _give_up(out: Path, created: bool) -> None:
+    _clear(out)
+    (out / RUNNING).unlink(missing_ok=True)
+    if created:
+        out.rmdir()
+
+
+def _clear(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != RUNNING:
+            path.unlink()
+
+
+def read_status(out: Path) -> dict[str, Any]:
+    """What `status.json` says; nothing, if there is none."""
+    try:
+        found = json.loads((out / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,175 @@
+"""`domainbert run` and `domainbert <stage>` over folders whose content is not what the stages wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.fingerprint import hash_file
+
+RECIPE = """\
+out: runs
+stages:
+  make: {words: [a, b]}
+  again: {stage: make, words: [c]}
+  use: {source: "@make/words.txt"}
+  score: {models: {ours: "@use"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_stages: ModuleType) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(RECIPE)
+    assert main(["run", "recipe.yaml"]) == 0
+    fake_stages.CALLS.clear()
+
+
+def damage() -> None:
+    """Another content of the same size and time."""
+    file = Path("runs/make/words.txt")
+    status = file.stat()
+    file.write_text("a b a c")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_damaged_folder_is_named_and_made_again_by_force(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("runs/results.json").read_bytes()
+    damage()
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "domainbert: stage make: runs/make: not as the stage left it: words.txt has changed; expected it as it was, or "
+        "--force make to make it again, and what depends on it\n"
+    )
+    assert fake_stages.CALLS == []
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "stop  make (words.txt has changed) -> runs/make",
+        "skip  again (done) -> runs/again",
+        "skip  use (done) -> runs/use",
+        "skip  score (done) -> runs/score",
+    ]
+    assert main(["run", "recipe.yaml", "--force", "make"]) == 0
+    assert fake_stages.CALLS == ["make", "use", "score"]
+    assert Path("runs/make/words.txt").read_text() == "a b a b"
+    assert Path("runs/results.json").read_bytes() == before
+    assert main(["run", "recipe.yaml"]) == 0
+
+
+def test_all_damaged_folders_come_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    damage()
+    Path("runs/again/words.txt").unlink()
+    assert main(["run", "recipe.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "2 problems" in said and "stage make: runs/make" in said
+    assert "stage again: runs/again: not as the stage left it: words.txt is missing" in said
+
+
+def test_a_stage_that_needs_a_damaged_one_does_not_run(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage()
+    assert main(["run", "recipe.yaml", "--only", "use", "--force", "use"]) == 2
+    assert "use: needs @make, which is not up to date (words.txt has changed)" in capsys.readouterr().err
+    assert main(["run", "recipe.yaml", "--only", "again"]) == 0  # it does not need it
+    assert fake_stages.CALLS == []
+
+
+def test_a_single_stage_says_the_same(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["make", "--words", "[a]", "--out", "one"]
+    assert main(words) == 0
+    Path("one/words.txt").write_text("a b")
+    assert main(words) == 2
+    assert capsys.readouterr().err == (
+        "domainbert: one: not as the stage left it: words.txt has changed; expected it as it was, or --force to make "
+        "it again\n"
+    )
+    assert main([*words, "--force"]) == 0
+    assert Path("one/words.txt").read_text() == "a a"
+
+
+def test_a_copy_is_done(fake_stages: ModuleType) -> None:
+    """Its times and inodes are others; what was hashed for that is remembered."""
+    shutil.copytree("runs", "copy")
+    assert main(["run", "recipe.yaml", "--out", "copy"]) == 0
+    assert fake_stages.CALLS == []
+    known = json.loads(Path("copy/.cache/hashes.json").read_text())
+    assert known[str(Path("copy/make/words.txt").resolve())][-1] == hash_file(Path("copy/make/words.txt"))
+
+
+def test_verify_hashes_what_a_quick_look_clears(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that forgets a bit changes no time."""
+    file = Path("runs/make/words.txt").resolve()
+    monkeypatch.setattr(
+        "domainbert.fingerprint.hash_file", lambda path: "0" * 64 if path.resolve() == file else hash_file(path)
+    )
+    assert main(["run", "recipe.yaml"]) == 0
+    assert main(["run", "recipe.yaml", "--verify"]) == 2
+    assert "stage make: runs/make: not as the stage left it: words.txt has changed" in capsys.readouterr().err
+
+
+def test_verify_hashes_inputs_again(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("source.txt").write_text("x")
+    Path("recipe.yaml").write_text("out: other\nstages:\n  use: {source: source.txt}\n")
+    assert main(["run", "recipe.yaml"]) == 0
+    monkeypatch.setattr("domainbert.fingerprint.hash_file", lambda path: "0" * 64)
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert main(["run", "recipe.yaml", "--dry-run", "--verify"]) == 0
+    assert [line.partition(" ->")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "skip  use (done)",
+        "run   use (source changed)",
+    ]
+
+
+def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.CaptureFixture[str]) -> None:
+    for file in Path("runs").glob("*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        del manifest["outputs"], manifest["sha256"]
+        file.write_text(json.dumps(manifest))
+    damage()
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert main(["run", "recipe.yaml", "--dry-run", "--verify"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "skip  make (done) -> runs/make"
+    assert lines[4] == ("skip  make (done; made before outputs were recorded, so they are not verified) -> runs/make")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("[1]", "runs/make/manifest.json: expected a manifest of domainbert, with the keys stage, key and seal"),
+        ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
+        ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing, or not what a stage"),
+    ],
+)
+def test_an_odd_manifest_stops_a_run_with_a_sentence(
+    capsys: pytest.CaptureFixture[str], content: str, said: str
+) -> None:
+    Path("runs/make/manifest.json").write_text(content)
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml"]) == 2
+    assert capsys.readouterr().err.startswith(f"domainbert: {said}")
+
+
+def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("runs/score/manifest.json")
+    file.write_text(file.read_text().replace("0.5", "0.9"))
+    assert main(["run", "recipe.yaml"]) == 2
+    assert "stage score: runs/score: not as the stage left it: manifest.json has changed" in capsys.readouterr().err
+    assert main(["run", "recipe.yaml", "--force", "score"]) == 0
+    assert (
+        json.loads(Path("runs/results.json").read_text())["stages"]["score"]["metrics"]["systems"]["ours"]["f1"] == 0.5
+    )

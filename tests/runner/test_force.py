@@ -1,0 +1,50 @@
+"""`--force` of an interrupted stage starts anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.settings.yaml_files import dump_yaml
+from tests.resuming import Work, assert_same_outcome, pretraining
+
+
+@pytest.fixture
+def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+    return Work(tmp_path)
+
+
+def settings(runs: Any) -> dict[str, Any]:
+    return pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 6}, validate_every=2)
+
+
+def test_a_stage_alone(runs: Any, work: Work) -> None:
+    assert work.run("pretrain", "out", settings(runs), stop=(0, 3)) == 75
+    assert list((work / "out/checkpoints").iterdir())
+    (work / "out/of-the-first-run").touch()
+    work.trained.clear()
+    assert work.run("pretrain", "out", settings(runs), "--force") == 0
+    assert work.trained == [(0, step) for step in range(6)]
+    assert not json.loads((work / "out/manifest.json").read_text())["resumed"]
+    assert work.run("pretrain", "whole", settings(runs)) == 0
+    assert_same_outcome(work / "out", work / "whole")
+
+
+def test_a_stage_of_a_recipe(runs: Any, work: Work, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = work / "recipe.yaml"
+    recipe.write_text(dump_yaml({"out": str(work / "runs"), "stages": {"pretrain": settings(runs)}}))
+    with work.watched(stop=(0, 3)):
+        assert main(["run", str(recipe)]) == 75
+        capsys.readouterr()
+        assert main(["run", str(recipe), "--dry-run"]) == 0
+        assert capsys.readouterr().out.startswith("run   pretrain (interrupted) -> ")
+        work.trained.clear()
+    with work.watched():
+        assert main(["run", str(recipe), "--force", "pretrain"]) == 0
+    assert work.trained == [(0, step) for step in range(6)]
+    assert not json.loads((work / "runs/pretrain/manifest.json").read_text())["resumed"]

@@ -1,0 +1,142 @@
+"""The key of every stage depends on the content of every file that it reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from domainbert.errors import Problems
+from domainbert.fingerprint import FileHashes
+from domainbert.runner.manifest import make_seal, seal_key
+from domainbert.runner.stage_table import STAGES, Stage, load_stage
+from domainbert.settings.choices import choices_of, is_choice
+from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.yaml_files import dump_yaml, load_yaml
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "pretrain": {"budget": {"max_steps": 1}},
+    "distill": {"budget": {"max_steps": 1}, "losses": ["HardTargets"]},
+    "distill-task": {"task": "Ner", "losses": ["HardTargets"]},
+    "finetune": {"task": "Ner"},
+    "evaluate": {"task": "Ner"},
+}
+"""Settings without default that are no inputs."""
+
+READS = {
+    "sample": [],
+    "vocab": ["compare_with", "corpus", "labelled"],
+    "transfer": ["corpus", "model", "tokenizer"],
+    "prepare": ["corpus", "tokenizer"],
+    "pretrain": ["held_out", "init_from", "prepared"],
+    "distill": ["prepared", "teachers"],
+    "distill-task": ["model", "teachers", "train", "unlabelled", "validation"],
+    "finetune": ["model", "train", "validation"],
+    "evaluate": ["models", "test", "train"],
+    "predict": ["input", "model"],
+    "export": ["check", "model"],
+}
+FOLDERS = {"model", "models", "teachers", "prepared", "tokenizer", "init_from", "held_out", "compare_with"}
+
+
+def members(hint: Any) -> Iterator[Any]:
+    """A type, and all that it holds."""
+    yield hint
+    for argument in get_args(hint):
+        yield from members(argument)
+
+
+def below(kind: Any) -> Iterator[Any]:
+    """The dataclasses that a setting may hold, whatever their depth."""
+    for member in members(kind):
+        found = choices_of(member).values() if isinstance(member, type) and is_choice(member) else [member]
+        for one in found:
+            if isinstance(one, type) and dataclasses.is_dataclass(one):
+                yield one
+                for field in get_type_hints(one).values():
+                    yield from below(field)
+
+
+def value_of(name: str, hint: Any, folder: Path) -> Any:
+    """A setting that names one new file, or one folder with a file in a folder, of its own."""
+    path = folder / name
+    if name in FOLDERS:
+        (path / "below").mkdir(parents=True)
+        (path / "below/file.bin").write_text("one")
+    else:
+        path = path.with_suffix(".txt")
+        path.write_text("one")
+    if any(hasattr(kind, "input_files") for kind in members(hint)):
+        return {"sources": [{"path": str(path)}]}
+    kinds = [get_origin(kind) for kind in members(hint) if get_origin(kind) not in (None, Union, types.UnionType)]
+    return [str(path)] if list in kinds else {"a": str(path)} if dict in kinds else str(path)
+
+
+def inputs_of(stage: Stage) -> dict[str, Any]:
+    """The settings that hold a path or a configuration that names files, with their types."""
+    hints = {name: hint for name, hint in get_type_hints(stage.function).items() if name not in ("out", "return")}
+    return {
+        name: hint
+        for name, hint in hints.items()
+        if Path in list(members(hint)) or any(hasattr(kind, "input_files") for kind in below(hint))
+    }
+
+
+def read(stage: Stage, config: dict[str, Any], folder: Path) -> Settings:
+    file, problems = folder / "settings.yaml", Problems(stage.name)
+    file.write_text(dump_yaml(config))
+    settings = read_settings(stage.function, load_yaml(file), problems)
+    problems.raise_if_any()
+    return settings
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> None:
+    stage, data = load_stage(name), tmp_path / "data"
+    data.mkdir()
+    inputs = inputs_of(stage)
+    assert sorted(inputs) == READS[name]
+    config = {**REQUIRED.get(name, {}), **{key: value_of(key, hint, data) for key, hint in inputs.items()}}
+    settings = read(stage, config, tmp_path)
+    assert sorted(path.stem for path in settings.inputs) == sorted(inputs)
+
+    def key() -> str:
+        return seal_key(make_seal(stage, settings, FileHashes(), {}))
+
+    files = sorted(path for path in data.rglob("*") if path.is_file())
+    assert len(files) == len(inputs)
+    for file in files:
+        before = key()
+        file.write_text("two")
+        assert key() != before, file
+        file.write_text("one")
+        assert key() == before, file
+        if file.parent != data:  # a folder counts with all that it holds
+            (file.parent / "more").write_text("")
+            assert key() != before, file
+            (file.parent / "more").unlink()
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Path) -> None:
+    """The names of labels are the only ones, but for those of `input_files`."""
+    stage = load_stage(name)
+    found = [
+        f"{kind.__name__}.{field}"
+        for hint in get_type_hints(stage.function).values()
+        for kind in below(hint)
+        for field, type_ in get_type_hints(kind).items()
+        if Path in list(members(type_))
+    ]
+    named = {"ClassificationFormat.label_names_file", "NerFormat.label_names_file"}
+    assert set(found) == (named if "task" in get_type_hints(stage.function) else set())
+    if name == "finetune":
+        inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
+        (tmp_path / "names.json").write_text('["a", "b"]')
+        task = {"class_path": "Ner", "init_args": {"format": {"label_names_file": str(tmp_path / "names.json")}}}
+        settings = read(stage, {**inputs, "task": task}, tmp_path)
+        assert tmp_path / "names.json" in settings.inputs

@@ -1,0 +1,119 @@
+"""The four damages that once went unnoticed, in a whole run: found, named, mended by force, to the same numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.settings.yaml_files import dump_yaml
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"corpus_documents": 60, "train_sentences": 120, "validation_sentences": 20, "test_sentences": 30}
+SIZES |= {"train_texts": 10, "validation_texts": 10, "test_texts": 10}
+ENCODER = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+TRAINING = {"precision": "32-true", "loggers": ["jsonl"], "trainer": {"accelerator": "cpu", "devices": 1}}
+
+
+def recipe(out: Path) -> str:
+    corpus = {"sources": [{"path": "@sample/corpus.jsonl"}], "validation_fraction": 0.1}
+    encoder = {"class_path": "BertConfig", "init_args": {**ENCODER, "max_position_embeddings": 96}}
+    labelled = {split: f"@sample/ner/{split}.conll" for split in ("train", "validation")}
+    stages: dict[str, Any] = {
+        "sample": SIZES,
+        "vocab": {"corpus": corpus, "vocab_size": 512, "model_max_length": 96},
+        "prepare": {"corpus": corpus, "tokenizer": "@vocab", "num_workers": 0},
+        "pretrain": {
+            **TRAINING, "prepared": ["@prepare"], "encoder": encoder, "max_length": 64, "batch_size": 16,
+            "budget": {"max_steps": 4}, "optim": {"lr": 5e-3},
+        },
+        "tagger": {
+            **TRAINING, **labelled, "stage": "finetune", "model": "@pretrain", "task": "Ner", "max_epochs": 8,
+            "batch_size": 8, "optim": {"lr": 5e-3, "head_lr": 1e-2}, "seeds": [1, 2],
+        },
+        "scores": {
+            "stage": "evaluate", "models": {"tagger": "@tagger"}, "task": "Ner", "test": "@sample/ner/test.conll",
+            "bootstrap_resamples": 100,
+        },
+    }  # fmt: skip
+    return dump_yaml({"out": str(out), "stages": stages})
+
+
+def flip_a_bit(file: Path) -> None:
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def permute_ids(file: Path) -> None:
+    content = json.loads(file.read_text())
+    vocab = content["model"]["vocab"]
+    ids = list(vocab.values())
+    content["model"]["vocab"] = dict(zip(vocab, ids[:5] + ids[:4:-1], strict=True))
+    file.write_text(json.dumps(content))
+
+
+def numbers(out: Path, copied_from: Path) -> dict[str, Any]:
+    """Everything that the stages of a run have measured, but for rates, which no two runs share."""
+    text = (out / "results.json").read_text().replace(str(out), "OUT").replace(str(copied_from), "OUT")
+    stages: dict[str, Any] = json.loads(text)["stages"]
+    for system in stages["scores"]["metrics"]["systems"].values():
+        del system["cost"]
+    for name in ("tokens_per_second", "model_flop_utilisation"):
+        del stages["pretrain"]["metrics"][name]
+    return stages
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("damage")
+    (root / "recipe.yaml").write_text(recipe(root / "runs"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+        assert main(["run", str(root / "recipe.yaml")]) == 0
+    return root
+
+
+@pytest.mark.parametrize(
+    ("stage", "place", "damage", "said"),
+    [
+        ("tagger", "seed-2/model.safetensors", flip_a_bit, "seed-2/model.safetensors has changed"),
+        ("pretrain", "model.safetensors", Path.unlink, "model.safetensors is missing"),
+        ("prepare", "train", shutil.rmtree, "train/data-00000.arrow is missing, train/dataset_info.json is missing"),
+        ("vocab", "tokenizer.json", permute_ids, "tokenizer.json has changed"),
+    ],
+)
+def test_damage_is_found_named_and_mended(
+    finished: Path,
+    tmp_path: Path,
+    one_thread: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stage: str,
+    place: str,
+    damage: Callable[[Path], None],
+    said: str,
+) -> None:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)
+    out = shutil.copytree(finished / "runs", tmp_path / "runs")
+    run = ["run", str(finished / "recipe.yaml"), "--out", str(out)]
+    assert main(run) == 0
+    assert "running" not in capsys.readouterr().out
+    damage(out / stage / place)
+    assert main(run) == 2
+    found = capsys.readouterr().err
+    assert found.startswith(f"domainbert: stage {stage}: {out / stage}: not as the stage left it: {said}")
+    assert found.endswith(f"expected it as it was, or --force {stage} to make it again, and what depends on it\n")
+    assert main([*run, "--force", stage]) == 0
+    assert main([*run, "--verify"]) == 0
+    before = numbers(finished / "runs", finished / "runs")
+    assert numbers(out, finished / "runs") == before
+    assert before["scores"]["metrics"]["systems"]["tagger"]["f1"] > 0
