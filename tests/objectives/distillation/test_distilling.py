@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import MaskedLMTrainBatches, Share
+from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, Share
 from domainbert.data.distillation import CountedRows, batch_counts
+from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.layers import Dropout
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
@@ -60,6 +61,33 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
                     total += float(module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]}))
         totals.append(total)
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
+
+
+def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
+    """Two validations of one training, over different rows and with other weights: each has its own means."""
+    module, logged = make_module(make_model).eval(), {}
+    monkeypatch.setattr(module, "log_dict", logged.update)
+    monkeypatch.setattr(module, "log", logged.__setitem__)
+    batches = [tensors(MaskedLMValidationBatches(reader, 5, Share())[index]) for index in range(3)]
+    for chosen in (batches[:2], batches[2:]):
+        with torch.no_grad():
+            for index, batch in enumerate(chosen):
+                module.validation_step(batch, index)
+            module.on_validation_epoch_end()
+            parts = [module._sums(batch) for batch in chosen]
+        targets = sum(int((batch["targets"] != IGNORED).sum()) for batch in chosen)
+        tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in chosen)
+        segments = sum(int(row.max()) for batch in chosen for row in batch["segment_ids"])
+        sizes = [torch.bincount(row)[1:] for batch in chosen for row in batch["segment_ids"]]
+        pairs = sum(int((size**2).sum()) for size in sizes)
+        units = {"SoftTargets": targets, "SoftTargets-2": tokens, "HardTargets": targets, "HiddenMSE": tokens}
+        units |= {"AttentionMSE": pairs, "PatientCLS": segments}
+        wanted = {name: sum(float(part[name]) for part in parts) / count for name, count in units.items()}
+        assert {name: float(logged[f"validation/{name}"]) for name in wanted} == pytest.approx(wanted, rel=1e-5)
+        assert float(logged["validation/loss"]) == pytest.approx(sum(wanted.values()), rel=1e-5)
+        with torch.no_grad():
+            for parameter in module.model.parameters():
+                parameter.mul_(1.3)
 
 
 def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
