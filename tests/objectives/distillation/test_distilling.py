@@ -63,6 +63,20 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
 
 
+def test_padding_is_left_out_of_every_loss(reader, make_model):
+    """Rows with further padding, which student and teacher make different things of, have the same losses."""
+    module = make_module(make_model).eval()
+    batch = tensors(MaskedLMValidationBatches(reader, 5, Share())[0])
+    rows, length = batch["input_ids"].shape
+    wider = dict(batch)
+    for name, high in (("input_ids", 20), ("position_ids", 1), ("segment_ids", 1)):
+        wider[name] = torch.cat([batch[name], torch.arange(7).expand(rows, 7) % high], dim=1)
+    wider["positions"] = batch["positions"] // length * (length + 7) + batch["positions"] % length
+    with torch.no_grad():
+        wanted, found = ({name: float(loss) for name, loss in module._sums(b).items()} for b in (batch, wider))
+    assert found == pytest.approx(wanted, rel=1e-5) and all(value > 0 for value in wanted.values())
+
+
 def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
     """Two validations of one training, over different rows and with other weights: each has its own means."""
     module, logged = make_module(make_model).eval(), {}
