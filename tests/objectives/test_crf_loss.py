@@ -51,7 +51,7 @@ def follows(label: str, before: str | None) -> bool:
 
 
 def negative_log_likelihood(crf, words: np.ndarray, gold: list[int]) -> float:
-    """Of one sentence (words, labels): the log of the sum over all sequences that IOB2 allows, less the score of one."""
+    """Of a sentence (words, labels): the log of the sum over all sequences that IOB2 allows, less the score of one."""
     start, end, moves = (one.detach().numpy() for one in (crf.start, crf.end, crf.transitions))
     scores = {}
     for path in itertools.product(range(len(LABELS)), repeat=len(words)):

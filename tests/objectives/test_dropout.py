@@ -26,6 +26,7 @@ from domainbert.objectives.finetuning import FineTuning
 from domainbert.objectives.masked_lm import MaskedLM
 
 RATE, STEPS = 0.5, 4
+ALONE = Share()
 KINDS = ("masked_lm", "classification", "distillation")
 
 
@@ -62,7 +63,7 @@ def dropped(reader, tokenizer):
         rows = MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
         return CountedRows(rows) if kind == "distillation" else rows
 
-    def run(kind: str, seed: int = 1, share: Share = Share(), disturb: int = 0):
+    def run(kind: str, seed: int = 1, share: Share = ALONE, disturb: int = 0):
         module = build(kind, seed).train()
         module.trainer = SimpleNamespace(
             global_rank=share.rank, world_size=share.world_size, accumulate_grad_batches=share.accumulation
@@ -72,7 +73,11 @@ def dropped(reader, tokenizer):
 
         def note(part, _, output) -> None:
             real = segments[0] > 0
-            rows = [row[own] for row, own in zip(output == 0, real)] if output.shape[:2] == real.shape else output == 0
+            rows = (
+                [row[own] for row, own in zip(output == 0, real, strict=True)]
+                if output.shape[:2] == real.shape
+                else output == 0
+            )
             found[parts.index(part), here[0], here[1]] = [row.flatten() for row in rows]
 
         for part in parts:

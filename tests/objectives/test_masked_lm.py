@@ -63,9 +63,14 @@ def test_accumulation_changes_nothing(pretrain, max_grad_norm):
         torch.testing.assert_close(parts.state_dict()[name], tensor, atol=1e-6, rtol=0)
 
 
-def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(reader, make_model, monkeypatch):
-    """DDP averages over ranks and Lightning over micro-batches; the scale of the loss undoes both."""
-    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+@pytest.mark.parametrize(("num_rows", "step", "passes"), [(None, 0, 1), (20, 2, 2), (5, 1, 3)])
+def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
+    reader, make_model, monkeypatch, num_rows, step, passes
+):
+    """DDP averages over ranks and Lightning over micro-batches; the scale of the loss undoes both. Also where a pass
+    over the corpus ends within the batch, and where a row is in it twice."""
+    order = GlobalOrder(num_rows or reader.plan.num_rows, 8, seed=0)
+    assert len(set(order.batch(step)[0].tolist())) == passes
 
     def gradients(world_size, accumulation):
         module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 1.0, 1.0)
@@ -73,7 +78,7 @@ def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
         module.trainer = trainer
         monkeypatch.setattr(module, "log", lambda *_, **__: None)
         for rank in range(world_size):
-            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(10))
+            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(step, 10))
             for micro_batch in range(accumulation):
                 loss = module.training_step(tensors(batches[micro_batch]), micro_batch)
                 (loss / accumulation / world_size).backward()

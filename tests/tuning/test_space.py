@@ -216,3 +216,19 @@ def test_lower_is_better_for_losses_and_costs() -> None:
     config = search(objective=objectives).config
     assert config.directions == ("maximize", "minimize", "minimize")
     assert replace(config, stage="distill", objective=("validation/SoftTargets",)).directions == ("minimize",)
+
+
+@pytest.mark.parametrize(("log", "median"), [(True, 0.01), (False, 0.5)])
+def test_a_logarithmic_range_is_drawn_evenly_in_its_logarithm(log: bool, median: float) -> None:
+    """Half of the draws lie below the geometric mean, a quarter in each quarter of the exponents."""
+    space = {"x": {"low": 1e-4, "high": 1, "log": log}, "epochs": {"low": 1, "high": 10_000, "log": log}}
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    found = search(space=space).space
+    points = [found.draw(study.ask()) for _ in range(400)]
+    for values, scale in (([point["x"] for point in points], 1), ([point["epochs"] for point in points], 10_000)):
+        below = sum(value < scale * median for value in values) / len(values)
+        assert abs(below - 0.5) < 4 * 0.5 / 400**0.5
+        quarter = scale * (1e-3 if log else 0.25)
+        assert abs(sum(value < quarter for value in values) / len(values) - 0.25) < 4 * 0.433 / 400**0.5
+        assert all(scale * 1e-4 <= value <= scale for value in values)
+    assert {type(point["epochs"]) for point in points} == {int}
