@@ -251,6 +251,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
         (torch.bfloat16, (8, 0), True, True),
         (torch.float16, (9, 0), True, True),
         (None, (9, 0), True, False),
+        (torch.float32, (9, 0), True, False),
         (torch.bfloat16, (7, 5), True, False),
         (torch.bfloat16, (9, 0), False, False),
     ],
@@ -302,3 +303,19 @@ def test_a_gpu_drops_hidden_states_with_torch_s_kernel(monkeypatch, training):
     hidden = torch.empty(2, 8, 12, device="meta")
     assert Dropout(0.25).train(training)(hidden) is hidden
     assert seen == ([((2, 8, 12), 0.25)] if training else [])
+
+
+@pytest.mark.parametrize(
+    ("length", "training", "rate", "fused"),
+    [(256, True, 0.0, False), (257, True, 0.0, True), (8, False, 0.0, True), (8, False, 0.1, False)],
+)
+def test_a_cpu_spells_out_short_rows_in_training_and_dropout(monkeypatch, length, training, rate, fused):
+    """What the fused kernel computes is the same but for dropout, which it does not have there: it is slower."""
+    kernel, seen = torch.nn.functional.scaled_dot_product_attention, []
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: seen.append(1) or kernel(*a, **k)
+    )
+    heads = [torch.randn(1, 300, length, 2) for _ in range(3)]
+    with torch.set_grad_enabled(training):
+        attend(*heads, Segments(segment_mask(torch.ones(1, length, dtype=torch.int64))), rate)
+    assert bool(seen) == fused

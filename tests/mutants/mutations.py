@@ -80,7 +80,7 @@ def mutants(module: str, source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines; those that read the same are one."""
     tree = ast.parse(source)
     found: list[Mutant] = []
-    sources, seen = {ast.unparse(tree)}, Counter[str]()
+    sources, seen = {ast.unparse(tree) + "\n"}, Counter[str]()
     for site in list(_sites(tree, "")):
         old = site.put(site.new)
         text = ast.unparse(tree) + "\n"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 _STAGES = ("tests/stages/test_pretrain.py", "tests/stages/test_finetune.py", "tests/stages/test_evaluate.py")
 _DISTILLING = ("tests/objectives/distillation", "tests/data/test_soft_labels.py", "tests/data/test_examples.py")
+_GOLDEN = "tests/objectives/test_masked_lm.py"  # losses of a whole training
 _PREDICTING = ("tests/test_inference.py", "tests/stages/test_predict.py")
 
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "data/masking.py": (("tests/data/test_masking.py", "tests/data/test_batches.py"), _STAGES),
-    "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), _STAGES),
-    "data/order.py": (("tests/data/test_order.py", "tests/data/test_batches.py"), _STAGES),
-    "data/counter_random.py": (("tests/data/test_counter_random.py",), _STAGES),
-    "data/batches.py": (("tests/data/test_batches.py", "tests/data/test_ranks_and_workers.py"), _STAGES),
+    "data/masking.py": (("tests/data/test_masking.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
+    "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
+    "data/order.py": (("tests/data/test_order.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
+    "data/counter_random.py": (("tests/data/test_counter_random.py",), (_GOLDEN, *_STAGES)),
+    "data/batches.py": (("tests/data/test_batches.py", "tests/data/test_ranks_and_workers.py"), (_GOLDEN, *_STAGES)),
     "data/examples.py": (("tests/data/test_examples.py", "tests/objectives/test_ner.py"), _PREDICTING),
     "data/tags.py": (("tests/data/test_tags.py", "tests/data/test_conll.py"), _PREDICTING),
     "data/distillation.py": (_DISTILLING, ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py")),
@@ -26,8 +27,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "metrics/summary.py": (("tests/metrics",), ("tests/stages/test_evaluate.py",)),
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
     "encoders/crf.py": (("tests/encoders/test_crf.py", "tests/objectives/test_ner.py"), _PREDICTING),
-    "encoders/heads.py": (("tests/encoders",), _STAGES),
-    "encoders/layers.py": (("tests/encoders",), _STAGES),
+    "encoders/heads.py": (("tests/encoders/test_heads.py", "tests/encoders/test_parity.py"), ("tests/encoders",)),
+    "encoders/layers.py": (("tests/encoders/test_parity.py", "tests/objectives/test_dropout.py"), ("tests/encoders",)),
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/objectives/distillation"), ()),
     "encoders/uncompiled.py": (("tests/encoders/test_attention.py", "tests/encoders/test_families.py"), ()),
     "objectives/classification.py": (("tests/objectives/test_classification.py",), _STAGES),

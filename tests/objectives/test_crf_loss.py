@@ -12,6 +12,7 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.conll import Sentence
 from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
+from domainbert.encoders.crf import label_logits
 from domainbert.objectives.ner import CrfNerTask
 
 LABELS = ("O", "B-cell", "I-cell", "B-part", "I-part")
@@ -112,3 +113,29 @@ def test_a_batch_without_labels_has_no_loss(task, examples, tokenizer):
     logits = torch.randn(len(batch["positions"]), 5, requires_grad=True)
     loss = task.loss(logits, batch | {"num_targets": 1, "targets": torch.full_like(batch["targets"], IGNORED)})
     assert float(loss.detach()) == 0.0
+
+
+def test_marginals_are_finite_and_0_behind_the_end(task):
+    """Also those of labels that no sequence has: they are teachers' logits, whose differences are taken."""
+    emissions, lengths = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(2)), torch.tensor([5, 1, 3])
+    found = task.crf.log_marginals(emissions, lengths)
+    inside = torch.arange(5) < lengths[:, None]
+    assert found.isfinite().all() and (found[~inside] == 0).all()
+    torch.testing.assert_close(found[inside].exp().sum(dim=1), torch.ones(9), atol=1e-5, rtol=0)
+    assert (found[:, 0, [2, 4]] < -20).all(), "no sentence begins with I-"
+
+
+def test_a_teacher_in_half_precision_has_its_marginals_in_full(make_model, examples, tokenizer):
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    head = make_model("crf", 5).head
+    logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(3)).bfloat16()
+    found = label_logits(head, logits, batch["example"], batch["outputs"])
+    assert found.dtype == torch.float32
+    assert torch.equal(found, label_logits(head, logits.float(), batch["example"], batch["outputs"]))
+    others = batch["outputs"] < 0
+    assert torch.equal(found[others], logits[others].float()) and not torch.equal(
+        found[~others], logits[~others].float()
+    )
+    assert label_logits(head, logits, batch["example"], torch.full_like(batch["outputs"], -1)) is logits
+    plain = make_model("tokens", 5).head
+    assert label_logits(plain, logits, batch["example"], batch["outputs"]) is logits

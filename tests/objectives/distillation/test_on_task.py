@@ -121,6 +121,15 @@ def test_counts_are_those_of_the_global_batch(case, tokenizer):
         assert parts == {"num_outputs_here": wanted["num_outputs"], "items": 10}
 
 
+def test_an_example_with_a_label_in_one_window_is_labelled(tokenizer):
+    """A word longer than a window: the further windows read nothing."""
+    items = [Sentence(("s" * 20, "a"), ("B-p", "O"), line=1, document=0)]
+    examples = NerTask(TAGS).encode(items, tokenizer, 8)
+    assert [len(window.targets) for window in examples[0].windows].count(0) > 1
+    batch = DistillationBatches(examples, tokenizer, [GlobalOrder(1, 1, 0)], Share(), range(1))[0]
+    assert (batch["num_examples"], batch["num_targets"], batch["num_outputs"]) == (1, 2, 2)
+
+
 def make_module(case, make_model):
     student, teacher = make_model(case.head, 3), make_model(case.head, 3)
     with torch.no_grad():
