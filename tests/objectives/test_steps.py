@@ -115,6 +115,29 @@ def test_the_losses_of_distillation_too(reader, make_model, world_size, accumula
         torch.testing.assert_close(divided[name], tensor, atol=1e-6, rtol=1e-4)
 
 
+def test_each_step_logs_its_own_losses(reader, make_model):
+    """The second step of a training, with other rows and micro-batches, carries nothing over from the first."""
+    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+    student, teacher = make_model("masked_lm"), make_model("masked_lm")
+    losses = WeightedLosses([HardTargets()], student.encoder, teacher.encoder)
+    module = CorpusDistillation(student, [], losses, OptimConfig(), ScheduleConfig(), 10)
+    logged: dict[str, torch.Tensor] = {}
+    module.log = logged.__setitem__
+    for number, accumulation in enumerate((4, 2)):
+        settings = {"world_size": 1, "accumulate_grad_batches": accumulation, "global_rank": 0, "global_step": number}
+        module.trainer = SimpleNamespace(**settings, strategy=Ranks(), precision="32-true")
+        batches = CountedRows(MaskedLMTrainBatches(reader, order, Share(0, 1, accumulation), range(number, 10)))
+        for index in range(accumulation):
+            module.training_step(tensors(batches[index]), index).backward()
+        module.configure_gradient_clipping(torch.optim.SGD(module.parameters(), 0.1))
+        whole = tensors(MaskedLMTrainBatches(reader, order, Share(), range(number, 10))[0])
+        inputs = (whole[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+        with torch.no_grad():
+            wanted = functional.cross_entropy(student(*inputs), whole["targets"], ignore_index=IGNORED)
+        for name in ("train/loss", "train/HardTargets"):
+            assert float(logged[name]) == pytest.approx(float(wanted), rel=1e-5)
+
+
 @pytest.mark.parametrize(("size", "first", "passes"), [(16, 0, 1), (13, 1, 2), (3, 0, 3)])
 @pytest.mark.parametrize(("world_size", "accumulation"), DIVISIONS[1:])
 def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradient(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -151,3 +153,11 @@ def test_the_encoder_thaws_from_the_top(make_model):
     assert frozen_parameters(encoder, 0, 0) == []
     learning = {id(p) for p in encoder.parameters()} - {id(p) for p in frozen_parameters(encoder, 2, 2)}
     assert learning == {id(p) for p in encoder.layers[2].parameters()}
+
+
+def test_teachers_go_where_the_training_is(make_model):
+    module = make_module(make_model)
+    module.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
+    module.setup("fit")
+    assert {parameter.device.type for parameter in module.teachers[0].parameters()} == {"meta"}
+    assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
