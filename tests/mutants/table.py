@@ -38,13 +38,22 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/objectives/distillation"), ()),
     "encoders/uncompiled.py": (("tests/encoders/test_attention.py", "tests/encoders/test_families.py"), ()),
     "objectives/classification.py": (("tests/objectives/test_classification.py",), _STAGES),
-    "objectives/decoding.py": (("tests/objectives",), _PREDICTING),
-    "objectives/finetuning.py": (("tests/objectives", "tests/training/test_numbers.py"), _STAGES),
+    "objectives/decoding.py": (
+        ("tests/objectives/test_ner.py", "tests/objectives/test_classification.py"),
+        _PREDICTING,
+    ),
+    "objectives/finetuning.py": (
+        ("tests/objectives/test_crf_loss.py", "tests/objectives/test_ner.py", "tests/objectives/test_steps.py"),
+        _STAGES,
+    ),
     "objectives/masked_lm.py": (("tests/objectives/test_masked_lm.py", "tests/training/test_numbers.py"), _STAGES),
     "objectives/ner.py": (("tests/objectives/test_ner.py", "tests/objectives/test_crf_loss.py"), _STAGES),
     "objectives/optimisers.py": (("tests/objectives/test_optimisers.py",), _STAGES),
     "objectives/schedules.py": (("tests/objectives/test_schedules.py",), _STAGES),
-    "objectives/steps.py": (("tests/objectives", "tests/training/test_numbers.py"), _STAGES),
+    "objectives/steps.py": (
+        ("tests/objectives/test_steps.py", "tests/objectives/test_dropout.py", "tests/training/test_numbers.py"),
+        (_GOLDEN, *_STAGES),
+    ),
     "objectives/distillation/attention.py": (("tests/objectives/distillation",), ("tests/stages/test_distill.py",)),
     "objectives/distillation/distilling.py": (
         ("tests/objectives/distillation", "tests/objectives/test_steps.py"),

@@ -13,6 +13,8 @@ from domainbert.data.conll import Sentence
 from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.crf import label_logits
+from domainbert.objectives.config import OptimConfig, ScheduleConfig
+from domainbert.objectives.finetuning import FineTuning
 from domainbert.objectives.ner import CrfNerTask
 
 LABELS = ("O", "B-cell", "I-cell", "B-part", "I-part")
@@ -139,3 +141,18 @@ def test_a_teacher_in_half_precision_has_its_marginals_in_full(make_model, examp
     assert label_logits(head, logits, batch["example"], torch.full_like(batch["outputs"], -1)) is logits
     plain = make_model("tokens", 5).head
     assert label_logits(plain, logits, batch["example"], batch["outputs"]) is logits
+
+
+def test_fine_tuning_binds_the_head_and_keeps_its_table_of_entries_out_of_checkpoints(make_model, examples, tokenizer):
+    """A model that has the embeddings of some entries alone reads them where they are."""
+    task, model = CrfNerTask(LABELS), make_model("crf", 5)
+    row = torch.arange(tokenizer.vocab_size).flip(0)
+    settings = OptimConfig(), ScheduleConfig(), 10, []
+    module = FineTuning(model, task, *settings, row=row).eval()
+    assert task.crf is model.head.crf and not any("row" in name for name in module.state_dict())
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    plain = FineTuning(model, CrfNerTask(LABELS), *settings).eval()
+    flipped = batch | {"input_ids": tokenizer.vocab_size - 1 - batch["input_ids"]}
+    with torch.no_grad():
+        found, wanted = module._logits(batch), plain._logits(flipped)
+        assert torch.equal(found, wanted) and not torch.allclose(found, plain._logits(batch), atol=1e-3)

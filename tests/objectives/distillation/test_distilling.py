@@ -11,13 +11,15 @@ from domainbert.data.distillation import CountedRows, batch_counts
 from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.layers import Dropout
+from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.attention_config import AttentionMSE
 from domainbert.objectives.distillation.distilling import frozen_parameters
 from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
+from domainbert.objectives.distillation.losses import Outputs
 from domainbert.objectives.distillation.on_corpus import CorpusDistillation
 from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
-from domainbert.objectives.distillation.weighted import WeightedLosses
+from domainbert.objectives.distillation.weighted import WeightedLosses, mean_outputs
 
 CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
 
@@ -161,3 +163,25 @@ def test_teachers_go_where_the_training_is(make_model):
     module.setup("fit")
     assert {parameter.device.type for parameter in module.teachers[0].parameters()} == {"meta"}
     assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
+
+
+def test_an_ensemble_says_the_mean_of_the_logits_that_are_read():
+    first, second = torch.randn(2, 5, 3)
+    for names in (["logits"], ["all_logits"], ["logits", "all_logits"]):
+        parts = [Outputs([], {}, **dict.fromkeys(names, logits.bfloat16())) for logits in (first, second)]
+        found = mean_outputs(parts)
+        wanted = (first.bfloat16().float() + second.bfloat16().float()) / 2
+        for name in ("logits", "all_logits"):
+            value = getattr(found, name)
+            assert torch.equal(value, wanted) if name in names else value is None
+        assert mean_outputs(parts[:1]) is parts[0]
+
+
+def test_all_losses_that_cannot_compare_are_named_at_once(make_model):
+    configs = [AttentionMSE(student_layers=(9,), teacher_layers=(1,)), SoftTargets(), PatientCLS(student_layers=(7, 8))]
+    with pytest.raises(DomainbertError) as caught:
+        make_module(make_model, configs)
+    assert "losses[0].student_layers: found 9" in str(caught.value)
+    assert "losses[2].student_layers: 2 beside" in str(caught.value) and "losses[1]" not in str(caught.value)
+    with pytest.raises(DomainbertError, match="losses: empty; expected one or more"):
+        make_module(make_model, [])
