@@ -14,6 +14,7 @@ from domainbert.data.distillation import CountedRows
 from domainbert.data.labelled import LabelledText
 from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
+from domainbert.objectives import steps
 from domainbert.objectives.classification import ClassificationTask
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.hidden_config import HiddenMSE
@@ -22,6 +23,7 @@ from domainbert.objectives.distillation.prediction_config import HardTargets
 from domainbert.objectives.distillation.weighted import WeightedLosses
 from domainbert.objectives.finetuning import FineTuning
 from domainbert.objectives.masked_lm import MaskedLM
+from domainbert.objectives.optimisers import build_optimizer
 
 DIVISIONS = [(1, 1), (1, 4), (2, 1), (2, 2)]  # ranks, micro-batches of each
 
@@ -168,3 +170,12 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
         with torch.no_grad():
             alone.append(float(task.loss(make_model("sequence", 3)(*inputs), batch)))
     assert wanted["train/loss"] == pytest.approx(np.mean(alone), rel=1e-5)
+
+
+def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatch):
+    def skips(name, fused):
+        return steps._skips_by_itself(build_optimizer(make_model("masked_lm"), OptimConfig(name), fused))
+
+    assert not skips("adamw", True), "on a CPU"
+    monkeypatch.setattr(steps, "_on_one_gpu", lambda parameter: True)
+    assert skips("adamw", True) and not skips("adamw", False) and not skips("muon", True)
