@@ -48,3 +48,10 @@ def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch
         opened = SimpleNamespace(path=tmp_path, onnx=tmp_path / used if used else None)
         monkeypatch.setattr(cost, "open_model", lambda folder, opened=opened: opened)
         assert cost._folder_bytes(tmp_path) == wanted
+
+
+def test_the_texts_that_are_predicted_at_once_are_taken_from_all_over():
+    sentences = [[str(number)] for number in range(40)]
+    ones, many = cost._slices(sentences, 1), cost._slices(sentences, 32)
+    assert [texts[0][0] for texts in ones] == [str(number) for number in range(32)]
+    assert {len(texts) for texts in many} == {32} and len({texts[0][0] for texts in many}) > 1

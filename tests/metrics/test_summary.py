@@ -81,3 +81,14 @@ def test_entities_are_resampled_by_document():
     ]
     drawn = resample_scores({"s": by_document}, micro_f1, 50, 3)["s"]
     assert found["interval"] == pytest.approx(interval(drawn)) and found["interval"][0] < found["interval"][1]
+
+
+def test_scores_of_many_counts_are_those_of_each():
+    """As resampling asks for them: (resamples, seeds, labels, 3), some labels absent from some."""
+    counts = np.random.default_rng(0).integers(0, 3, size=(7, 2, 4, 3))
+    counts[0, 0] = 0
+    for statistic in (macro_f1, micro_f1):
+        each = [[float(statistic(counts[row, seed])) for seed in range(2)] for row in range(7)]
+        np.testing.assert_allclose(statistic(counts), each)
+    f1s = [2 * tp / (2 * tp + fp + fn) for tp, fp, fn in counts[1, 1] if tp + fp + fn]
+    assert float(macro_f1(counts[1, 1])) == pytest.approx(np.mean(f1s))

@@ -156,3 +156,11 @@ def test_fine_tuning_binds_the_head_and_keeps_its_table_of_entries_out_of_checkp
     with torch.no_grad():
         found, wanted = module._logits(batch), plain._logits(flipped)
         assert torch.equal(found, wanted) and not torch.allclose(found, plain._logits(batch), atol=1e-3)
+
+
+def test_a_sentence_of_one_word_alone_has_marginals_too(make_model, examples, tokenizer):
+    (batch,) = (tensors(one) for one in LabelledBatches(examples[1:2], tokenizer, 10_000, Share()))
+    assert batch["outputs"].tolist() == [0, -1, -1]
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(4))
+    found = label_logits(make_model("crf", 5).head, logits, batch["example"], batch["outputs"])
+    assert float(found[0].exp().sum()) == pytest.approx(1.0, abs=1e-5) and torch.equal(found[1:], logits[1:])

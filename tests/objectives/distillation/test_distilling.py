@@ -185,3 +185,16 @@ def test_all_losses_that_cannot_compare_are_named_at_once(make_model):
     assert "losses[2].student_layers: 2 beside" in str(caught.value) and "losses[1]" not in str(caught.value)
     with pytest.raises(DomainbertError, match="losses: empty; expected one or more"):
         make_module(make_model, [])
+
+
+def test_what_a_list_of_losses_needs(make_model):
+    """One loss that looks into the teacher is enough to need its inside; one that looks at it, to need it at all."""
+
+    def needs(*configs):
+        losses = make_module(make_model, configs).losses
+        return losses.needs_teacher, losses.needs_hidden, losses.reads
+
+    assert needs(HardTargets()) == (False, False, {"hard"})
+    assert needs(HardTargets(), SoftTargets()) == (True, False, {"hard", "predicted"})
+    assert needs(SoftTargets(positions="all"), HiddenMSE()) == (True, True, {"all"})
+    assert needs(AttentionMSE()) == (True, True, set())
