@@ -1,6 +1,7 @@
 # Each target sets itself up: nothing but Python >= 3.10 (with venv) and make is needed.
 #   make demo      the quickstart, from synthetic text to a table of results
 #   make test      the fast tests; make test-all runs the slow ones too
+#   make mutants   hundreds of small errors, put into the package one by one: do the fast tests notice? Before a release
 #   make PYTHON=python3.12 ...  uses another Python for the virtual environment
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all lint bench install
+.PHONY: demo test test-all lint bench mutants install
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -36,6 +37,9 @@ bench: $(INSTALLED)
 		$(BIN)/python benchmarks/pretrain.py --size $$size --length $$length || exit; done; done
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/finetune_f1.py
+
+mutants: $(INSTALLED)
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants
 
 install: $(INSTALLED)
 

@@ -44,6 +44,13 @@ def test_they_are_made_once_for_the_same_key(tmp_path):
     assert len(asked) == 2 and len(list(tmp_path.glob("[!.]*"))) == 2
 
 
+def test_how_many_are_kept_is_part_of_the_key(tmp_path):
+    """As far as there are as many labels: one cache serves runs with different `top_k`."""
+    rows = [cached_labels(tmp_path, {}, SIZES, 6, top_k, blocks).rows([0, 1, 3]) for top_k in (2, 3, 6, 64)]
+    assert [len(np.unique(row[0])) for row in rows] == [3, 4, 6, 6] and len(list(tmp_path.glob("[!.]*"))) == 3
+    assert np.array_equal(rows[2], rows[3])
+
+
 def test_an_interrupted_one_is_made_again(tmp_path):
     def interrupted():
         yield np.array([7]), LOGITS[[7]]

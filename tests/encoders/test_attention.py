@@ -15,6 +15,7 @@ from domainbert.encoders.attention import (
     segment_boundaries,
     segment_mask,
 )
+from domainbert.encoders.layers import Dropout, SelfAttention
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
 
@@ -250,6 +251,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
         (torch.bfloat16, (8, 0), True, True),
         (torch.float16, (9, 0), True, True),
         (None, (9, 0), True, False),
+        (torch.float32, (9, 0), True, False),
         (torch.bfloat16, (7, 5), True, False),
         (torch.bfloat16, (9, 0), False, False),
     ],
@@ -271,3 +273,49 @@ def test_the_kernel_takes_what_it_is_called_with():
     assert mixed.shape == heads[0].shape == (2, 3, 8, 16) and varlen_attn.__module__.endswith("varlen")
     gradients = torch.autograd.grad(mixed.sum(), heads)
     assert [gradient.shape for gradient in gradients] == [heads[0].shape] * 3
+
+
+@pytest.mark.parametrize(("training", "wanted"), [(True, 0.3), (False, 0.0)])
+def test_a_gpu_s_kernel_is_told_the_dropout(monkeypatch, training, wanted):
+    """As on a GPU, on the meta device: the fused kernel gets queries, keys, values, mask and rate as they are."""
+    seen = {}
+
+    def kernel(query, key, value, attn_mask, dropout_p):
+        seen.update(shapes=[query.shape, key.shape, value.shape, attn_mask.shape], rate=dropout_p)
+        return value
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", kernel)
+    layer = SelfAttention(12, 3, 0.3).to("meta").train(training)
+    hidden, mask = (torch.empty(shape, device="meta") for shape in ((2, 8, 12), (2, 1, 8, 8)))
+    assert layer(hidden, Segments(mask)).shape == (2, 8, 12)
+    assert seen == {"shapes": [(2, 3, 8, 4)] * 3 + [(2, 1, 8, 8)], "rate": wanted}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_gpu_drops_hidden_states_with_torch_s_kernel(monkeypatch, training):
+    seen = []
+
+    def kernel(values, p):
+        seen.append((values.shape, p))
+        return values
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", kernel)
+    hidden = torch.empty(2, 8, 12, device="meta")
+    assert Dropout(0.25).train(training)(hidden) is hidden
+    assert seen == ([((2, 8, 12), 0.25)] if training else [])
+
+
+@pytest.mark.parametrize(
+    ("length", "training", "rate", "fused"),
+    [(256, True, 0.0, False), (257, True, 0.0, True), (8, False, 0.0, True), (8, False, 0.1, False)],
+)
+def test_a_cpu_spells_out_short_rows_in_training_and_dropout(monkeypatch, length, training, rate, fused):
+    """What the fused kernel computes is the same but for dropout, which it does not have there: it is slower."""
+    kernel, seen = torch.nn.functional.scaled_dot_product_attention, []
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: seen.append(1) or kernel(*a, **k)
+    )
+    heads = [torch.randn(1, 300, length, 2) for _ in range(3)]
+    with torch.set_grad_enabled(training):
+        attend(*heads, Segments(segment_mask(torch.ones(1, length, dtype=torch.int64))), rate)
+    assert bool(seen) == fused

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from domainbert.encoders.heads import TokenHead
+from domainbert.encoders.layers import initialise
 
 
 @pytest.mark.parametrize("num_tokens", [1, 127, 128, 130])
@@ -22,3 +23,13 @@ def test_a_token_head_in_training_gives_logits_and_gradients_of_its_tokens_alone
         torch.autograd.grad((logits * direction).sum(), weights),
         torch.autograd.grad((wanted * direction).sum(), weights),
     )
+
+
+def test_weights_begin_normal_and_biases_at_zero():
+    torch.manual_seed(0)
+    made = torch.nn.ModuleList([torch.nn.Linear(300, 200), torch.nn.Embedding(50, 300), torch.nn.LayerNorm(8)])
+    initialise(made, 0.02)
+    assert not made[0].bias.any() and (made[2].weight == 1).all()
+    for part in made[:2]:
+        assert float(part.weight.std()) == pytest.approx(0.02, rel=0.03)
+        assert float(part.weight.mean()) == pytest.approx(0.0, abs=1e-3)

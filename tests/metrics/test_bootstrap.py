@@ -76,3 +76,10 @@ def test_the_seed_fixes_the_draw():
 def test_systems_on_different_documents_are_an_error(systems):
     with pytest.raises(ValueError, match="same documents"):
         resample_scores(systems, accuracy)
+
+
+def test_the_interval_is_that_of_the_percentiles():
+    """Of the numbers from 0 to 1,000: the middle 95 %, or as many as are asked for."""
+    scores = np.random.default_rng(0).permutation(1001).astype(float)
+    assert interval(scores) == pytest.approx((25.0, 975.0), abs=1e-9)
+    assert interval(scores, confidence=0.5) == pytest.approx((250.0, 750.0), abs=1e-9)

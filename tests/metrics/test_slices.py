@@ -44,7 +44,7 @@ def test_the_same_type_is_paired_before_a_larger_overlap():
 
 
 def test_lengths_in_words():
-    spans = [[(0, length, "a")] for length in (1, 2, 3, 4, 5, 8, 9, 40)]
+    spans = [[(7, 7 + length, "a")] for length in (1, 2, 3, 4, 5, 8, 9, 40)]
     assert dict(zip(LENGTHS, count_by_length(spans, spans)[:, 0], strict=True)) == {
         "1": 1,
         "2": 1,

@@ -63,9 +63,14 @@ def test_accumulation_changes_nothing(pretrain, max_grad_norm):
         torch.testing.assert_close(parts.state_dict()[name], tensor, atol=1e-6, rtol=0)
 
 
-def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(reader, make_model, monkeypatch):
-    """DDP averages over ranks and Lightning over micro-batches; the scale of the loss undoes both."""
-    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+@pytest.mark.parametrize(("num_rows", "step", "passes"), [(None, 0, 1), (20, 2, 2), (5, 1, 3)])
+def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
+    reader, make_model, monkeypatch, num_rows, step, passes
+):
+    """DDP averages over ranks and Lightning over micro-batches; the scale of the loss undoes both. Also where a pass
+    over the corpus ends within the batch, and where a row is in it twice."""
+    order = GlobalOrder(num_rows or reader.plan.num_rows, 8, seed=0)
+    assert len(set(order.batch(step)[0].tolist())) == passes
 
     def gradients(world_size, accumulation):
         module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 1.0, 1.0)
@@ -73,7 +78,7 @@ def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
         module.trainer = trainer
         monkeypatch.setattr(module, "log", lambda *_, **__: None)
         for rank in range(world_size):
-            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(10))
+            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(step, 10))
             for micro_batch in range(accumulation):
                 loss = module.training_step(tensors(batches[micro_batch]), micro_batch)
                 (loss / accumulation / world_size).backward()
@@ -122,23 +127,36 @@ def test_unused_slots_count_nothing(reader, make_model):
     torch.testing.assert_close(one, other)
 
 
-def test_validation_is_the_mean_over_all_masked_tokens(reader, make_model, monkeypatch):
-    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0)
+def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_model, monkeypatch):
+    """The second, of other weights and fewer rows, carries nothing over; each held-out text has its own mean."""
+    ratios = {"": 0.25, "other": 0.5}
+    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0, held_out={"other": 0.5})
     logged = {}
     monkeypatch.setattr(module, "log_dict", logged.update)
-    batches = MaskedLMValidationBatches(reader, 7, Share())  # the last batch is smaller
-    for _ in range(2):  # a second validation starts from nothing
-        with torch.inference_mode():
-            for index in range(len(batches)):
-                module.validation_step(tensors(batches[index]), index)
-            module.on_validation_epoch_end()
     whole = tensors(MaskedLMValidationBatches(reader, 10_000, Share())[0])
-    logits = module.model(*(whole[name] for name in INPUTS[:4])).detach()
-    log_probabilities = logits.log_softmax(dim=-1).numpy()
-    used = whole["targets"].numpy() != IGNORED
-    wanted = -log_probabilities[used, whole["targets"].numpy()[used]].mean()
-    assert logged["validation/loss"] == pytest.approx(wanted, rel=1e-5)
-    assert logged["validation/bits_per_character"] == pytest.approx(wanted / math.log(2) / 4, rel=1e-5)
+    batches = MaskedLMValidationBatches(reader, 7, Share())  # the last batch is smaller
+    last, first = len(batches) - 1, 0
+    for chosen in ({"": range(len(batches)), "other": [first]}, {"": [last], "other": range(1, len(batches))}):
+        with torch.inference_mode():
+            for text, indices in enumerate(chosen.values()):
+                for index in indices:
+                    module.validation_step(tensors(batches[index]), index, text)
+            module.on_validation_epoch_end()
+        logits = module.model(*(whole[name] for name in INPUTS[:4])).detach()
+        log_probabilities = logits.log_softmax(dim=-1).numpy()
+        targets = whole["targets"].numpy()
+        losses = -np.where(targets != IGNORED, log_probabilities[np.arange(len(targets)), targets.clip(0)], np.nan)
+        of_row = losses.reshape(len(whole["input_ids"]), -1)
+        for name, indices in chosen.items():
+            wanted = np.nanmean(np.concatenate([of_row[7 * index : 7 * index + 7] for index in indices]))
+            prefix = f"validation/{name}_" if name else "validation/"
+            assert logged[f"{prefix}loss"] == pytest.approx(wanted, rel=1e-5)
+            assert logged[f"{prefix}bits_per_character"] == pytest.approx(wanted / math.log(2) * ratios[name], rel=1e-5)
+        assert logged["validation/perplexity"] == pytest.approx(math.exp(logged["validation/loss"]))
+        assert logged["validation/unigram_entropy"] == 3.0
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.mul_(1.5)
 
 
 def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_model, monkeypatch):

@@ -124,3 +124,35 @@ def test_gradients_are_unscaled_before_they_are_clipped(make_model, precision, f
 def test_numbers_that_make_no_sense(changes, message):
     with pytest.raises(DomainbertError, match=message):
         OptimConfig(**changes)
+
+
+def orthogonalised(gradient):
+    """Five steps of Newton-Schulz with the coefficients of Jordan et al. (2024), in fp64."""
+    wide = gradient.double() if gradient.shape[0] <= gradient.shape[1] else gradient.double().T
+    x = wide / wide.norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x if gradient.shape[0] <= gradient.shape[1] else x.T
+
+
+def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
+    """Liu et al. (2025), arXiv:2502.16982, eq. 4: 0.2 sqrt(max(rows, columns)) times the orthogonal matrix, beside
+    decoupled weight decay; so the root mean square of every update is about 0.2 times the learning rate."""
+    model, rate, decay = make_model("masked_lm"), 1e-2, 0.5
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    optimizer = build_optimizer(model, OptimConfig("muon", lr=rate, weight_decay=decay))
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    optimizer.step()
+    shapes = set()
+    for name in HIDDEN:
+        found = before[name] * (1 - rate * decay) - model.get_parameter(name).detach()
+        rows, columns = found.shape
+        wanted = (0.2 * rate * max(rows, columns) ** 0.5 * orthogonalised(gradients[name])).float()
+        assert float((found - wanted).norm() / wanted.norm()) < 0.05, f"{name}: torch computes it in bf16"
+        assert float(found.square().mean().sqrt()) == pytest.approx(0.2 * rate, rel=0.2)
+        shapes.add((rows, columns))
+    assert len(shapes) == 4, "wide, tall and square ones"

@@ -276,3 +276,35 @@ def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(ru
     assert teacher.dtype == torch.bfloat16
     whole = load_tagger(folder).model.state_dict()
     assert_equal(teacher.model.state_dict(), whole)
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_path):
+    """Labelled and then unlabelled, some of two windows, one without a word: each as the teacher says of it alone."""
+    from domainbert.teachers import TransferText, load_teachers
+
+    files = task_files(runs.tasks[task])
+    items = files.read(runs.labelled(task, "train"))
+    fitted = files.task(items)
+    words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
+    sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
+    text = TransferText(items[:9], sentences)
+    asked = load_teachers([runs / f"{task}-pretrained"], fitted, "32-true", tmp_path, 64)
+    (teacher,) = asked.predictors
+    with torch.no_grad():  # the few steps of the fixtures tell texts little apart
+        for parameter in teacher.model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    examples = text.encode(fitted, teacher.tokenizer, teacher.max_length)
+    assert len({min(len(one.windows), 2) for one in examples}) == 2
+    labels = asked.soft_labels(text, fitted, [one.num_outputs for one in examples])
+    firsts = []
+    for number, example in enumerate(examples):
+        if not example.num_outputs:
+            continue
+        ((batch, logits),) = teacher.logits([example])
+        outputs, values = batch["outputs"].numpy(), logits.float().numpy()
+        alone = np.stack([values[outputs == output].mean(axis=0) for output in range(example.num_outputs)])
+        np.testing.assert_allclose(labels.rows([number]), alone, atol=5e-3, rtol=2e-3)
+        firsts.append(alone[0])
+    apart = np.abs(np.stack(firsts)[:, None] - np.stack(firsts)).max(axis=-1)
+    assert np.median(apart[~np.eye(len(firsts), dtype=bool)]) > 0.02, "in another order it would be noticed"

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import json
+import math
+import unicodedata
 from pathlib import Path
 
+import datasets
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 
 from domainbert.cli import main
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig
+from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -180,3 +186,25 @@ def test_in_the_first_phase_only_embeddings_and_head_learn(runs):
     later = load_file(runs.pretrain("both", **changes, max_steps=4, embedding_steps=3) / "model.safetensors")
     layers = [name for name in before if name.startswith("bert.encoder.")]
     assert layers and all(not torch.equal(before[name], later[name]) for name in layers)
+
+
+def test_bits_per_character_are_those_of_a_hand_count(runs, tmp_path):
+    """Of text beyond ASCII: characters, not bytes, counted after composition; each text by its own ratio."""
+    kinds = {"mixed": "größe naïve €5 経済 cafe\u0301 😀 bank", "plain": "the bank raised its rate again"}
+    theirs, ratios = transformers.AutoTokenizer.from_pretrained(runs / "vocab"), {}
+    for name, words in kinds.items():
+        file = tmp_path / f"{name}.txt"
+        file.write_text("".join(f"{words} {number} {'x' * (number % 5)}end\n" for number in range(80)))
+        corpus = CorpusConfig([Source(str(file), documents="line")], validation_fraction=0.3)
+        folder = runs.run(f"prepare-{name}", prepare, corpus=corpus, tokenizer=runs / "vocab", num_workers=0)
+        lines = file.read_text().splitlines()
+        chosen = [lines[int(one.rpartition(":")[2]) - 1] for one in datasets.load_from_disk(folder)["validation"]["id"]]
+        characters = sum(len(unicodedata.normalize("NFC", line)) for line in chosen)
+        ratios[name] = sum(len(theirs.tokenize(line)) for line in chosen) / characters
+        assert 10 < len(chosen) < 50 and sum(map(len, chosen)) - characters == len(chosen) * (name == "mixed")
+    assert ratios["mixed"] > 1.2 * ratios["plain"]
+    runs.pretrain("bits", 2, prepared=[runs / "prepare-mixed"], batch_size=2, held_out={"p": runs / "prepare-plain"})
+    for row in runs.results["bits"]["history"]:
+        assert row["bits_per_character"] == pytest.approx(row["loss"] / math.log(2) * ratios["mixed"], rel=1e-6)
+        assert row["p_bits_per_character"] == pytest.approx(row["p_loss"] / math.log(2) * ratios["plain"], rel=1e-6)
+        assert row["perplexity"] == pytest.approx(math.exp(row["loss"]), rel=1e-6)

@@ -67,5 +67,11 @@ def test_special_tokens_by_role_and_signs_in_any_role(make_tokenizer: Make) -> N
     assert found["b"] == Origin("composed", (old_ids["\u0120"], old_ids["b"]))
 
 
+def test_a_sign_in_its_own_role_goes_first(make_tokenizer: Make) -> None:
+    old = vocabulary_of(make_tokenizer(["##,", ",", ";", "##-"]))  # ids from 5
+    new = vocabulary_of(make_tokenizer([",", "##,", "##;", "-"]))
+    assert [origin.pieces for origin in origins(new, old)[5:]] == [(6,), (5,), (7,), (8,)]
+
+
 def test_no_entries() -> None:
     assert kind_shares([]) == pytest.approx({"copied": 0.0, "composed": 0.0, "new": 0.0})

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.tokenization.matching import Origin
+from domainbert.transfer import mixing as mixing_module
 from domainbert.transfer.mixing import composed, copied_only, mean_weights, mix, mixing_of
 
 ORIGINS = [Origin("copied", (3,)), Origin("composed", (0, 1, 1)), Origin("new", ()), Origin("composed", (4,))]
@@ -66,3 +67,20 @@ def test_it_is_the_product_with_the_dense_matrix(rows: list[dict[int, float]]) -
             dense[number, column] = weight
     filled = torch.tensor([len(row) > 0 for row in rows])
     torch.testing.assert_close(mix(mixing_of(rows), table, generator())[filled], (dense @ table)[filled])
+
+
+def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many at once: the dense product, copies to the bit, and empty rows drawn."""
+    numbers = np.random.default_rng(0)
+    table = torch.randn(9, 4, generator=generator())
+    dense = np.zeros((17, 9))
+    for row in range(17):
+        chosen = numbers.choice(9, size=row % 4, replace=False)
+        dense[row, chosen] = numbers.dirichlet(np.ones(len(chosen))) if len(chosen) else []
+    mixing = mixing_of([{int(old): row[old] for old in np.flatnonzero(row)} for row in dense])
+    whole = mix(mixing, table, generator(1))
+    given = dense.any(axis=1)
+    np.testing.assert_allclose(whole[torch.from_numpy(given)], dense[given] @ table.numpy(), atol=1e-6)
+    for size in (1, 3, 16):
+        monkeypatch.setattr(mixing_module, "_ROWS_AT_ONCE", size)
+        assert torch.equal(mix(mixing, table, generator(1)), whole)

@@ -15,6 +15,7 @@ from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
+from domainbert.tuning.space import label
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +221,37 @@ def test_lower_is_better_for_losses_and_costs() -> None:
     config = search(objective=objectives).config
     assert config.directions == ("maximize", "minimize", "minimize")
     assert replace(config, stage="distill", objective=("validation/SoftTargets",)).directions == ("minimize",)
+
+
+@pytest.mark.parametrize(("log", "median"), [(True, 0.01), (False, 0.5)])
+def test_a_logarithmic_range_is_drawn_evenly_in_its_logarithm(log: bool, median: float) -> None:
+    """Half of the draws lie below the geometric mean, a quarter in each quarter of the exponents."""
+    space = {"x": {"low": 1e-4, "high": 1, "log": log}, "epochs": {"low": 1, "high": 10_000, "log": log}}
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    found = search(space=space).space
+    points = [found.draw(study.ask()) for _ in range(400)]
+    for values, scale in (([point["x"] for point in points], 1), ([point["epochs"] for point in points], 10_000)):
+        below = sum(value < scale * median for value in values) / len(values)
+        assert abs(below - 0.5) < 4 * 0.5 / 400**0.5
+        quarter = scale * (1e-3 if log else 0.25)
+        assert abs(sum(value < quarter for value in values) / len(values) - 0.25) < 4 * 0.433 / 400**0.5
+        assert all(scale * 1e-4 <= value <= scale for value in values)
+    assert {type(point["epochs"]) for point in points} == {int}
+
+
+def test_steps_count_from_the_lowest_value() -> None:
+    space = {"epochs": {"low": 1, "high": 10, "step": 3}}
+    assert search(space=space, enqueue=[{"epochs": 4}, {"epochs": 10}]).config.enqueue
+    assert "found 5; expected 1.0 and so many steps of 3" in refusal(space=space, enqueue=[{"epochs": 5}])
+
+
+def test_the_first_point_is_that_of_first_choices_and_lowest_values() -> None:
+    space = {"epochs": {"choices": [3, 2]}, "x": {"low": 0.25, "high": 1, "when": {"epochs": 3}}}
+    assert search(space=space).space.first() == {"epochs": 3, "x": 0.25}
+    other = search(space={"epochs": {"low": 2, "high": 5}, "x": {"low": 0, "high": 1}}).space.first()
+    assert other == {"epochs": 2, "x": 0} and type(other["epochs"]) is int
+
+
+def test_a_mapping_is_the_same_choice_in_any_order() -> None:
+    assert label({"b": [1], "a": 2}) == label({"a": 2, "b": [1]}) == '{"a": 2, "b": [1]}'
+    assert label([1, "x"]) == '[1, "x"]' and label("x") == "x"

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import MaskedLMTrainBatches, Share
+from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, Share
 from domainbert.data.distillation import CountedRows, batch_counts
+from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.layers import Dropout
+from domainbert.errors import DomainbertError
 from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.distillation.attention_config import AttentionMSE
 from domainbert.objectives.distillation.distilling import frozen_parameters
 from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
+from domainbert.objectives.distillation.losses import Outputs
 from domainbert.objectives.distillation.on_corpus import CorpusDistillation
 from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
-from domainbert.objectives.distillation.weighted import WeightedLosses
+from domainbert.objectives.distillation.weighted import WeightedLosses, mean_outputs
 
 CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
 
@@ -60,6 +65,47 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
                     total += float(module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]}))
         totals.append(total)
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
+
+
+def test_padding_is_left_out_of_every_loss(reader, make_model):
+    """Rows with further padding, which student and teacher make different things of, have the same losses."""
+    module = make_module(make_model).eval()
+    batch = tensors(MaskedLMValidationBatches(reader, 5, Share())[0])
+    rows, length = batch["input_ids"].shape
+    wider = dict(batch)
+    for name, high in (("input_ids", 20), ("position_ids", 1), ("segment_ids", 1)):
+        wider[name] = torch.cat([batch[name], torch.arange(7).expand(rows, 7) % high], dim=1)
+    wider["positions"] = batch["positions"] // length * (length + 7) + batch["positions"] % length
+    with torch.no_grad():
+        wanted, found = ({name: float(loss) for name, loss in module._sums(b).items()} for b in (batch, wider))
+    assert found == pytest.approx(wanted, rel=1e-5) and all(value > 0 for value in wanted.values())
+
+
+def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
+    """Two validations of one training, over different rows and with other weights: each has its own means."""
+    module, logged = make_module(make_model).eval(), {}
+    monkeypatch.setattr(module, "log_dict", logged.update)
+    monkeypatch.setattr(module, "log", logged.__setitem__)
+    batches = [tensors(MaskedLMValidationBatches(reader, 5, Share())[index]) for index in range(3)]
+    for chosen in (batches[:2], batches[2:]):
+        with torch.no_grad():
+            for index, batch in enumerate(chosen):
+                module.validation_step(batch, index)
+            module.on_validation_epoch_end()
+            parts = [module._sums(batch) for batch in chosen]
+        targets = sum(int((batch["targets"] != IGNORED).sum()) for batch in chosen)
+        tokens = sum(int((batch["segment_ids"] > 0).sum()) for batch in chosen)
+        segments = sum(int(row.max()) for batch in chosen for row in batch["segment_ids"])
+        sizes = [torch.bincount(row)[1:] for batch in chosen for row in batch["segment_ids"]]
+        pairs = sum(int((size**2).sum()) for size in sizes)
+        units = {"SoftTargets": targets, "SoftTargets-2": tokens, "HardTargets": targets, "HiddenMSE": tokens}
+        units |= {"AttentionMSE": pairs, "PatientCLS": segments}
+        wanted = {name: sum(float(part[name]) for part in parts) / count for name, count in units.items()}
+        assert {name: float(logged[f"validation/{name}"]) for name in wanted} == pytest.approx(wanted, rel=1e-5)
+        assert float(logged["validation/loss"]) == pytest.approx(sum(wanted.values()), rel=1e-5)
+        with torch.no_grad():
+            for parameter in module.model.parameters():
+                parameter.mul_(1.3)
 
 
 def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
@@ -109,3 +155,46 @@ def test_the_encoder_thaws_from_the_top(make_model):
     assert frozen_parameters(encoder, 0, 0) == []
     learning = {id(p) for p in encoder.parameters()} - {id(p) for p in frozen_parameters(encoder, 2, 2)}
     assert learning == {id(p) for p in encoder.layers[2].parameters()}
+
+
+def test_teachers_go_where_the_training_is(make_model):
+    module = make_module(make_model)
+    module.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("meta")))
+    module.setup("fit")
+    assert {parameter.device.type for parameter in module.teachers[0].parameters()} == {"meta"}
+    assert {parameter.device.type for parameter in module.parameters()} == {"cpu"}
+
+
+def test_an_ensemble_says_the_mean_of_the_logits_that_are_read():
+    first, second = torch.randn(2, 5, 3)
+    for names in (["logits"], ["all_logits"], ["logits", "all_logits"]):
+        parts = [Outputs([], {}, **dict.fromkeys(names, logits.bfloat16())) for logits in (first, second)]
+        found = mean_outputs(parts)
+        wanted = (first.bfloat16().float() + second.bfloat16().float()) / 2
+        for name in ("logits", "all_logits"):
+            value = getattr(found, name)
+            assert torch.equal(value, wanted) if name in names else value is None
+        assert mean_outputs(parts[:1]) is parts[0]
+
+
+def test_all_losses_that_cannot_compare_are_named_at_once(make_model):
+    configs = [AttentionMSE(student_layers=(9,), teacher_layers=(1,)), SoftTargets(), PatientCLS(student_layers=(7, 8))]
+    with pytest.raises(DomainbertError) as caught:
+        make_module(make_model, configs)
+    assert "losses[0].student_layers: found 9" in str(caught.value)
+    assert "losses[2].student_layers: 2 beside" in str(caught.value) and "losses[1]" not in str(caught.value)
+    with pytest.raises(DomainbertError, match="losses: empty; expected one or more"):
+        make_module(make_model, [])
+
+
+def test_what_a_list_of_losses_needs(make_model):
+    """One loss that looks into the teacher is enough to need its inside; one that looks at it, to need it at all."""
+
+    def needs(*configs):
+        losses = make_module(make_model, configs).losses
+        return losses.needs_teacher, losses.needs_hidden, losses.reads
+
+    assert needs(HardTargets()) == (False, False, {"hard"})
+    assert needs(HardTargets(), SoftTargets()) == (True, False, {"hard", "predicted"})
+    assert needs(SoftTargets(positions="all"), HiddenMSE()) == (True, True, {"all"})
+    assert needs(AttentionMSE()) == (True, True, set())

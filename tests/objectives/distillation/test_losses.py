@@ -47,12 +47,12 @@ class Sides:
             self.logits.append([generator.normal(size=(n, CLASSES)) * 2 for n in TEXTS])
 
     def outputs(self, side: int, rows: tuple[tuple[int, ...], ...]) -> Outputs:
-        """The tensors of rows; padding holds noise, which must not count."""
-        hidden = [torch.from_numpy(fill(layer, rows, 0)) for layer in self.hidden[side]]
+        """The tensors of rows; padding holds noise, other noise on the other side, which must not count."""
+        hidden = [torch.from_numpy(fill(layer, rows, side)) for layer in self.hidden[side]]
         projections = {}
         for number, layer in enumerate(self.attention[side], start=1):
             parts = [
-                torch.from_numpy(fill([text[kind].swapaxes(0, 1) for text in layer], rows, 0).swapaxes(1, 2))
+                torch.from_numpy(fill([text[kind].swapaxes(0, 1) for text in layer], rows, side).swapaxes(1, 2))
                 for kind in range(3)
             ]
             projections[number] = Projections(*parts)
