@@ -47,6 +47,22 @@ def rows_with_labels(batch):
     ]
 
 
+def test_the_documents_of_rows_are_named(readers):
+    """Those whose tokens stand in the rows, by a count of all pieces."""
+    reader = readers[0]
+    offsets, plan = reader.split.document_offsets.tolist(), reader.plan
+    for rows in ([0], [3, 1], [plan.num_rows - 1, 2, 2]):
+        wanted = set()
+        for piece in (p for row in rows for p in range(plan.row_offsets[row], plan.row_offsets[row + 1])):
+            start, length = int(plan.starts[piece]), int(plan.lengths[piece])
+            inside = [offsets[n] <= start and start + length <= offsets[n + 1] for n in range(len(offsets) - 1)]
+            assert sum(inside) == 1
+            wanted.add(inside.index(True))
+        found = reader.describe(np.asarray(rows))
+        assert found == {"rows": rows, "documents": sorted(wanted)}
+    assert len(wanted) > 1
+
+
 @pytest.mark.parametrize(("world_size", "accumulation"), SHARES)
 def test_shares_add_up_to_the_global_batch(readers, world_size, accumulation):
     order = GlobalOrder(readers[0].plan.num_rows, 16, seed=5)

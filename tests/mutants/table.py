@@ -42,6 +42,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders",),
     ),
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/objectives/distillation"), ()),
+    "encoders/text_dropout.py": (
+        ("tests/encoders/test_text_dropout.py", "tests/objectives/test_dropout.py"),
+        ("tests/stages/test_finetune.py",),
+    ),
     "encoders/uncompiled.py": (("tests/encoders/test_attention.py", "tests/encoders/test_families.py"), ()),
     "objectives/classification.py": (("tests/objectives/test_classification.py",), _STAGES),
     "objectives/decoding.py": (

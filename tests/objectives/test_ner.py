@@ -205,6 +205,7 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     items = files.read(train)
     task = files.task(items)
     assert sorted(task.labels) == ["B-B-x", "B-org", "I-B-x", "I-org", "O"] and task.labels[0] == "O"
+    assert [task_files(Ner(head=head)).task(items).head for head in ("linear", "crf")] == ["tokens", "crf"]
     assert "train.conll" in capsys.readouterr().out
     with pytest.raises(DomainbertError, match="person"):
         files.check(files.read(validation), task, validation)
