@@ -162,8 +162,8 @@ def _run(typed: Typed) -> int:
     plan = make_plan(recipe, selection, verify)
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
-    else:
-        run_plan(recipe, plan, _same_again(typed))
+        return 2 if any(step.refused for step in plan) else 0
+    run_plan(recipe, plan, _same_again(typed))
     return 0
 
 

@@ -6,7 +6,6 @@ seeds: Annotated[tuple[Seed, ...], Items(different=True)]
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -108,8 +107,8 @@ PositiveFraction = Annotated[float, Range(0, 1, above=True)]
 Finite = Annotated[float, Range(-_LARGEST, _LARGEST)]
 """Any number."""
 
-MOST_PROCESSES = max(16, os.cpu_count() or 1)
-"""Processes beside this one: 16 anywhere, so that a YAML may move between machines; more where there are cores."""
+MOST_PROCESSES = 256
+"""Processes beside this one: the same anywhere, so that a YAML is checked on another machine than it runs on."""
 
 Workers = Annotated[int, Range(0, MOST_PROCESSES)]
 """Processes beside this one; 0 works without further ones."""

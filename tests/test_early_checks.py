@@ -188,3 +188,15 @@ def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture
         "tune.yaml:6: loggers: wandb is not installed; pip install 'domainbert[wandb]'",
         "tune.yaml:8: max_length: 1000; the encoder has positions for 512 tokens",
     ]
+
+
+def test_a_process_that_is_not_the_first_finds_what_ends_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for a folder that the first process never takes."""
+    waited = []
+    monkeypatch.setattr("domainbert.runner.stage_command.follow_job", lambda *_: waited.append(1))
+    monkeypatch.setenv("RANK", "1")
+    for name in ("train", "validation"):
+        Path(f"{name}.conll").write_text("A\tO\nloan\tC-x\n")
+    words = ["finetune", "--model", "model", "--task", "Ner", "--out", "out"]
+    assert main([*words, "--train", "train.conll", "--validation", "validation.conll"]) == 2
+    assert not waited

@@ -15,7 +15,7 @@ from domainbert.fingerprint import FileHashes
 from domainbert.ranks import process_rank
 from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
+from domainbert.runner.jobs import FolderState, Job, compared_state, folder_state, follow_job, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
@@ -122,6 +122,9 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     job = Job(stage, settings, Path(str(out)), make_seal(stage, settings, FileHashes(), {}))
     force = "force" in typed.flags
     if process_rank() > 0:
+        if force or not folder_state(job).done:  # what ends the first process is to end all: nobody waits for it
+            add_early_problems(stage, settings, tree, problems)
+            problems.raise_if_any()
         follow_job(job, force)
         return f"{stage.name}: done with the other processes"
     state = compared_state(job, FileHashes())

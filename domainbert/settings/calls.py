@@ -31,6 +31,8 @@ def read_call(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[st
 
 
 def _node_of(value: Any, where: str) -> Node:
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy
+        value = value.tolist()
     if isinstance(value, Mapping):
         return Node({key: _node_of(item, where) for key, item in value.items()}, where)
     if isinstance(value, (list, tuple, range)):

@@ -137,3 +137,13 @@ def test_every_stage_is_held_to_its_signature() -> None:
         function = load_stage(name).function
         assert inspect.unwrap(function) is not function, name
         assert set(inspect.signature(function).parameters) | {"return"} == set(get_type_hints(function)), name
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    import numpy as np
+
+    from domainbert.settings.calls import _node_of
+
+    assert _node_of(np.int64(3), "call").value == 3 and type(_node_of(np.int64(3), "call").value) is int
+    assert _node_of(np.float32(0.5), "call").value == 0.5
+    assert [node.value for node in _node_of(np.arange(3), "call").value] == [0, 1, 2]
