@@ -105,6 +105,30 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
 
 
+def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> None:
+    """Stars 1 to 3 as 0, 1, 2: CSV gave 1, 1, 2."""
+    stars = ClassificationFormat(label_names=("1", "2", "3"))
+    numbers = write(tmp_path / "a.jsonl", [{"text": "a", "label": number} for number in range(3)])
+    assert [text.label for text in read_classification(numbers, stars).texts] == ["1", "2", "3"]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2\nd,3\n")
+    strings = write(tmp_path / "b.jsonl", [{"text": "a", "label": str(number)} for number in range(4)])
+    for path, first in ((tmp_path / "a.csv", 2), (strings, 1)):
+        with pytest.raises(DomainbertError) as error:
+            read_classification(path, stars)
+        assert error.value.problems == [
+            f"{path}:{first + number}: label \"{number}\" may be a name or a number from 0, for the names are '1', '2', "
+            "'3'; expected names that are no such numbers, or no label_names where the labels are names"
+            for number in range(4)
+        ]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
+    for names, found in (
+        (("0", "1", "2000"), ["0", "1", "2000"]),
+        (("1999", "2001", "2000"), ["1999", "2001", "2000"]),
+    ):
+        texts = read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts
+        assert [text.label for text in texts] == found, "one of the readings only, or the same"
+
+
 TEXT = "\U0001f600 Cafe\u0301's aspirin,\r\nstopped TP53."
 ENTITIES = [(8, 15, "drug"), (26, 30, "gene"), (2, 7, "place")]
 
