@@ -116,8 +116,8 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         with pytest.raises(DomainbertError) as error:
             read_classification(path, stars)
         assert error.value.problems == [
-            f"{path}:{first + number}: label \"{number}\" may be a name or a number from 0, for the names are '1', '2', "
-            "'3'; expected names that are no such numbers, or no label_names where the labels are names"
+            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, for the names are '
+            "'1', '2', '3'; expected names that are no such numbers, or no label_names where the labels are names"
             for number in range(4)
         ]
     (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
