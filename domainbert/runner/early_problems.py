@@ -21,18 +21,19 @@ _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
 def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
-    """The arguments of a stage, and those of the earlier stages whose folders they name.
+    """The arguments of a stage, and those of the earlier stages, yet to run, whose folders they name.
 
     Args:
         stage: the stage.
         settings: its checked settings.
-        earlier: the stages of a recipe that run before it, by name.
+        earlier: the stages of a recipe that have to run before it, by name; what those write that are done is there.
     """
     from domainbert.stages.early_checks import Given
 
     parameters = inspect.signature(stage.function).parameters
     arguments = {name: parameter.default for name, parameter in parameters.items() if name != "out"}
-    made_by = {path: earlier[stage_of(reference)] for path, reference in settings.references.items()}
+    names = {path: stage_of(reference) for path, reference in settings.references.items()}
+    made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
     makers = {path: given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
     return Given(arguments | settings.arguments, makers)
 

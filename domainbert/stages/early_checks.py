@@ -34,7 +34,7 @@ class Given:
     """All of them but `out`, defaults included."""
 
     makers: Mapping[str, Given] = field(default_factory=dict)
-    """What is given to the earlier stages, by the paths in their folders that these arguments name."""
+    """What is given to the earlier stages that have yet to run, by the paths in their folders that are named here."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Dotted keys, and what is wrong at them."""
@@ -47,7 +47,7 @@ class Given:
         return self.arguments.get(name)
 
     def maker(self, path: Path) -> Given | None:
-        """What is given to the earlier stage that writes a path; None if the path is there already."""
+        """What is given to the earlier stage that has yet to write a path; None if the path is there already."""
         return self.makers.get(str(path))
 
     def there(self, path: Path | None) -> bool:
