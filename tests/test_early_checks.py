@@ -136,6 +136,56 @@ def test_labels_that_a_model_folder_does_not_have() -> None:
     assert "--stages.result.models: stages.result.models.ours: model is for ner; expected classification" in wrong
 
 
+OTHER_TASKS = (
+    RECIPE.partition("  tagger:")[0]
+    + """\
+  classes: {stage: finetune, model: "@pretrain", task: Classification, train: a.csv, validation: a.csv}
+  packed: {stage: export, model: "@classes"}
+  bare: {stage: predict, model: "@pretrain", input: corpus.txt}
+  plain: {stage: predict, model: model, input: corpus.txt}
+  good: {stage: predict, model: "@packed", input: corpus.txt}
+  student:
+    stage: distill-task
+    teachers: ["@pretrain", model, "@classes", tagger]
+    task: Ner
+    train: train.conll
+    validation: train.conll
+    losses: [HardTargets]
+  result:
+    stage: evaluate
+    models: {a: "@classes", b: "@student", c: "@packed", d: "@pretrain"}
+    task: Ner
+    test: x.conll
+"""
+)
+
+
+def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that have yet to be made; the test set was blamed for the classes of a model that is for texts."""
+    monkeypatch.setattr("domainbert.stages.early_checks.is_installed", lambda name: True)
+    Path("recipe.yaml").write_text(OTHER_TASKS)
+    Path("a.csv").write_text("text,label\na,up\nb,down\n")
+    Path("x.conll").write_text("loan\tB-x\n")
+    write_tagger(Path("tagger"))
+    headless = "has no head for entities or classes; expected one that finetune wrote"
+    found = [problem.partition(": ")[2] for problem in problems_of()]
+    assert found == [
+        f"stages.bare.model: run/pretrain {headless}",
+        f"stages.plain.model: model {headless}",
+        f"stages.student.teachers[0]: run/pretrain {headless}",
+        f"stages.student.teachers[1]: model {headless}",
+        "stages.student.teachers[2]: run/classes is for classification; expected ner",
+        *(
+            f"stages.result.models.{name}: {kind}; expected ner"
+            for name, kind in (
+                ("a", "run/classes is for classification"),
+                ("c", "run/packed is for classification"),
+                ("d", "run/pretrain has no head for entities or classes"),
+            )
+        ),
+    ]
+
+
 def test_outputs_of_earlier_stages_are_not_looked_at() -> None:
     """What an earlier run left in the folder of a stage that will write it again says nothing."""
     Path("run/pretrain").mkdir(parents=True)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from domainbert.hub import ModelFolder
 
 
+_TASK_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
+
+
 @dataclass
 class Given:
     """The arguments of a stage before it runs, and what is wrong with them."""
@@ -110,6 +113,37 @@ def check_model(given: Given, key: str, path: Path | None, trained: bool = True)
         if trained:
             need_weights(folder)
         folder.tokenizer()
+
+
+def check_task(given: Given, key: str, path: Path, wanted: str | None = None) -> None:
+    """A model that has no head for entities or classes, or one for another task.
+
+    Args:
+        given: the stage's arguments.
+        key: of the one that names the folder.
+        path: the folder, there already or that of a stage that has yet to run.
+        wanted: the name of the task; None takes either.
+    """
+    found = task_of_model(given, path)
+    with given.under(key):
+        if found == "":
+            raise DomainbertError(f"{path} has no head for entities or classes; expected one that finetune wrote")
+        if found is not None and wanted is not None and found != wanted:
+            raise DomainbertError(f"{path} is for {found}; expected {wanted}")
+
+
+def task_of_model(given: Given, path: Path) -> str | None:
+    """The name of the task that a model is for, empty for one without a head of such; None where that is not told."""
+    maker = given.maker(path)
+    if maker is None:
+        folder = opened(path)
+        return None if folder is None else _TASK_OF_HEAD.get(folder.head, "")
+    task, model = maker.get("task"), maker.get("model")
+    if isinstance(task, (Ner, Classification)):
+        return task.name
+    if task is None and "prepared" in maker.arguments:  # it learns from text without labels
+        return ""
+    return task_of_model(maker, model) if task is None and model is not None else None
 
 
 def check_tokenizer(given: Given, key: str, path: Path | None) -> None:

@@ -106,9 +106,10 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
 def check_arguments(given: Given) -> None:
     """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.data.texts import read_texts
-    from domainbert.stages.early_checks import check_model
+    from domainbert.stages.early_checks import check_model, check_task
 
     check_model(given, "model", given["model"], trained=False)
+    check_task(given, "model", given["model"])
     if given.there(given["input"]) and given["input"].is_file():
         with given.under("input"):
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
