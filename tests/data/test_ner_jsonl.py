@@ -129,6 +129,28 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         assert [text.label for text in texts] == found, "one of the readings only, or the same"
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ('{"a": [1]}', "a JSON list as the number of a label"),
+        ('{"label2id": {"O": 0}}', "a JSON dict as the number of a label"),
+        ('{"a": 0, "b": true}', "true as the number of a label"),
+        ('{"a": 0, "b": 1.0}', "1.0 as the number of a label"),
+        ('{"a": 0, "b": "x"}', '"x" as the number of a label'),
+        (f'{{"{"9" * 5000}": "a"}}', '"a" as the number of a label'),
+        ('{"0": ["a"]}', "a JSON list among the names of labels"),
+        ("{}", "the names of labels are a JSON list"),
+        ("3", "the names of labels are 3"),
+    ],
+)
+def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: str, found: str) -> None:
+    file, path = tmp_path / "names.json", write(tmp_path / "a.jsonl", [{"text": "a", "label": 0}])
+    file.write_text(names)
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path, ClassificationFormat(label_names_file=file))
+    assert str(error.value).startswith(f"{file}: {found}; expected ")
+
+
 TEXT = "\U0001f600 Cafe\u0301's aspirin,\r\nstopped TP53."
 ENTITIES = [(8, 15, "drug"), (26, 30, "gene"), (2, 7, "place")]
 
