@@ -8,10 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from domainbert.cli import main
+from domainbert.data.conll import NerFile
+from domainbert.data.labelled import read_ner
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.errors import DomainbertError
 from domainbert.recipe import read_recipe
@@ -47,6 +50,7 @@ stages:
     train: train.conll
     test: test.conll
 """
+CRF = "task: {class_path: Ner, init_args: {head: crf}}"
 TRAIN = "A\tO\nloan\tB-x\n\nor\tO\nnot\tB-y\n"
 
 
@@ -125,6 +129,24 @@ def write_tagger(folder: Path, *types: str) -> None:
     tags = ["O", *(f"{begin}-{one}" for one in types or ("x", "y") for begin in "BI")]
     fields |= {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(tags))}
     (folder / "config.json").write_text(json.dumps(fields))
+
+
+def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file for training, validation and test was parsed for each set of known labels."""
+    parsed = []
+
+    def read(path: Path, *others: Any) -> NerFile:
+        parsed.append(path)
+        return read_ner(path, *others)
+
+    monkeypatch.setattr("domainbert.stages.early_checks.read_ner", read)
+    text = RECIPE.replace("validation.conll", "train.conll").replace("test.conll", "train.conll")
+    write_tagger(Path("done"), "x")
+    Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))
+    problem = "train.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
+    assert problems_of() == [problem]
+    assert parsed == [Path("train.conll")]
+    assert problems_of() == [problem] and len(parsed) == 1
 
 
 def test_labels_that_a_model_folder_does_not_have() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -197,16 +197,35 @@ def check_labels_known(items: Sequence[Sentence] | Sequence[LabelledText], known
     Raises:
         DomainbertError: with the first line and the number of each unknown label.
     """
+    check_found_known(find_labels(items), known, path)
+
+
+@dataclass(frozen=True)
+class FoundLabel:
+    """Where a label stands in a file: the line of the first item that has it, and how many times in all."""
+
+    first_line: int
+    count: int
+
+
+def find_labels(items: Sequence[Sentence] | Sequence[LabelledText]) -> dict[str, FoundLabel]:
+    """The labels of a file, sorted, and where they stand: all that `check_found_known` needs of it."""
     counts: Counter[str] = Counter()
     first: dict[str, int] = {}
     for item in items:
         for label, line in _labels_of(item):
             counts[label] += 1
             first.setdefault(label, line)
+    return {label: FoundLabel(first[label], counts[label]) for label in sorted(counts)}
+
+
+def check_found_known(found: Mapping[str, FoundLabel], known: Sequence[str], path: Path) -> None:
+    """As `check_labels_known`, of the labels that `find_labels` has found."""
     problems = Problems(str(path))
-    for label in sorted(set(counts) - set(known)):
-        seen = f"label {label!r} ({counts[label]:,} times, first here)"
-        problems.add(f"{path}:{first[label]}: {seen} was not in training; expected one of {', '.join(sorted(known))}")
+    for label in sorted(set(found) - set(known)):
+        seen = f"label {label!r} ({found[label].count:,} times, first here)"
+        expected = f"expected one of {', '.join(sorted(known))}"
+        problems.add(f"{path}:{found[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.data.labelled import check_labels_known, label_set, read_classification, read_ner
+from domainbert.data.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.paths import is_installed
@@ -198,7 +198,8 @@ def labels_of_training(given: Given) -> tuple[str, ...] | None:
     """The labels that a stage's models know, from its training set; None where that is not told yet."""
     if given.get("train") is None or given.get("task") is None or not given.there(given["train"]):
         return None
-    return _read(given["task"], given["train"]).labels
+    labels = _read(given["task"], given["train"]).labels
+    return None if labels is None else tuple(labels)
 
 
 def check_labelled(
@@ -213,15 +214,23 @@ def check_labelled(
         path: the file; nothing is checked of one that an earlier stage has yet to write, or of None.
         known: the labels of training, where these are known.
     """
-    if task is not None and path is not None and given.there(path):
-        given.problems += [(key, problem) for problem in _read(task, path, known).problems]
+    if task is None or path is None or not given.there(path):
+        return
+    file = _read(task, path)
+    problems = list(file.problems)
+    if file.labels is not None and known is not None:
+        try:
+            check_found_known(file.labels, known, path)
+        except DomainbertError as error:
+            problems = error.problems
+    given.problems += [(key, problem) for problem in problems]
 
 
 @dataclass(frozen=True)
 class _File:
-    """What a labelled file tells."""
+    """What is kept of a labelled file: not its items, which are far larger than the file."""
 
-    labels: tuple[str, ...] | None
+    labels: Mapping[str, FoundLabel] | None
     """None where it has errors, or is not read here."""
     problems: tuple[str, ...] = ()
 
@@ -229,28 +238,23 @@ class _File:
 _read_before: dict[tuple[Any, ...], _File] = {}  # the same files serve several stages, and all points of a search
 
 
-def _read(task: TaskConfig, path: Path, known: tuple[str, ...] | None = None) -> _File:
-    """A labelled file, read once as long as it does not change."""
+def _read(task: TaskConfig, path: Path) -> _File:
+    """A labelled file, read once as long as it does not change, whatever its labels are compared with."""
+    if not isinstance(task, (Ner, Classification)):
+        return _File(None)
     status = path.stat() if path.exists() else None
-    key = (repr(task), path, status and (status.st_size, status.st_mtime_ns), known)
+    key = (repr(task.format), path, status and (status.st_size, status.st_mtime_ns))
     if key not in _read_before:
         with _without_garbage_collection():
-            _read_before[key] = _read_now(task, path, known)
+            _read_before[key] = _read_now(task, path)
     return _read_before[key]
 
 
-def _read_now(task: TaskConfig, path: Path, known: tuple[str, ...] | None) -> _File:
-    items: Sequence[Any]
+def _read_now(task: Ner | Classification, path: Path) -> _File:
     try:
         if isinstance(task, Ner):
-            items = read_ner(path, task.format).sentences
-        elif isinstance(task, Classification):
-            items = read_classification(path, task.format).texts
-        else:
-            return _File(None)
-        if known is not None:
-            check_labels_known(items, known, path)
-        return _File(tuple(label_set(items)))
+            return _File(find_labels(read_ner(path, task.format).sentences))
+        return _File(find_labels(read_classification(path, task.format).texts))
     except DomainbertError as error:
         return _File(None, tuple(error.problems))
 
