@@ -77,8 +77,9 @@ def problems_of(*options: tuple[str, str]) -> list[str]:
     return []
 
 
-def test_a_sound_recipe_is_read_without_torch() -> None:
+def test_a_sound_recipe_is_read_without_torch(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems_of() == []
+    assert capsys.readouterr() == ("", ""), "only the stage that reads a file says what it is read as"
     code = (
         "import sys\n"
         "from domainbert.cli import main\n"

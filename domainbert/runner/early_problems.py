@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from domainbert.errors import Problems
@@ -54,7 +56,8 @@ def add_early_problems(
     if stage.check is None:
         return
     given = given_to(stage, settings, earlier)
-    stage.check(given)
+    with redirect_stdout(StringIO()):  # what is read says what it was read as; the stage that runs says it again
+        stage.check(given)
     for key, problem in given.problems:
         message = problem if _HAS_A_LINE.match(problem) else f"{_place(node, prefix, key)}: {problem}"
         if message not in problems.messages:
