@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.data.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
+from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.paths import is_installed
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
-    from domainbert.encoders.config import EncoderConfig
     from domainbert.hub import ModelFolder
 
 
@@ -157,10 +157,8 @@ def check_tokenizer(given: Given, key: str, path: Path | None) -> None:
 
 def check_max_length(given: Given, encoder: EncoderConfig | None) -> None:
     """A window or row that is longer than the encoder's positions, where its architecture is known."""
-    asked = given["max_length"]
-    if encoder is not None and asked is not None and asked > encoder.max_length:
-        found = f"{asked}; the encoder has positions for {encoder.max_length} tokens"
-        given.problems.append(("max_length", found))
+    with given.under("max_length"):
+        check_length(given["max_length"], encoder)
 
 
 def encoder_of(given: Given, path: Path | None) -> EncoderConfig | None:
