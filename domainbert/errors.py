@@ -71,7 +71,7 @@ def _in_short(messages: Sequence[str]) -> list[str]:
 
 
 class TrainingFailed(DomainbertError):
-    """A training came to nothing; what it has written says why, and is kept."""
+    """A training came to nothing, or a stream broke off; what the stage has written is of use, and is kept."""
 
 
 def diverged(found: str) -> TrainingFailed:

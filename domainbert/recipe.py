@@ -16,17 +16,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from domainbert.errors import DomainbertError, Problems
 from domainbert.fingerprint import FileHashes
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import Job
+from domainbert.runner.jobs import Job, compared_state
 from domainbert.runner.manifest import make_seal, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.sealed import read_manifest
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import merge, nearest, option_tree
 from domainbert.settings.variables import read_variables, substitute
@@ -65,9 +64,10 @@ def read_recipe(
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
     hashes = FileHashes(out / ".cache" / "hashes.json", believe=not verify)
-    jobs = _jobs(tree.value["stages"], out, hashes, problems)
+    reading = _Reading(out, hashes, problems)
+    _read_stages(tree.value["stages"], reading)
     problems.raise_if_any()
-    return Recipe(out, jobs, hashes)
+    return Recipe(out, reading.jobs, hashes)
 
 
 def _with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
@@ -93,57 +93,67 @@ def _check_keys(tree: Node, problems: Problems) -> None:
             problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
 
 
-def _jobs(stages: Node, out: Path, hashes: FileHashes, problems: Problems) -> dict[str, Job]:
-    jobs: dict[str, Job] = {}
-    for name, node in stages.value.items():
-        job = _job(name, replace(node, value=node.value or {}), out, jobs, list(stages.value), hashes, problems)
+@dataclass
+class _Reading:
+    """What has been read of a recipe so far."""
+
+    out: Path
+    hashes: FileHashes
+    problems: Problems
+    jobs: dict[str, Job] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    """Stages whose folders hold what they would write."""
+
+
+def _read_stages(stages: Node, reading: _Reading) -> None:
+    names = list(stages.value)
+    for number, (name, node) in enumerate(stages.value.items()):
+        job = _job(name, replace(node, value=node.value or {}), names[:number], reading)
         if job is not None:
-            jobs[name] = job
-    return jobs
+            reading.jobs[name] = job
 
 
-def _job(
-    name: str, node: Node, out: Path, earlier: dict[str, Job], names: list[str], hashes: FileHashes, problems: Problems
-) -> Job | None:
-    """One stage of the recipe, or None with its problems noted."""
+def _job(name: str, node: Node, known: Sequence[str], reading: _Reading) -> Job | None:
+    """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""
+    problems, earlier, prefix = reading.problems, reading.jobs, f"stages.{name}."
     found = len(problems.messages)
     kind = node.value.get("stage", Node(name, node.where))
     if not isinstance(kind.value, str) or kind.value not in STAGES:
         problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {nearest(str(kind.value), list(STAGES))}")
         return None
-    known = names[: names.index(name)]
-    rest = {key: _refer(child, out, known, problems) for key, child in node.value.items() if key != "stage"}
-    stage = load_stage(kind.value)
-    settings = read_settings(
-        stage.function, replace(node, value=rest), problems, f"stages.{name}.", streams=stage.streams
-    )
+    rest = {key: _refer(child, known, reading) for key, child in node.value.items() if key != "stage"}
+    stage, node = load_stage(kind.value), replace(node, value=rest)
+    settings = read_settings(stage.function, node, problems, prefix, streams=stage.streams)
     if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
         return None
-    seal = make_seal(stage, settings, hashes, {other: job.key for other, job in earlier.items()})
-    job = Job(stage, settings, out / name, seal)
-    if not _is_done(job):
-        add_early_problems(stage, settings, replace(node, value=rest), problems, f"stages.{name}.", earlier)
+    seal = make_seal(stage, settings, reading.hashes, {other: job.key for other, job in earlier.items()})
+    job = Job(stage, settings, reading.out / name, seal)
+    if _is_done(job, reading.hashes):
+        reading.done.add(name)
+    else:
+        yet_to_run = {other: job for other, job in earlier.items() if other not in reading.done}
+        add_early_problems(stage, settings, node, problems, prefix, yet_to_run)
     return job
 
 
-def _is_done(job: Job) -> bool:
+def _is_done(job: Job, hashes: FileHashes) -> bool:
     try:
-        return (read_manifest(job.out) or {}).get("key") == job.key
+        return compared_state(job, hashes).done
     except DomainbertError:
         return False  # the plan says what is wrong with the folder
 
 
-def _refer(node: Node, out: Path, known: Sequence[str], problems: Problems) -> Node:
+def _refer(node: Node, known: Sequence[str], reading: _Reading) -> Node:
     """`@vocab` as the folder of the earlier stage `vocab`."""
     if isinstance(node.value, dict):
-        return replace(node, value={key: _refer(child, out, known, problems) for key, child in node.value.items()})
+        return replace(node, value={key: _refer(child, known, reading) for key, child in node.value.items()})
     if isinstance(node.value, list):
-        return replace(node, value=[_refer(child, out, known, problems) for child in node.value])
+        return replace(node, value=[_refer(child, known, reading) for child in node.value])
     if not isinstance(node.value, str) or not _REFERENCE.fullmatch(node.value):
         return node
-    if stage_of(node.value) not in known:
-        problems.add(
-            f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage_of(node.value), known)}"
-        )
+    stage = stage_of(node.value)
+    if stage not in known:
+        reading.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage, known)}")
         return replace(node, reference=node.value)
-    return replace(node, value=str(out / node.value.removeprefix("@")), text=None, reference=node.value)
+    path = str(reading.out / node.value.removeprefix("@"))
+    return replace(node, value=path, text=None, reference=node.value, made=stage in reading.done)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from domainbert.cli import main
+from domainbert.data.conll import NerFile
+from domainbert.data.labelled import read_ner
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.errors import DomainbertError
 from domainbert.recipe import read_recipe
+from domainbert.sealed import write_manifest
 from domainbert.stages.finetune import finetune
 from domainbert.tuning.search import read_search
 
@@ -45,6 +50,7 @@ stages:
     train: train.conll
     test: test.conll
 """
+CRF = "task: {class_path: Ner, init_args: {head: crf}}"
 TRAIN = "A\tO\nloan\tB-x\n\nor\tO\nnot\tB-y\n"
 
 
@@ -71,8 +77,9 @@ def problems_of(*options: tuple[str, str]) -> list[str]:
     return []
 
 
-def test_a_sound_recipe_is_read_without_torch() -> None:
+def test_a_sound_recipe_is_read_without_torch(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems_of() == []
+    assert capsys.readouterr() == ("", ""), "only the stage that reads a file says what it is read as"
     code = (
         "import sys\n"
         "from domainbert.cli import main\n"
@@ -115,16 +122,91 @@ def test_labels_that_training_does_not_have(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_labels_that_a_model_folder_does_not_have() -> None:
+def write_tagger(folder: Path, *types: str) -> None:
+    """A model folder that says it is for entities."""
+    if folder != Path("model"):
+        shutil.copytree("model", folder)
     fields = json.loads(Path("model/config.json").read_text())
-    labels = {"0": "O", "1": "B-x", "2": "I-x"}
-    fields |= {"architectures": ["BertForTokenClassification"], "id2label": labels}
-    Path("model/config.json").write_text(json.dumps(fields))
+    tags = ["O", *(f"{begin}-{one}" for one in types or ("x", "y") for begin in "BI")]
+    fields |= {"architectures": ["BertForTokenClassification"], "id2label": dict(enumerate(tags))}
+    (folder / "config.json").write_text(json.dumps(fields))
+
+
+def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file for training, validation and test was parsed for each set of known labels."""
+    parsed = []
+
+    def read(path: Path, *others: Any) -> NerFile:
+        parsed.append(path)
+        return read_ner(path, *others)
+
+    monkeypatch.setattr("domainbert.stages.early_checks.read_ner", read)
+    text = RECIPE.replace("validation.conll", "train.conll").replace("test.conll", "train.conll")
+    write_tagger(Path("done"), "x")
+    Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))
+    problem = "train.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
+    assert problems_of() == [problem]
+    assert parsed == [Path("train.conll")]
+    assert problems_of() == [problem] and len(parsed) == 1
+
+
+def test_labels_that_a_model_folder_does_not_have() -> None:
+    write_tagger(Path("model"), "x")
     expected = "test.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
     assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
     changes = ("stages.result.task", "Classification"), ("stages.result.train", "null")
     wrong = problems_of(("stages.result.models", "{ours: model}"), *changes)
     assert "--stages.result.models: stages.result.models.ours: model is for ner; expected classification" in wrong
+
+
+OTHER_TASKS = (
+    RECIPE.partition("  tagger:")[0]
+    + """\
+  classes: {stage: finetune, model: "@pretrain", task: Classification, train: a.csv, validation: a.csv}
+  packed: {stage: export, model: "@classes"}
+  bare: {stage: predict, model: "@pretrain", input: corpus.txt}
+  plain: {stage: predict, model: model, input: corpus.txt}
+  good: {stage: predict, model: "@packed", input: corpus.txt}
+  student:
+    stage: distill-task
+    teachers: ["@pretrain", model, "@classes", tagger]
+    task: Ner
+    train: train.conll
+    validation: train.conll
+    losses: [HardTargets]
+  result:
+    stage: evaluate
+    models: {a: "@classes", b: "@student", c: "@packed", d: "@pretrain"}
+    task: Ner
+    test: x.conll
+"""
+)
+
+
+def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that have yet to be made; the test set was blamed for the classes of a model that is for texts."""
+    monkeypatch.setattr("domainbert.stages.early_checks.is_installed", lambda name: True)
+    Path("recipe.yaml").write_text(OTHER_TASKS)
+    Path("a.csv").write_text("text,label\na,up\nb,down\n")
+    Path("x.conll").write_text("loan\tB-x\n")
+    write_tagger(Path("tagger"))
+    headless = "has no head for entities or classes; expected one that finetune wrote"
+    found = [problem.partition(": ")[2] for problem in problems_of()]
+    assert found == [
+        f"stages.bare.model: run/pretrain {headless}",
+        f"stages.plain.model: model {headless}",
+        f"stages.student.teachers[0]: run/pretrain {headless}",
+        f"stages.student.teachers[1]: model {headless}",
+        "stages.student.teachers[2]: run/classes is for classification; expected ner",
+        *(
+            f"stages.result.models.{name}: {kind}; expected ner"
+            for name, kind in (
+                ("a", "run/classes is for classification"),
+                ("c", "run/packed is for classification"),
+                ("d", "run/pretrain has no head for entities or classes"),
+            )
+        ),
+    ]
 
 
 def test_outputs_of_earlier_stages_are_not_looked_at() -> None:
@@ -156,7 +238,7 @@ def test_a_model_that_cannot_be_opened(file: str, content: str | None, expected:
 def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("domainbert.stages.finetune.finetune", finetune)
     recipe = read_recipe(Path("recipe.yaml"), [], {})
-    Path("run/other").mkdir(parents=True)
+    write_tagger(Path("run/other"))
     job = recipe.jobs["other"]
     facts = {"stage": "finetune", "key": job.key, "seal": job.seal, "config": {}, "metrics": {}}
     Path("run/other/manifest.json").write_text(json.dumps(facts))
@@ -164,6 +246,61 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("domainbert.training.loggers.is_installed", lambda name: False)
     told = [problem.split(": ")[1] for problem in problems_of()]
     assert told == ["stages.pretrain.loggers", "stages.tagger.loggers"]
+
+
+SAMPLE = """\
+out: run
+stages:
+  sample: {}
+  vocab: {corpus: {sources: [{path: "@sample/corpus/*.jsonl"}]}}
+  tagger:
+    stage: finetune
+    model: model
+    task: Ner
+    train: "@sample/ner/train.conll"
+    validation: "@sample/ner/validation.conll"
+"""
+
+
+def test_what_a_stage_that_is_done_has_written_is_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mistyped reference was found when the stage ran, after the model that stood there had been removed."""
+    Path("recipe.yaml").write_text(SAMPLE)
+    mistyped = SAMPLE.replace("ner/train", "ner/trian").replace("corpus/*.jsonl", "corpse/*.jsonl")
+    Path("typo.yaml").write_text(mistyped)
+    out = Path("run/sample")
+
+    def wrong(name: str) -> list[str]:
+        try:
+            read_recipe(Path(name), [], {})
+        except DomainbertError as error:
+            return error.problems
+        return []
+
+    assert wrong("typo.yaml") == [], "nothing is known of what has yet to be written"
+    job = read_recipe(Path("recipe.yaml"), [], {}).jobs["sample"]
+    for name in ("train", "validation"):
+        (out / "ner").mkdir(parents=True, exist_ok=True)
+        (out / f"ner/{name}.conll").write_text("A\tO\nloan\tB-x\n" if name == "train" else TRAIN)
+    (out / "corpus").mkdir()
+    (out / "corpus/a.jsonl").write_text('{"text": "A loan."}')
+    facts = {"stage": "sample", "key": job.key, "seal": job.seal, "config": {}, "inputs": {}, "metrics": {}}
+    write_manifest(out, facts)
+    assert wrong("recipe.yaml") == [
+        "run/sample/ner/validation.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
+    ]
+    done = "does not exist in the folder of a stage that is done"
+    assert main(["run", "typo.yaml", "--dry-run"]) == 2
+    assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
+        "domainbert: typo.yaml: 2 problems",
+        "typo.yaml:4: stages.vocab.corpus.sources[0].path: run/sample/corpse/*.jsonl: no such file or folder, and no "
+        "match as a glob; expected a file, folder, glob or hub:NAME",
+        f"typo.yaml:9: stages.tagger.train: run/sample/ner/trian.conll {done}",
+    ]
+    with (out / "ner/train.conll").open("a") as file:
+        file.write("\nor\tO\nnot\tB-y\n")
+    assert wrong("recipe.yaml") == wrong("typo.yaml") == [], "it is not as it was left, so that it has to be made again"
 
 
 def test_a_single_stage_and_a_search_check_as_well(capsys: pytest.CaptureFixture[str]) -> None:

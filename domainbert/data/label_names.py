@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.data.formats import ClassificationFormat, NerFormat
-from domainbert.data.json_values import listed, shown
+from domainbert.data.json_values import is_whole_number, listed, shown
 from domainbert.data.tags import is_visible
 from domainbert.errors import DomainbertError
 
 NAMES_KEY = "label_names"
 """Key of the list of names in the first row of a JSONL file."""
 
+_DIGITS = 10  # of the number of a label; Python refuses to read thousands
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
 
@@ -64,7 +65,10 @@ def _read(path: Path) -> Any:
         value = value.get("id2label", value)
     if not isinstance(value, dict):
         return value
-    by_number = all(key.isdecimal() for key in value)
+    by_number = all(key.isdecimal() and len(key) < _DIGITS for key in value)
+    wrong = [] if by_number else [number for number in value.values() if not is_whole_number(number)]
+    if wrong:
+        raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
     numbered = {int(key): name for key, name in value.items()} if by_number else {n: name for name, n in value.items()}
     if set(numbered) != set(range(len(value))):
         raise DomainbertError(f"{path}: the numbers of the labels are not 0 to {len(value) - 1}; {_EXPECTED}")

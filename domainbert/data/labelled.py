@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -77,7 +77,7 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
         DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key, null,
             or a value that is not a string (a label may be a number); an empty text or label; a label that looks like
             another one, because of white space around it or invisible characters in it; numbers beside names, or a
-            number or name that `label_names` does not have.
+            number or name that `label_names` does not have, or text that may be either.
     """
     format = format or ClassificationFormat()
     text_key, label_key = format.text_key, format.label_key
@@ -106,6 +106,9 @@ class _Labels:
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
+        numbers = [(number, self._number(name)) for number, name in enumerate(names or ())]
+        # 1 to 5 stars: "1" is the name of 0, and the number of "2"
+        self._unclear = any(other is not None and other != number for number, other in numbers)
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
@@ -123,6 +126,9 @@ class _Labels:
                 expected = "expected visible characters and no white space around them"
                 return problem or f"{self.key!r} is {shown(value)}; {expected}"
         if self.names is not None:
+            if self._unclear and not numbered and (value in self.names or self._number(value) is not None):
+                found = f"label {shown(value)} may be a name or a number from 0, for the names are {listed(self.names)}"
+                return f"{found}; expected names that are no such numbers, or no label_names where the labels are names"
             expected = f"expected one of {listed(self.names)}, or its number from 0"
             return "" if value in self.names or self._number(value) is not None else f"label {shown(value)}; {expected}"
         self._first = self._first or (numbered, line)
@@ -191,16 +197,35 @@ def check_labels_known(items: Sequence[Sentence] | Sequence[LabelledText], known
     Raises:
         DomainbertError: with the first line and the number of each unknown label.
     """
+    check_found_known(find_labels(items), known, path)
+
+
+@dataclass(frozen=True)
+class FoundLabel:
+    """Where a label stands in a file: the line of the first item that has it, and how many times in all."""
+
+    first_line: int
+    count: int
+
+
+def find_labels(items: Sequence[Sentence] | Sequence[LabelledText]) -> dict[str, FoundLabel]:
+    """The labels of a file, sorted, and where they stand: all that `check_found_known` needs of it."""
     counts: Counter[str] = Counter()
     first: dict[str, int] = {}
     for item in items:
         for label, line in _labels_of(item):
             counts[label] += 1
             first.setdefault(label, line)
+    return {label: FoundLabel(first[label], counts[label]) for label in sorted(counts)}
+
+
+def check_found_known(found: Mapping[str, FoundLabel], known: Sequence[str], path: Path) -> None:
+    """As `check_labels_known`, of the labels that `find_labels` has found."""
     problems = Problems(str(path))
-    for label in sorted(set(counts) - set(known)):
-        seen = f"label {label!r} ({counts[label]:,} times, first here)"
-        problems.add(f"{path}:{first[label]}: {seen} was not in training; expected one of {', '.join(sorted(known))}")
+    for label in sorted(set(found) - set(known)):
+        seen = f"label {label!r} ({found[label].count:,} times, first here)"
+        expected = f"expected one of {', '.join(sorted(known))}"
+        problems.add(f"{path}:{found[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
 

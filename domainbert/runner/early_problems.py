@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from domainbert.errors import Problems
@@ -21,18 +23,19 @@ _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
 def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
-    """The arguments of a stage, and those of the earlier stages whose folders they name.
+    """The arguments of a stage, and those of the earlier stages, yet to run, whose folders they name.
 
     Args:
         stage: the stage.
         settings: its checked settings.
-        earlier: the stages of a recipe that run before it, by name.
+        earlier: the stages of a recipe that have to run before it, by name; what those write that are done is there.
     """
     from domainbert.stages.early_checks import Given
 
     parameters = inspect.signature(stage.function).parameters
     arguments = {name: parameter.default for name, parameter in parameters.items() if name != "out"}
-    made_by = {path: earlier[stage_of(reference)] for path, reference in settings.references.items()}
+    names = {path: stage_of(reference) for path, reference in settings.references.items()}
+    made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
     makers = {path: given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
     return Given(arguments | settings.arguments, makers)
 
@@ -53,7 +56,8 @@ def add_early_problems(
     if stage.check is None:
         return
     given = given_to(stage, settings, earlier)
-    stage.check(given)
+    with redirect_stdout(StringIO()):  # what is read says what it was read as; the stage that runs says it again
+        stage.check(given)
     for key, problem in given.problems:
         message = problem if _HAS_A_LINE.match(problem) else f"{_place(node, prefix, key)}: {problem}"
         if message not in problems.messages:

@@ -262,8 +262,9 @@ class _Reader:
                 self.refusal(node, "", problem, list(arguments))
 
     def add_input_files(self, node: Node, instance: Any) -> None:
-        """Note the files that a configuration names, but for those that an earlier stage has yet to write."""
+        """Note the files that a configuration names; those of an earlier stage that is done have to be there, too."""
         if hasattr(instance, "input_files") and not self.template:
+            instance.input_files(node.referred(made=False))
             self.settings.inputs.extend(instance.input_files(node.referred()))
 
     def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
@@ -317,6 +318,8 @@ class _Reader:
             return self.problem(node, key, str(error))
         if path != value:
             self.spelled[str(path)] = str(value)
+        if node.made and not path.exists():
+            return self.problem(node, key, f"{value} does not exist in the folder of a stage that is done")
         if not self.template and node.reference is None:
             if found := stream_kind(path):
                 if key not in self.streams:

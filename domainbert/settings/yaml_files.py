@@ -26,8 +26,8 @@ class Node:
 
     `value` is a dict of nodes, a list of nodes, or a plain scalar. `where` is `file:line`, or the name of the option.
     `text` is what the user typed, for an option: `5` may be meant as a string. `folder` is that of the file.
-    `reference` is how the value was written when it lies in the folder of an earlier stage: `@vocab`. `alone` says that
-    the value stood for a whole mapping: `BertConfig`, `corpus.jsonl`.
+    `reference` is how the value was written when it lies in the folder of an earlier stage: `@vocab`; `made` says that
+    this stage is done. `alone` says that the value stood for a whole mapping: `BertConfig`, `corpus.jsonl`.
     """
 
     value: Any
@@ -35,6 +35,7 @@ class Node:
     text: str | None = None
     folder: Path | None = None
     reference: str | None = None
+    made: bool = False
     alone: bool = False
 
     def plain(self) -> Any:
@@ -64,12 +65,12 @@ class Node:
                 break
         return node
 
-    def referred(self) -> set[str]:
-        """The paths in folders of earlier stages, in this value and below it."""
+    def referred(self, made: bool = True) -> set[str]:
+        """The paths in folders of earlier stages, in this value and below it; without `made`, of those not done yet."""
         children: list[Node] = list(self.value.values()) if isinstance(self.value, dict) else []
         children = self.value if isinstance(self.value, list) else children
-        own = set() if self.reference is None else {str(self.value)}
-        return own.union(*(child.referred() for child in children))
+        own = set() if self.reference is None or (self.made and not made) else {str(self.value)}
+        return own.union(*(child.referred(made) for child in children))
 
 
 def load_yaml(path: Path) -> Node:

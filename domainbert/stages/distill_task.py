@@ -192,12 +192,14 @@ def check_arguments(given: Given) -> None:
         check_loggers,
         check_max_length,
         check_model,
+        check_task,
         check_training_files,
         encoder_of,
     )
 
     for number, path in enumerate(given["teachers"]):
         check_model(given, f"teachers[{number}]", path)
+        check_task(given, f"teachers[{number}]", path, given["task"].name)
     check_model(given, "model", given["model"])
     check_max_length(given, given["student"].encoder or encoder_of(given, given["model"]))
     check_training_files(given)

@@ -15,15 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.data.labelled import check_labels_known, label_set, read_classification, read_ner
+from domainbert.data.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
+from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.errors import DomainbertError
 from domainbert.objectives.task_config import Classification, Ner, TaskConfig
 from domainbert.paths import is_installed
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
-    from domainbert.encoders.config import EncoderConfig
     from domainbert.hub import ModelFolder
+
+
+_TASK_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Given:
     """All of them but `out`, defaults included."""
 
     makers: Mapping[str, Given] = field(default_factory=dict)
-    """What is given to the earlier stages, by the paths in their folders that these arguments name."""
+    """What is given to the earlier stages that have yet to run, by the paths in their folders that are named here."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Dotted keys, and what is wrong at them."""
@@ -47,7 +50,7 @@ class Given:
         return self.arguments.get(name)
 
     def maker(self, path: Path) -> Given | None:
-        """What is given to the earlier stage that writes a path; None if the path is there already."""
+        """What is given to the earlier stage that has yet to write a path; None if the path is there already."""
         return self.makers.get(str(path))
 
     def there(self, path: Path | None) -> bool:
@@ -112,6 +115,37 @@ def check_model(given: Given, key: str, path: Path | None, trained: bool = True)
         folder.tokenizer()
 
 
+def check_task(given: Given, key: str, path: Path, wanted: str | None = None) -> None:
+    """A model that has no head for entities or classes, or one for another task.
+
+    Args:
+        given: the stage's arguments.
+        key: of the one that names the folder.
+        path: the folder, there already or that of a stage that has yet to run.
+        wanted: the name of the task; None takes either.
+    """
+    found = task_of_model(given, path)
+    with given.under(key):
+        if found == "":
+            raise DomainbertError(f"{path} has no head for entities or classes; expected one that finetune wrote")
+        if found is not None and wanted is not None and found != wanted:
+            raise DomainbertError(f"{path} is for {found}; expected {wanted}")
+
+
+def task_of_model(given: Given, path: Path) -> str | None:
+    """The name of the task that a model is for, empty for one without a head of such; None where that is not told."""
+    maker = given.maker(path)
+    if maker is None:
+        folder = opened(path)
+        return None if folder is None else _TASK_OF_HEAD.get(folder.head, "")
+    task, model = maker.get("task"), maker.get("model")
+    if isinstance(task, (Ner, Classification)):
+        return task.name
+    if task is None and "prepared" in maker.arguments:  # it learns from text without labels
+        return ""
+    return task_of_model(maker, model) if task is None and model is not None else None
+
+
 def check_tokenizer(given: Given, key: str, path: Path | None) -> None:
     """A tokenizer folder that cannot be read."""
     if path is not None and given.there(path):
@@ -123,10 +157,8 @@ def check_tokenizer(given: Given, key: str, path: Path | None) -> None:
 
 def check_max_length(given: Given, encoder: EncoderConfig | None) -> None:
     """A window or row that is longer than the encoder's positions, where its architecture is known."""
-    asked = given["max_length"]
-    if encoder is not None and asked is not None and asked > encoder.max_length:
-        found = f"{asked}; the encoder has positions for {encoder.max_length} tokens"
-        given.problems.append(("max_length", found))
+    with given.under("max_length"):
+        check_length(given["max_length"], encoder)
 
 
 def encoder_of(given: Given, path: Path | None) -> EncoderConfig | None:
@@ -164,7 +196,8 @@ def labels_of_training(given: Given) -> tuple[str, ...] | None:
     """The labels that a stage's models know, from its training set; None where that is not told yet."""
     if given.get("train") is None or given.get("task") is None or not given.there(given["train"]):
         return None
-    return _read(given["task"], given["train"]).labels
+    labels = _read(given["task"], given["train"]).labels
+    return None if labels is None else tuple(labels)
 
 
 def check_labelled(
@@ -179,15 +212,23 @@ def check_labelled(
         path: the file; nothing is checked of one that an earlier stage has yet to write, or of None.
         known: the labels of training, where these are known.
     """
-    if task is not None and path is not None and given.there(path):
-        given.problems += [(key, problem) for problem in _read(task, path, known).problems]
+    if task is None or path is None or not given.there(path):
+        return
+    file = _read(task, path)
+    problems = list(file.problems)
+    if file.labels is not None and known is not None:
+        try:
+            check_found_known(file.labels, known, path)
+        except DomainbertError as error:
+            problems = error.problems
+    given.problems += [(key, problem) for problem in problems]
 
 
 @dataclass(frozen=True)
 class _File:
-    """What a labelled file tells."""
+    """What is kept of a labelled file: not its items, which are far larger than the file."""
 
-    labels: tuple[str, ...] | None
+    labels: Mapping[str, FoundLabel] | None
     """None where it has errors, or is not read here."""
     problems: tuple[str, ...] = ()
 
@@ -195,28 +236,23 @@ class _File:
 _read_before: dict[tuple[Any, ...], _File] = {}  # the same files serve several stages, and all points of a search
 
 
-def _read(task: TaskConfig, path: Path, known: tuple[str, ...] | None = None) -> _File:
-    """A labelled file, read once as long as it does not change."""
+def _read(task: TaskConfig, path: Path) -> _File:
+    """A labelled file, read once as long as it does not change, whatever its labels are compared with."""
+    if not isinstance(task, (Ner, Classification)):
+        return _File(None)
     status = path.stat() if path.exists() else None
-    key = (repr(task), path, status and (status.st_size, status.st_mtime_ns), known)
+    key = (repr(task.format), path, status and (status.st_size, status.st_mtime_ns))
     if key not in _read_before:
         with _without_garbage_collection():
-            _read_before[key] = _read_now(task, path, known)
+            _read_before[key] = _read_now(task, path)
     return _read_before[key]
 
 
-def _read_now(task: TaskConfig, path: Path, known: tuple[str, ...] | None) -> _File:
-    items: Sequence[Any]
+def _read_now(task: Ner | Classification, path: Path) -> _File:
     try:
         if isinstance(task, Ner):
-            items = read_ner(path, task.format).sentences
-        elif isinstance(task, Classification):
-            items = read_classification(path, task.format).texts
-        else:
-            return _File(None)
-        if known is not None:
-            check_labels_known(items, known, path)
-        return _File(tuple(label_set(items)))
+            return _File(find_labels(read_ner(path, task.format).sentences))
+        return _File(find_labels(read_classification(path, task.format).texts))
     except DomainbertError as error:
         return _File(None, tuple(error.problems))
 

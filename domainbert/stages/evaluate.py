@@ -35,8 +35,6 @@ _HEADLINE = (
     "cost",
 )
 
-_KIND_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
-
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
@@ -170,16 +168,17 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
     """
     from domainbert.data.tags import entity_types
     from domainbert.hub import open_model
-    from domainbert.stages.early_checks import check_model, labels_of_training
+    from domainbert.stages.early_checks import check_model, labels_of_training, task_of_model
 
     maker, task = given.maker(path), given["task"]
     if maker is not None:
+        if (found := task_of_model(given, path)) is not None:
+            _check_kind(name, path, found, task)
         return labels_of_training(maker)
     for folder in _folders_of(name, path).values():
         check_model(given, f"models.{name}", folder, trained=False)
-        opened = open_model(folder)
-        _check_kind(name, folder, _KIND_OF_HEAD.get(opened.head), task)
-        labels = opened.labels
+        labels = open_model(folder).labels
+        _check_kind(name, folder, task_of_model(given, folder), task)
     return tuple(entity_types(labels)) if isinstance(task, Ner) else labels
 
 

@@ -171,6 +171,5 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
 
 
 def _window(max_length: int | None, config: EncoderConfig) -> int:
-    if max_length is not None and max_length > config.max_length:
-        raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
+    check_length(max_length, config)
     return config.max_length if max_length is None else max_length

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.data.formats import TextFormat
-from domainbert.errors import DomainbertError
+from domainbert.errors import DomainbertError, TrainingFailed
 from domainbert.paths import ModelPath, stream_kind
 from domainbert.ranges import Column
 from domainbert.settings.stage import stage
@@ -37,7 +37,9 @@ def predict(
 ) -> dict[str, Any]:
     """Predict entities or classes, one JSON object a line, in the order of the input.
 
-    A stream (`--input -`, a pipe) is never taken for done already: the same command reads it again.
+    A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
+    again needs another `--out`, or `--force` to replace the predictions. If a stream breaks off, what was predicted
+    until then is kept.
 
     Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
 
@@ -56,8 +58,9 @@ def predict(
 
     Raises:
         DomainbertError: a file that cannot be read, or a model without a head for entities or classes.
+        TrainingFailed: a stream that cannot be read to its end, after texts that were predicted.
     """
-    from domainbert.data.texts import as_they_come, in_chunks, read_texts
+    from domainbert.data.texts import read_texts
     from domainbert.inference import load_predictor
     from domainbert.progress import Progress
 
@@ -66,8 +69,7 @@ def predict(
     print(f"{input}: read as {kind}")
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
-        chunks = as_they_come(items, _AT_ONCE) if stream_kind(input) else in_chunks(items, _AT_ONCE)
-        for chunk in chunks:
+        for chunk in _chunks(input, items, out):
             for (row, _), result in zip(chunk, _predict(predictor, chunk, text_key), strict=True):
                 replaced.update(row.keys() & result.keys())
                 file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
@@ -82,12 +84,32 @@ def predict(
     return {"texts": count}
 
 
+def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item]]:
+    """The items, many at a time; where a stream breaks off, which cannot be read again, it is said what is kept."""
+    from domainbert.data.texts import as_they_come, in_chunks
+
+    if not stream_kind(input):
+        yield from in_chunks(items, _AT_ONCE)
+        return
+    count = 0
+    try:
+        for chunk in as_they_come(items, _AT_ONCE):
+            yield chunk
+            count += len(chunk)
+    except DomainbertError as error:
+        if not count:
+            raise
+        kept = f"the predictions of the {count:,} texts before it are kept in {out / 'predictions.jsonl'}"
+        raise TrainingFailed(f"{error}; {kept}") from error
+
+
 def check_arguments(given: Given) -> None:
     """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.data.texts import read_texts
-    from domainbert.stages.early_checks import check_model
+    from domainbert.stages.early_checks import check_model, check_task
 
     check_model(given, "model", given["model"], trained=False)
+    check_task(given, "model", given["model"])
     if given.there(given["input"]) and given["input"].is_file():
         with given.under("input"):
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])

@@ -114,8 +114,7 @@ def pretrain(
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     model, config = _build_model(encoder, init_from, tokenizer, dropout)
     model.encoder.activation_checkpointing = activation_checkpointing
-    if max_length > config.max_length:
-        raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {config.max_length} tokens")
+    check_length(max_length, config)
     train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
     others = {name: open_prepared([path], corpus.tokenizer_fingerprint) for name, path in (held_out or {}).items()}
     num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)

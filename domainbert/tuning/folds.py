@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from domainbert.corpus.file_kind import Kind
 from domainbert.corpus.files import read_lines
+from domainbert.data.label_names import NAMES_KEY
 from domainbert.data.labelled import label_set, read_classification, read_ner
 from domainbert.errors import DomainbertError
 from domainbert.files import write_text
@@ -48,7 +51,8 @@ class _Unit:
 def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[FoldTexts]:
     """Split a training file; sentences of a document stay together, classes are spread evenly.
 
-    The lines are those of the file, in its order.
+    The lines are those of the file, in its order; names of labels that stand in the first row of a JSONL file are
+    repeated in the first row of each fold's files.
 
     Args:
         train: the training file.
@@ -60,7 +64,7 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
         DomainbertError: fewer units than folds; a task whose files are unknown here; a label that the training of a
             fold would not know.
     """
-    units, header = _units(train, task)
+    units, header, kind = _units(train, task)
     if len(units) < num_folds:
         raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
     part = _deal(units, num_folds, seed)
@@ -69,10 +73,15 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
     texts = list(zip(part, ("".join(lines[start:end]) for start, end in pairwise(starts)), strict=True))
     head = "".join(lines[:header])
+    first = lines[header]
+
+    def joined(chosen: Iterable[str]) -> str:
+        text = "".join(chosen)
+        return head + (_named_as(first, text) if kind == "jsonl" else text)
+
     return [
         FoldTexts(
-            head + "".join(text for one, text in texts if one != number),
-            head + "".join(text for one, text in texts if one == number),
+            joined(text for one, text in texts if one != number), joined(text for one, text in texts if one == number)
         )
         for number in range(num_folds)
     ]
@@ -97,11 +106,21 @@ def _fold(folder: Path, suffix: str) -> Fold:
     return Fold(folder / f"train{suffix}", folder / f"validation{suffix}")
 
 
-def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int]:
-    """The units of a file, and how many lines stand before the first."""
+def _named_as(first: str, rows: str) -> str:
+    """Rows of JSONL whose first one holds the names of labels that `first` holds, the first row of the whole file."""
+    line, _, rest = rows.partition("\n")
+    names, row = json.loads(first).get(NAMES_KEY), json.loads(line)
+    if row.pop(NAMES_KEY, None) == names:
+        return rows
+    return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{rest}"
+
+
+def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int, Kind]:
+    """The units of a file, how many lines stand before the first, and what kind of file it is."""
     if isinstance(task, Classification):
-        texts = read_classification(train, task.format).texts
-        return [_Unit(text.line, text.label, frozenset([text.label])) for text in texts], texts[0].line - 1
+        read = read_classification(train, task.format)
+        units = [_Unit(text.line, text.label, frozenset([text.label])) for text in read.texts]
+        return units, units[0].line - 1, read.kind
     if not isinstance(task, Ner):
         raise DomainbertError(f"k_folds: the files of {task.name} cannot be split; expected Ner or Classification")
     with redirect_stdout(StringIO()):  # repairs are listed by the trials
@@ -112,7 +131,7 @@ def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int]:
         marks = [number for number, line in read_lines(train) if line.lstrip(" ").startswith("-DOCSTART-")]
         starts, header = [_mark_before(start, marks) for start in starts], marks[0] - 1
     labels = [frozenset(label_set(document)) for document in documents]
-    return [_Unit(start, "", found) for start, found in zip(starts, labels, strict=True)], header
+    return [_Unit(start, "", found) for start, found in zip(starts, labels, strict=True)], header, file.kind
 
 
 def _check_labels(units: Sequence[_Unit], part: Sequence[int], train: Path) -> None:

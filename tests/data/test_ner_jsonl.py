@@ -105,6 +105,52 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
 
 
+def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> None:
+    """Stars 1 to 3 as 0, 1, 2: CSV gave 1, 1, 2."""
+    stars = ClassificationFormat(label_names=("1", "2", "3"))
+    numbers = write(tmp_path / "a.jsonl", [{"text": "a", "label": number} for number in range(3)])
+    assert [text.label for text in read_classification(numbers, stars).texts] == ["1", "2", "3"]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2\nd,3\n")
+    strings = write(tmp_path / "b.jsonl", [{"text": "a", "label": str(number)} for number in range(4)])
+    for path, first in ((tmp_path / "a.csv", 2), (strings, 1)):
+        with pytest.raises(DomainbertError) as error:
+            read_classification(path, stars)
+        assert error.value.problems == [
+            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, for the names are '
+            "'1', '2', '3'; expected names that are no such numbers, or no label_names where the labels are names"
+            for number in range(4)
+        ]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
+    for names, found in (
+        (("0", "1", "2000"), ["0", "1", "2000"]),
+        (("1999", "2001", "2000"), ["1999", "2001", "2000"]),
+    ):
+        texts = read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts
+        assert [text.label for text in texts] == found, "one of the readings only, or the same"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ('{"a": [1]}', "a JSON list as the number of a label"),
+        ('{"label2id": {"O": 0}}', "a JSON dict as the number of a label"),
+        ('{"a": 0, "b": true}', "true as the number of a label"),
+        ('{"a": 0, "b": 1.0}', "1.0 as the number of a label"),
+        ('{"a": 0, "b": "x"}', '"x" as the number of a label'),
+        (f'{{"{"9" * 5000}": "a"}}', '"a" as the number of a label'),
+        ('{"0": ["a"]}', "a JSON list among the names of labels"),
+        ("{}", "the names of labels are a JSON list"),
+        ("3", "the names of labels are 3"),
+    ],
+)
+def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: str, found: str) -> None:
+    file, path = tmp_path / "names.json", write(tmp_path / "a.jsonl", [{"text": "a", "label": 0}])
+    file.write_text(names)
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path, ClassificationFormat(label_names_file=file))
+    assert str(error.value).startswith(f"{file}: {found}; expected ")
+
+
 TEXT = "\U0001f600 Cafe\u0301's aspirin,\r\nstopped TP53."
 ENTITIES = [(8, 15, "drug"), (26, 30, "gene"), (2, 7, "place")]
 

@@ -102,7 +102,31 @@ def test_predictions_are_written_as_the_texts_come(words, tmp_path):
 def test_a_broken_line_of_a_stream_is_named(words, tmp_path, capsys):
     with standard_input('{"text": "a"}\n{"text": \n'):
         assert main(words("-")) == 2
-    assert "-:2: not JSON" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert "-:2: not JSON" in capsys.readouterr().err and texts_of(tmp_path / "out") == ["a"]
+    with standard_input('{"txt": "a"}\n'):
+        assert main([*words("-"), "--force"]) == 2
+    assert "-:1: no string under 'text'" in capsys.readouterr().err
+    assert not (tmp_path / "out/predictions.jsonl").exists(), "there is nothing to keep"
+
+
+def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_path, capsys):
+    """The folder was removed, though nobody can send the texts again."""
+    sent = [json.dumps({"text": f"Text {number}."}) for number in range(300)]
+    with standard_input("\n".join([*sent, "{broken", sent[0]])):
+        assert main(words("-")) == 2
+    file = tmp_path / "out/predictions.jsonl"
+    kept = f"; the predictions of the 300 texts before it are kept in {file}\n"
+    said = capsys.readouterr().err
+    assert "-:301: not JSON" in said and said.endswith(kept)
+    assert texts_of(tmp_path / "out") == [f"Text {number}." for number in range(300)]
+    assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"
+    with standard_input(sent[0]):
+        assert main(words("-")) == 2
+    assert "expected a new folder, or --force to replace it" in capsys.readouterr().err
+    assert len(texts_of(tmp_path / "out")) == 300
+    with standard_input(sent[0]):
+        assert main([*words("-"), "--force"]) == 0
+    assert texts_of(tmp_path / "out") == ["Text 0."]
 
 
 def test_what_has_come_is_predicted_together():
