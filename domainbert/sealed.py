@@ -91,9 +91,9 @@ def damages(
         return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
 
 
-def in_words(found: Sequence[str]) -> str:
-    """The first damages, and how many more there are."""
-    more = f" and {len(found) - _SHOWN:,} more files" if len(found) > _SHOWN else ""
+def in_short(found: Sequence[str]) -> str:
+    """The first three damages or changes, and how many more there are."""
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more
 
 
@@ -124,7 +124,7 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     if found:
         raise DomainbertError(
             f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
-            f"{in_words(found)}; expected it as it was: run the stage again with --force "
+            f"{in_short(found)}; expected it as it was: run the stage again with --force "
             f"(in a recipe: --force {sealed.name})"
         )
 

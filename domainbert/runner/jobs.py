@@ -22,9 +22,9 @@ from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import launch_id, launched_here
 from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
-from domainbert.runner.manifest import changed_parts, differences, git_commit, in_short, seal_key, versions
+from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.sealed import damages, in_words, odd_in_seal, read_manifest, write_manifest
+from domainbert.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
@@ -114,7 +114,7 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
         return state
     found = damages(job.out, state.manifest, hashes, thorough=thorough)
     if found:
-        return FolderState(False, in_words(found), manifest=state.manifest, damaged=in_words(found))
+        return FolderState(False, in_short(found), manifest=state.manifest, damaged=in_short(found))
     if thorough and "outputs" not in state.manifest:
         return replace(state, reason="done; made before outputs were recorded, so they are not verified")
     return state

@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -116,11 +116,6 @@ def _difference(key: str, before: Any, after: Any) -> str:
     if not plain or any(value is not None and len(value) > _SHOWN for value in values):
         return f"{key} changed"
     return f"{key} was {values[0] or 'not set'}, is now {values[1] or 'not set'}"
-
-
-def in_short(changes: Sequence[str]) -> str:
-    """The first three, and how many more there are."""
-    return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 
 
 def versions() -> dict[str, str | None]:
