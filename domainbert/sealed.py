@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.errors import DomainbertError
-from domainbert.files import write_json
+from domainbert.files import write_text
 from domainbert.fingerprint import FileHashes, hash_file, hash_json, quick_look
 from domainbert.redact import redact
 
@@ -185,8 +185,22 @@ def odd_in_seal(seal: Any) -> list[str]:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `manifest.json` with the outputs of the stage and its own hash: with that the folder is sealed."""
-    plain = json.loads(json.dumps(redact({**manifest, "outputs": record_outputs(folder)})))
-    write_json(folder / MANIFEST, {**plain, "sha256": hash_json(plain)})
+    write_record(folder / MANIFEST, manifest, record_outputs(folder))
+
+
+def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """Write facts as JSON, with outputs and the hash of it all.
+
+    Secrets are left out of the facts. The names of outputs stay as they are: they have to be found again.
+
+    Args:
+        path: the file.
+        facts: plain values.
+        outputs: from `record_outputs`.
+    """
+    plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
+    record = {**plain, "sha256": hash_json(plain)}
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:

@@ -99,6 +99,15 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
         check_sealed(folder, "seed-*/config.json")
 
 
+def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOO_TOKEN", "data.bin")
+    write_manifest(folder, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
+    assert found(folder) == found(folder, thorough=True) == []
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json"]
+    assert "data.bin" not in manifest["config"]["url"]
+
+
 def test_many_damages_are_counted() -> None:
     assert in_short(["a is missing"]) == "a is missing"
     many = [f"{name} is missing" for name in "abcde"]
