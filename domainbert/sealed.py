@@ -59,6 +59,7 @@ def damages(
     hashes: FileHashes,
     concerns: Callable[[str], bool] = lambda name: True,
     thorough: bool = False,
+    record: str = MANIFEST,
 ) -> list[str]:
     """What is missing in a folder or is not as it was recorded, each as "NAME is missing" or "NAME has changed".
 
@@ -68,9 +69,10 @@ def damages(
         hashes: for files whose quick look differs.
         concerns: which names matter.
         thorough: hash every file, whatever the quick look says.
+        record: the name of the file that holds the manifest.
     """
     if not _is_unchanged(manifest):
-        return [f"{MANIFEST} has changed"]
+        return [f"{record} has changed"]
     outputs = manifest.get("outputs", {})
 
     def problem(name: str) -> str:
