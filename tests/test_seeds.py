@@ -89,6 +89,35 @@ def test_an_interrupted_stage_keeps_its_seeds_as_well(work: Work, settings: dict
     assert_same_outcome(work / "whole", work / "out")
 
 
+def test_an_interrupted_stage_tells_which_seeds_it_would_drop(
+    work: Work, settings: dict[str, Any], capsys: Any
+) -> None:
+    settings |= {"max_epochs": 1}
+    stages = {"tagger": {"stage": "finetune", **settings, "seeds": [1, 2, 3]}}
+    (work / "recipe.yaml").write_text(dump_yaml({"out": str(work / "run"), "stages": stages}))
+    command = ["run", str(work / "recipe.yaml")]
+    with work.watched((3, 0)):
+        assert main(command) == 75
+    capsys.readouterr()
+    assert main([*command, "--dry-run"]) == 0
+    assert "run   tagger (interrupted) -> " in capsys.readouterr().out
+    assert main([*command, "--dry-run", "--stages.tagger.seeds", "[5]"]) == 0
+    assert "run   tagger (interrupted; seeds: new 5; dropped 1, 2, 3) -> " in capsys.readouterr().out
+    assert main(["finetune", "-c", str(work / "run/tagger/config.yaml"), "--seeds", "[3, 4]"]) == 2
+    said = "holds other work (interrupted; seeds: new 4; dropped 1, 2; kept 3); expected a new folder, --resume auto"
+    assert said in capsys.readouterr().err
+
+
+def test_a_lock_that_was_left_in_a_finished_folder_does_no_harm(work: Work, settings: dict[str, Any]) -> None:
+    """The process was killed between the manifest and the end: what is sealed is finished."""
+    settings |= {"max_epochs": 1}
+    assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
+    (work / "out/running.lock").touch()
+    assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}) == 0
+    assert [seed for seed, step in work.trained if step == 0] == [1, 2]
+    assert not (work / "out/running.lock").exists()
+
+
 def test_a_recipe_that_is_killed_while_a_seed_is_added(runs: Any, work: Work, settings: dict[str, Any]) -> None:
     stages = {
         "tagger": {"stage": "finetune", **settings, "seeds": [1]},

@@ -71,6 +71,8 @@ class FolderState:
     """An interrupted run left something to go on from, but these settings or inputs have changed since."""
     damaged: str = ""
     """The stage was done, but these of its files are missing or have changed since."""
+    drops: bool = False
+    """Going on removes parts (seeds) that stand there and are not asked for any more."""
 
 
 def folder_state(job: Job) -> FolderState:
@@ -85,7 +87,7 @@ def folder_state(job: Job) -> FolderState:
     if not out.is_dir():
         raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
     manifest = read_manifest(out)
-    if (out / RUNNING).exists() and (manifest is None or manifest["key"] != job.key):
+    if manifest is None and (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
         return _unfinished_state(job)
     if manifest is None:
         raise DomainbertError(
@@ -94,7 +96,7 @@ def folder_state(job: Job) -> FolderState:
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
-        return FolderState(False, parts, manifest=manifest, resumable=True)
+        return FolderState(False, parts.words, manifest=manifest, resumable=True, drops=parts.drops)
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
@@ -126,8 +128,10 @@ def _unfinished_state(job: Job) -> FolderState:
     seal: dict[str, Any] = read_status(job.out).get("seal", {})
     if odd_in_seal(seal):
         seal = {"inputs": {}}
-    if seal_key(seal) == job.key or changed_parts(job.stage.parts, seal, job.seal):
+    if seal_key(seal) == job.key:
         return FolderState(False, "interrupted", resumable=True)
+    if parts := changed_parts(job.stage.parts, seal, job.seal):
+        return FolderState(False, f"interrupted; {parts.words}", resumable=True, drops=parts.drops)
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
 
 

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -55,8 +56,16 @@ def seal_key(seal: Mapping[str, Any]) -> str:
     return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
 
 
-def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """Which parts are new or dropped, in words, if nothing but the parts of a stage differs between two seals.
+@dataclass(frozen=True)
+class PartsChange:
+    """Which parts of a stage are new, dropped or kept."""
+
+    words: str
+    drops: bool
+
+
+def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> PartsChange | None:
+    """Which parts are new or dropped, if nothing but the parts of a stage differs between two seals.
 
     Args:
         parts: the setting that lists them (`Stage.parts`).
@@ -74,7 +83,8 @@ def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, A
         "dropped": [one for one in listed[0] if one not in listed[1]],
         "kept": [one for one in listed[1] if one in listed[0]],
     }
-    return f"{parts}: " + "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
+    words = "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
+    return PartsChange(f"{parts}: {words}", bool(kinds["dropped"]))
 
 
 def referred_stages(settings: Settings) -> list[str]:
