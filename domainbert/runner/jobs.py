@@ -24,7 +24,7 @@ from domainbert.ranks import launch_id, launched_here
 from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
 from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
+from domainbert.sealed import MANIFEST, damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
@@ -33,6 +33,7 @@ from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
+_UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited what it names
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
@@ -89,6 +90,8 @@ def folder_state(job: Job) -> FolderState:
     manifest = read_manifest(out)
     if manifest is None and (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
         return _unfinished_state(job)
+    if manifest is None and (out / CONFIG).is_file() and read_status(out).get("state") == "done":
+        return FolderState(False, _UNSEALED, damaged=_UNSEALED)
     if manifest is None:
         raise DomainbertError(
             f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet"
