@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.errors import DomainbertError
-from domainbert.files import write_json
+from domainbert.files import write_text
 from domainbert.fingerprint import FileHashes, hash_file, hash_json, quick_look
 from domainbert.redact import redact
 
@@ -59,6 +59,7 @@ def damages(
     hashes: FileHashes,
     concerns: Callable[[str], bool] = lambda name: True,
     thorough: bool = False,
+    record: str = MANIFEST,
 ) -> list[str]:
     """What is missing in a folder or is not as it was recorded, each as "NAME is missing" or "NAME has changed".
 
@@ -68,9 +69,10 @@ def damages(
         hashes: for files whose quick look differs.
         concerns: which names matter.
         thorough: hash every file, whatever the quick look says.
+        record: the name of the file that holds the manifest.
     """
     if not _is_unchanged(manifest):
-        return [f"{MANIFEST} has changed"]
+        return [f"{record} has changed"]
     outputs = manifest.get("outputs", {})
 
     def problem(name: str) -> str:
@@ -91,9 +93,9 @@ def damages(
         return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
 
 
-def in_words(found: Sequence[str]) -> str:
-    """The first damages, and how many more there are."""
-    more = f" and {len(found) - _SHOWN:,} more files" if len(found) > _SHOWN else ""
+def in_short(found: Sequence[str]) -> str:
+    """The first three damages or changes, and how many more there are."""
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more
 
 
@@ -124,7 +126,7 @@ def check_sealed(folder: Path, *patterns: str) -> None:
     if found:
         raise DomainbertError(
             f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
-            f"{in_words(found)}; expected it as it was: run the stage again with --force "
+            f"{in_short(found)}; expected it as it was: run the stage again with --force "
             f"(in a recipe: --force {sealed.name})"
         )
 
@@ -185,8 +187,22 @@ def odd_in_seal(seal: Any) -> list[str]:
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write `manifest.json` with the outputs of the stage and its own hash: with that the folder is sealed."""
-    plain = json.loads(json.dumps(redact({**manifest, "outputs": record_outputs(folder)})))
-    write_json(folder / MANIFEST, {**plain, "sha256": hash_json(plain)})
+    write_record(folder / MANIFEST, manifest, record_outputs(folder))
+
+
+def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """Write facts as JSON, with outputs and the hash of it all.
+
+    Secrets are left out of the facts. The names of outputs stay as they are: they have to be found again.
+
+    Args:
+        path: the file.
+        facts: plain values.
+        outputs: from `record_outputs`.
+    """
+    plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
+    record = {**plain, "sha256": hash_json(plain)}
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes, hash_file
-from domainbert.sealed import MANIFEST, check_sealed, damages, in_words, read_manifest, record_outputs, write_manifest
+from domainbert.sealed import MANIFEST, check_sealed, damages, in_short, read_manifest, record_outputs, write_manifest
 
 FACTS = {"stage": "make", "key": "k", "seal": {"stage": "make", "config": {}, "inputs": {}, "stages": {}}}
 FACTS |= {"config": {}, "metrics": {"f1": 0.5}}
@@ -99,11 +99,19 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
         check_sealed(folder, "seed-*/config.json")
 
 
+def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOO_TOKEN", "data.bin")
+    write_manifest(folder, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
+    assert found(folder) == found(folder, thorough=True) == []
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json"]
+    assert "data.bin" not in manifest["config"]["url"]
+
+
 def test_many_damages_are_counted() -> None:
-    assert in_words(["a is missing"]) == "a is missing"
-    assert in_words([f"{name} is missing" for name in "abcde"]) == (
-        "a is missing, b is missing, c is missing and 2 more files"
-    )
+    assert in_short(["a is missing"]) == "a is missing"
+    many = [f"{name} is missing" for name in "abcde"]
+    assert in_short(many) == "a is missing, b is missing, c is missing and 2 more"
 
 
 def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:

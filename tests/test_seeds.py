@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from domainbert.cli import main
+from domainbert.errors import DomainbertError
 from domainbert.settings.yaml_files import dump_yaml
+from domainbert.stages.finetune import finetune
+from domainbert.stages.labelled_training import train_seeds
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
 
@@ -86,6 +89,35 @@ def test_an_interrupted_stage_keeps_its_seeds_as_well(work: Work, settings: dict
     assert_same_outcome(work / "whole", work / "out")
 
 
+def test_an_interrupted_stage_tells_which_seeds_it_would_drop(
+    work: Work, settings: dict[str, Any], capsys: Any
+) -> None:
+    settings |= {"max_epochs": 1}
+    stages = {"tagger": {"stage": "finetune", **settings, "seeds": [1, 2, 3]}}
+    (work / "recipe.yaml").write_text(dump_yaml({"out": str(work / "run"), "stages": stages}))
+    command = ["run", str(work / "recipe.yaml")]
+    with work.watched((3, 0)):
+        assert main(command) == 75
+    capsys.readouterr()
+    assert main([*command, "--dry-run"]) == 0
+    assert "run   tagger (interrupted) -> " in capsys.readouterr().out
+    assert main([*command, "--dry-run", "--stages.tagger.seeds", "[5]"]) == 0
+    assert "run   tagger (interrupted; seeds: new 5; dropped 1, 2, 3) -> " in capsys.readouterr().out
+    assert main(["finetune", "-c", str(work / "run/tagger/config.yaml"), "--seeds", "[3, 4]"]) == 2
+    said = "holds other work (interrupted; seeds: new 4; dropped 1, 2; kept 3); expected a new folder, --resume auto"
+    assert said in capsys.readouterr().err
+
+
+def test_a_lock_that_was_left_in_a_finished_folder_does_no_harm(work: Work, settings: dict[str, Any]) -> None:
+    """The process was killed between the manifest and the end: what is sealed is finished."""
+    settings |= {"max_epochs": 1}
+    assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
+    (work / "out/running.lock").touch()
+    assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}) == 0
+    assert [seed for seed, step in work.trained if step == 0] == [1, 2]
+    assert not (work / "out/running.lock").exists()
+
+
 def test_a_recipe_that_is_killed_while_a_seed_is_added(runs: Any, work: Work, settings: dict[str, Any]) -> None:
     stages = {
         "tagger": {"stage": "finetune", **settings, "seeds": [1]},
@@ -118,3 +150,148 @@ def test_a_recipe_that_is_killed_while_a_seed_is_added(runs: Any, work: Work, se
 
 def seeds_of(folder: Path) -> int:
     return int(json.loads((folder / "metrics.json").read_text())["systems"]["ours"]["seeds"])
+
+
+class Trainings:
+    """Stands in for the training of a seed: writes weights that tell how they were made, and counts."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.trained: list[int] = []
+
+    def __call__(self, seeds: list[int], key: str = "key", fails: bool = False) -> dict[str, Any]:
+        def train(seed: int, folder: Path) -> dict[str, Any]:
+            if fails:
+                raise DomainbertError("train: no such label")
+            self.trained.append(seed)
+            (folder / "model.safetensors").write_text(f"{key} {seed} " * 10)
+            return {"validation": {"f1": seed / 10}, "warnings": []}
+
+        self.trained = []
+        return train_seeds(self.out, seeds, key, train)
+
+
+@pytest.fixture
+def trainings(tmp_path: Path) -> Trainings:
+    return Trainings(tmp_path / "out")
+
+
+def test_a_seed_is_kept_only_for_the_same_key(trainings: Trainings, capsys: Any) -> None:
+    first = trainings([1, 2])
+    assert first["validation_f1"] == pytest.approx(0.15) and first["best"] == "seed-2"
+    assert trainings([1, 2]) == first and trainings.trained == []
+    assert capsys.readouterr().out.splitlines() == ["seed-1: finished before", "seed-2: finished before"]
+    trainings([2], "other")
+    assert trainings.trained == [2]
+    assert "seed-2: was trained with other settings or inputs; it is trained again" in capsys.readouterr().out
+    assert (trainings.out / "seed-2/model.safetensors").read_text().startswith("other 2")
+
+
+@pytest.mark.parametrize(
+    "damage,said",
+    [
+        (lambda seed: (seed / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda seed: (seed / "model.safetensors").write_text("yek 1 " * 10), "model.safetensors has changed"),
+        (lambda seed: (seed / "training.json").write_text(""), "training.json cannot be read"),
+        (lambda seed: (seed / "training.json").write_text("{}"), "training.json cannot be read"),
+        (lambda seed: (seed / "training.json").write_text("[" * 100_000), "training.json cannot be read"),
+        (lambda seed: replace_in(seed / "training.json", "0.1", "0.9"), "training.json has changed"),
+    ],
+)
+def test_a_damaged_seed_is_trained_again(trainings: Trainings, capsys: Any, damage: Any, said: str) -> None:
+    first = trainings([1, 2])
+    before = (trainings.out / "seed-1/training.json").read_bytes()
+    damage(trainings.out / "seed-1")
+    assert trainings([1, 2]) == first
+    assert trainings.trained == [1]
+    assert f"seed-1: {said}; it is trained again" in capsys.readouterr().out
+    assert (trainings.out / "seed-1/training.json").read_bytes() == before
+
+
+def replace_in(file: Path, old: str, new: str) -> None:
+    file.write_text(file.read_text().replace(old, new, 1))
+
+
+def test_folders_that_are_no_seeds_stay_and_seeds_stay_until_others_are_trained(trainings: Trainings) -> None:
+    trainings([1])
+    for name in ("seed-corpus", "seed-07-notes", "seed-7"):
+        (trainings.out / name).mkdir()
+        (trainings.out / name / "mine.txt").write_text("mine")
+    with pytest.raises(DomainbertError, match="no such label"):
+        trainings([2], fails=True)
+    assert (trainings.out / "seed-1/model.safetensors").is_file()
+    trainings([3])
+    assert {path.name for path in trainings.out.glob("seed-*")} == {"seed-3", "seed-corpus", "seed-07-notes", "seed-7"}
+    begun = trainings.out / "seed-4/checkpoints"
+    begun.mkdir(parents=True)
+    trainings([3])
+    assert trainings.trained == [] and not begun.parent.exists()
+
+
+def test_checkpoints_of_other_settings_are_not_gone_on_from(trainings: Trainings, capsys: Any) -> None:
+    with pytest.raises(DomainbertError):
+        trainings([1], "one", fails=True)
+    checkpoint = trainings.out / "seed-1/checkpoints/step-00000001"
+    checkpoint.mkdir()
+    with pytest.raises(DomainbertError):
+        trainings([1], "one", fails=True)
+    assert checkpoint.is_dir()
+    capsys.readouterr()
+    with pytest.raises(DomainbertError):
+        trainings([1], "two", fails=True)
+    assert not checkpoint.exists()
+    assert "seed-1: was begun with other settings or inputs; it is trained again" in capsys.readouterr().out
+
+
+def test_a_call_from_python_gives_the_numbers_of_its_own_settings(
+    work: Work, settings: dict[str, Any], capsys: Any
+) -> None:
+    """A folder that the command line made is kept for the same settings and inputs, wherever these lie."""
+    settings |= {"max_epochs": 1, "seeds": [1]}
+    assert work.run("finetune", "out", settings) == 0
+    shutil.copytree(work / "out", work / "copy")
+    moved = Path(shutil.copytree(settings["model"], work / "elsewhere" / Path(settings["model"]).name))
+    with work.watched():
+        work.trained = []
+        faster = {"model": moved, "micro_batch_size": 5, "loggers": []}
+        kept = finetune(out=work / "copy", **{**settings, **faster})
+        assert seeds_trained(work) == set()
+        other = {**settings, "max_epochs": 3, "optim": {"lr": 1e-2}}
+        assert finetune(out=work / "copy", **other) == finetune(out=work / "fresh", **other) != kept
+        assert seeds_trained(work) == {1}
+        assert_same_outcome(work / "fresh", without_notes(work / "copy"))
+        lines = Path(settings["train"]).read_text().splitlines(keepends=True)
+        fewer = work / "fewer" / Path(settings["train"]).name
+        fewer.parent.mkdir()
+        fewer.write_text("".join(lines[:-1]))
+        finetune(out=work / "copy", **{**other, "train": fewer})
+        assert seeds_trained(work) == {1}
+
+
+def without_notes(folder: Path) -> Path:
+    """Without what the runner, not the stage, has written."""
+    for name in ("manifest.json", "status.json", "config.yaml"):
+        (folder / name).unlink()
+    return folder
+
+
+@pytest.mark.parametrize("change", [lambda file: file.unlink(), lambda file: overwrite(file)])
+def test_a_kept_seed_that_is_damaged_while_another_is_added(
+    work: Work, settings: dict[str, Any], change: Any, capsys: Any
+) -> None:
+    """While the stage is interrupted there is no manifest that would tell."""
+    settings |= {"max_epochs": 1}
+    assert work.run("finetune", "whole", {**settings, "seeds": [1, 2]}) == 0
+    assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}, stop=(2, 0)) == 75
+    change(work / "out/seed-1/model.safetensors")
+    assert seeds_trained(work) == {1, 2}
+    assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}, "--resume", "auto") == 0
+    assert seeds_trained(work) == {1, 2}
+    assert "seed-1: model.safetensors " in capsys.readouterr().out
+    assert_same_outcome(work / "whole", work / "out")
+
+
+def overwrite(file: Path) -> None:
+    with open(file, "r+b") as weights:
+        weights.seek(-4, 2)
+        weights.write(b"\0\0\0\0")

@@ -168,6 +168,7 @@ def _give_up(out: Path, created: bool) -> None:
 
 
 def _clear(folder: Path) -> None:
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: as long as it stands there, so does what it names
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -22,9 +22,9 @@ from domainbert.errors import DomainbertError
 from domainbert.fingerprint import FileHashes
 from domainbert.ranks import launch_id, launched_here
 from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
-from domainbert.runner.manifest import changed_parts, differences, git_commit, in_short, seal_key, versions
+from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.sealed import damages, in_words, odd_in_seal, read_manifest, write_manifest
+from domainbert.sealed import MANIFEST, damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
@@ -33,6 +33,7 @@ from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
+_UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited what it names
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
@@ -71,6 +72,8 @@ class FolderState:
     """An interrupted run left something to go on from, but these settings or inputs have changed since."""
     damaged: str = ""
     """The stage was done, but these of its files are missing or have changed since."""
+    drops: bool = False
+    """Going on removes parts (seeds) that stand there and are not asked for any more."""
 
 
 def folder_state(job: Job) -> FolderState:
@@ -85,8 +88,10 @@ def folder_state(job: Job) -> FolderState:
     if not out.is_dir():
         raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
     manifest = read_manifest(out)
-    if (out / RUNNING).exists() and (manifest is None or manifest["key"] != job.key):
+    if manifest is None and (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
         return _unfinished_state(job)
+    if manifest is None and (out / CONFIG).is_file() and read_status(out).get("state") == "done":
+        return FolderState(False, _UNSEALED, damaged=_UNSEALED)
     if manifest is None:
         raise DomainbertError(
             f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet"
@@ -94,7 +99,7 @@ def folder_state(job: Job) -> FolderState:
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
-        return FolderState(False, parts, manifest=manifest, resumable=True)
+        return FolderState(False, parts.words, manifest=manifest, resumable=True, drops=parts.drops)
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
@@ -114,7 +119,7 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
         return state
     found = damages(job.out, state.manifest, hashes, thorough=thorough)
     if found:
-        return FolderState(False, in_words(found), manifest=state.manifest, damaged=in_words(found))
+        return FolderState(False, in_short(found), manifest=state.manifest, damaged=in_short(found))
     if thorough and "outputs" not in state.manifest:
         return replace(state, reason="done; made before outputs were recorded, so they are not verified")
     return state
@@ -126,8 +131,10 @@ def _unfinished_state(job: Job) -> FolderState:
     seal: dict[str, Any] = read_status(job.out).get("seal", {})
     if odd_in_seal(seal):
         seal = {"inputs": {}}
-    if seal_key(seal) == job.key or changed_parts(job.stage.parts, seal, job.seal):
+    if seal_key(seal) == job.key:
         return FolderState(False, "interrupted", resumable=True)
+    if parts := changed_parts(job.stage.parts, seal, job.seal):
+        return FolderState(False, f"interrupted; {parts.words}", resumable=True, drops=parts.drops)
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
 
 

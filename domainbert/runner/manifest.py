@@ -6,16 +6,16 @@ import json
 import platform
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from domainbert.fingerprint import FileHashes, hash_json
 from domainbert.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
+from domainbert.settings.deciding import named_content, without, without_speed
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
@@ -35,10 +35,8 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
     """
     inputs = {str(path): hashes.of(path) for path in settings.inputs}
     inputs |= {str(path): f"stream {_reading()}" for path in settings.streams}
-    by_content = {path: _named_content(path, digest) for path, digest in inputs.items()}
-    config = settings.plain
-    for key in [*stage.speed_only, *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)]:
-        config = _without(config, key.split("."))
+    by_content = {path: named_content(path, digest) for path, digest in inputs.items()}
+    config = without_speed(settings.plain, stage.speed_only)
     return {
         "stage": stage.name,
         "domainbert": metadata.version("domainbert"),
@@ -58,8 +56,16 @@ def seal_key(seal: Mapping[str, Any]) -> str:
     return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
 
 
-def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """Which parts are new or dropped, in words, if nothing but the parts of a stage differs between two seals.
+@dataclass(frozen=True)
+class PartsChange:
+    """Which parts of a stage are new, dropped or kept."""
+
+    words: str
+    drops: bool
+
+
+def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> PartsChange | None:
+    """Which parts are new or dropped, if nothing but the parts of a stage differs between two seals.
 
     Args:
         parts: the setting that lists them (`Stage.parts`).
@@ -69,7 +75,7 @@ def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, A
     listed = [seal.get("config", {}).get(parts) for seal in (old, new)]
     if parts is None or not all(isinstance(one, list) for one in listed):
         return None
-    rests = [{**seal, "config": _without(seal["config"], [parts])} for seal in (old, new)]
+    rests = [{**seal, "config": without(seal["config"], [parts])} for seal in (old, new)]
     if seal_key(rests[0]) != seal_key(rests[1]):
         return None
     kinds = {
@@ -77,7 +83,8 @@ def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, A
         "dropped": [one for one in listed[0] if one not in listed[1]],
         "kept": [one for one in listed[1] if one in listed[0]],
     }
-    return f"{parts}: " + "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
+    words = "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
+    return PartsChange(f"{parts}: {words}", bool(kinds["dropped"]))
 
 
 def referred_stages(settings: Settings) -> list[str]:
@@ -104,7 +111,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed += [f"@{name} changed" for name, key in new["stages"].items() if stages.get(name, key) != key]
     named = json.dumps(new["config"], ensure_ascii=False)  # inputs that stand there were compared already
     before, after = old.get("inputs", {}), new["inputs"]
-    listed = [path for path in after if _named_content(path, after[path]) not in named]
+    listed = [path for path in after if named_content(path, after[path]) not in named]
     changed += [f"{path} changed" for path in listed if path in before and before[path] != after[path]]
     return changed
 
@@ -116,11 +123,6 @@ def _difference(key: str, before: Any, after: Any) -> str:
     if not plain or any(value is not None and len(value) > _SHOWN for value in values):
         return f"{key} changed"
     return f"{key} was {values[0] or 'not set'}, is now {values[1] or 'not set'}"
-
-
-def in_short(changes: Sequence[str]) -> str:
-    """The first three, and how many more there are."""
-    return ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
 
 
 def versions() -> dict[str, str | None]:
@@ -142,21 +144,6 @@ def git_commit() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None
-
-
-def _named_content(path: str, digest: str) -> str:
-    """The name counts because its suffix says how a file is read."""
-    return f"{Path(path).name} {digest}"
-
-
-def _without(config: Any, key: list[str]) -> Any:
-    """A copy of nested dictionaries without one dotted key; a list is entered item by item."""
-    if isinstance(config, list):
-        return [_without(item, key) for item in config]
-    if not isinstance(config, dict) or key[0] not in config:
-        return config
-    rest = {name: value for name, value in config.items() if name != key[0]}
-    return rest if len(key) == 1 else {**rest, key[0]: _without(config[key[0]], key[1:])}
 
 
 def _flat(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -151,7 +151,7 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
         raise DomainbertError(
             f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
-    nothing_lost = state.manifest is not None and state.resumable and "dropped" not in state.reason
+    nothing_lost = state.manifest is not None and state.resumable and not state.drops
     if state.empty or nothing_lost or (resume and (state.resumable or state.reason == "not finished")):
         return
     advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"

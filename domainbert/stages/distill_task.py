@@ -16,6 +16,7 @@ from domainbert.objectives.distillation.prediction_config import LogitMSE
 from domainbert.objectives.task_config import TaskConfig
 from domainbert.paths import ModelPath, model_name
 from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
+from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
@@ -123,6 +124,7 @@ def distill_task(
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
             by its place in the list; a student with another vocabulary and losses that compare pieces, or no cache.
     """
+    key = part_key(locals(), PARTS, SPEED_ONLY)
     import torch
 
     from domainbert.data.distillation import DistillationBatches
@@ -182,7 +184,7 @@ def distill_task(
         save_seed(folder, start, entries, fitted, "Distilled", facts, result)
         return result
 
-    return train_seeds(out, seeds, train_seed)
+    return train_seeds(out, seeds, key, train_seed)
 
 
 def check_arguments(given: Given) -> None:

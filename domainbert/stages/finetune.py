@@ -11,6 +11,7 @@ from domainbert.objectives.config import OptimConfig, ScheduleConfig
 from domainbert.objectives.task_config import TaskConfig
 from domainbert.paths import ModelPath
 from domainbert.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
+from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
 from domainbert.training.config import LoggerName, Precision, Runtime
@@ -89,6 +90,7 @@ def finetune(
         DomainbertError: anything wrong with the labelled files; a validation label that training does not have;
             `max_length` beyond the encoder's positions.
     """
+    key = part_key(locals(), PARTS, SPEED_ONLY)
     import torch
 
     from domainbert.data.batches import LabelledTrainBatches
@@ -128,7 +130,7 @@ def finetune(
         save_seed(folder, start, entries, fitted, "Fine-tuned", facts, result)
         return result
 
-    return train_seeds(out, seeds, train_seed)
+    return train_seeds(out, seeds, key, train_seed)
 
 
 def check_arguments(given: Given) -> None:

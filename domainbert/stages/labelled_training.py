@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.encoders.config import EncoderConfig
 from domainbert.errors import diverged
-from domainbert.files import write_json
+from domainbert.files import write_json, write_text
+from domainbert.fingerprint import FileHashes
 from domainbert.model_card import model_card
 from domainbert.ranks import process_rank
-from domainbert.training.checkpoint_files import FINISHED, remove_progress
+from domainbert.sealed import damages, in_short, record_outputs, write_record
+from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime
 
 if TYPE_CHECKING:
@@ -67,51 +70,85 @@ class Plan:
         return self.epoch * self.max_epochs
 
 
-def train_seeds(out: Path, seeds: Sequence[int], train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
+def train_seeds(
+    out: Path, seeds: Sequence[int], key: str, train: Callable[[int, Path], dict[str, Any]]
+) -> dict[str, Any]:
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
     Args:
-        out: the folder of the stage; a seed has `seed-N` there, and seeds that are not asked for any more lose theirs.
+        out: the folder of the stage; a seed has `seed-N` there, and once all are trained, seeds that are not asked for
+            any more lose theirs.
         seeds: the seeds.
+        key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
         train: trains one seed into its folder, and gives what `fit` gives.
     """
-    import lightning
-
-    if process_rank() == 0:
-        _remove_others(out, seeds)
-    rows = []
-    for seed in seeds:
-        folder = out / f"seed-{seed}"
-        result = _finished(folder)
-        if result is None:
-            lightning.seed_everything(seed, verbose=False)
-            result = train(seed, folder)
-        rows.append(result | {"seed": seed})
+    rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
     scores = [row["validation"]["f1"] for row in rows]
     best = f"seed-{rows[scores.index(max(scores))]['seed']}"
     by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
     if process_rank() == 0:
+        _remove_others(out, seeds)
         write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
     warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
     return {"validation_f1": sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
 
+def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
+    """What the training of a seed gives, or gave before."""
+    import lightning
+
+    result, reason = _finished(folder, key)
+    if result is not None:
+        print(f"{folder.name}: finished before")
+        return result
+    if process_rank() == 0:
+        _begin(folder, key, reason)
+    lightning.seed_everything(seed, verbose=False)
+    result = train(seed, folder)
+    if process_rank() == 0:
+        outputs = record_outputs(folder)
+        contents = {name: {fact: outputs[name][fact] for fact in ("bytes", "sha256")} for name in outputs}
+        write_record(folder / FINISHED, {**result, "key": key}, contents)  # without times: equal trainings, equal files
+        remove_progress(folder)
+    return result
+
+
+def _finished(folder: Path, key: str) -> tuple[dict[str, Any] | None, str]:
+    """What the training of a seed gave if that still stands in its folder; else None, and why it is trained again."""
+    if not (folder / FINISHED).is_file():
+        return None, ""
+    try:
+        record = json.loads((folder / FINISHED).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not {"key", "outputs", "sha256"} <= set(record):
+        return None, f"{FINISHED} cannot be read"
+    if record["key"] != key:
+        return None, "was trained with other settings or inputs"
+    if found := damages(folder, record, FileHashes(), thorough=True, record=FINISHED):
+        return None, in_short(found)
+    return {name: value for name, value in record.items() if name not in ("key", "outputs", "sha256")}, ""
+
+
+def _begin(folder: Path, key: str, reason: str) -> None:
+    """Clear the folder of a seed unless it has the progress of the same training, and note whose progress it holds."""
+    note = folder / FOLDER / KEY
+    if not reason and any(folder.glob(f"{FOLDER}/step-*")) and (not note.is_file() or note.read_text() != key):
+        reason = "was begun with other settings or inputs"
+    if reason:
+        print(f"{folder.name}: {reason}; it is trained again", flush=True)
+        shutil.rmtree(folder)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    write_text(note, key)
+
+
 def _remove_others(out: Path, seeds: Sequence[int]) -> None:
-    """Whoever reads the folder takes every `seed-*` in it for one that was asked for."""
+    """Whoever reads the folder takes every `seed-N` in it for one that was asked for."""
     for folder in sorted(out.glob("seed-*")):
-        if folder.is_dir() and folder.name not in {f"seed-{seed}" for seed in seeds}:
+        named = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
+        if named and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
             print(f"{folder.name}: removed, it is not among the seeds any more")
             shutil.rmtree(folder)
-
-
-def _finished(folder: Path) -> dict[str, Any] | None:
-    """What the training of a seed gave, if it was completed before."""
-    file = folder / FINISHED
-    if not file.is_file():
-        return None
-    print(f"{folder.name}: finished before")
-    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return result
 
 
 def fit(
@@ -193,7 +230,7 @@ def save_seed(
     facts: dict[str, Any],
     result: dict[str, Any],
 ) -> None:
-    """Write the model folder of a seed, and that its training is complete. The first of several processes does.
+    """Write the model folder of a seed. The first of several processes does.
 
     Args:
         folder: the seed's.
@@ -222,5 +259,3 @@ def save_seed(
     whole = entries.put_back(weights)
     saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
     save_model(folder, *saved, teachers=start.teachers)
-    write_json(folder / FINISHED, result)
-    remove_progress(folder)

@@ -28,6 +28,9 @@ FINISHED = "training.json"
 It stays, so that the part need not be made again when others are asked for.
 """
 
+KEY = "key.txt"
+"""Of the training whose checkpoints stand beside it, where a folder may be trained into with other settings."""
+
 _INDEX = "checkpoint.json"
 _NAME = "step-{:08d}"
 _KEPT = 2  # the newest, and the one before it in case the newest turns out to be damaged

@@ -173,3 +173,40 @@ def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[
     assert (
         json.loads(Path("runs/results.json").read_text())["stages"]["score"]["metrics"]["systems"]["ours"]["f1"] == 0.5
     )
+
+
+def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever edits an output on purpose removes the manifest: the edit is not overwritten unasked."""
+    damage()
+    Path("runs/make/manifest.json").unlink()
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "stop  make (its manifest.json was removed) -> runs/make"
+    assert main(["run", "recipe.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "domainbert: stage make: runs/make: not as the stage left it: its manifest.json was removed; expected it as it "
+        "was, or --force make to make it again, and what depends on it\n"
+    )
+    assert main(["run", "recipe.yaml", "--only", "again"]) == 0
+    assert main(["make", "-c", "runs/make/config.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "domainbert: runs/make: not as the stage left it: its manifest.json was removed; expected it as it was, or "
+        "--force to make it again\n"
+    )
+    assert Path("runs/make/words.txt").read_text() == "a b a c" and fake_stages.CALLS == []
+    assert main(["run", "recipe.yaml", "--force", "make"]) == 0
+    assert Path("runs/make/words.txt").read_text() == "a b a b"
+    assert Path("runs/make/manifest.json").is_file()
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert all(line.startswith("skip  ") for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize("left", ["status.json", "config.yaml"])
+def test_a_folder_without_seal_and_notes_of_the_run_is_foreign(left: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in {"manifest.json", "status.json", "config.yaml"} - {left}:
+        Path("runs/make", name).unlink()
+    assert main(["run", "recipe.yaml", "--force"]) == 2
+    assert "runs/make: holds files that domainbert did not write" in capsys.readouterr().err

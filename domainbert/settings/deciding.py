@@ -1,0 +1,70 @@
+"""What of a stage's settings decides its result, for the keys that say whether a result is still the one asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from domainbert.fingerprint import FileHashes, hash_json
+from domainbert.redact import redact
+from domainbert.settings.reader import as_plain, replace_strings
+from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
+
+
+def part_key(arguments: Mapping[str, Any], parts: str, speed_only: Iterable[str]) -> str:
+    """SHA-256 of all that decides what a part of a stage (one seed of several) becomes, but for which part it is.
+
+    Input files count by name and content, wherever they lie.
+
+    Args:
+        arguments: of the stage function, with all defaults, in the types of its signature.
+        parts: the argument that lists the parts; it does not count, nor does `out`.
+        speed_only: dotted names of arguments that change only the speed.
+    """
+    counted = {name: value for name, value in arguments.items() if name not in ("out", parts)}
+    hashes = FileHashes()
+    inputs = {str(path): named_content(str(path), hashes.of(path)) for path in _input_paths(counted)}
+    config = replace_strings(without_speed(as_plain(counted), speed_only), inputs)
+    plain = json.loads(json.dumps(redact(config), default=str))
+    return hash_json({"domainbert": metadata.version("domainbert"), "config": plain, "inputs": sorted(inputs.values())})
+
+
+def without_speed(config: Any, speed_only: Iterable[str]) -> Any:
+    """Plain settings without those that change only the speed, of the stage or of the trainer."""
+    for key in [*speed_only, *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)]:
+        config = without(config, key.split("."))
+    return config
+
+
+def without(config: Any, key: list[str]) -> Any:
+    """A copy of nested dictionaries without one dotted key; a list is entered item by item."""
+    if isinstance(config, list):
+        return [without(item, key) for item in config]
+    if not isinstance(config, dict) or key[0] not in config:
+        return config
+    rest = {name: value for name, value in config.items() if name != key[0]}
+    return rest if len(key) == 1 else {**rest, key[0]: without(config[key[0]], key[1:])}
+
+
+def named_content(path: str, digest: str) -> str:
+    """The name counts because its suffix says how a file is read."""
+    return f"{Path(path).name} {digest}"
+
+
+def _input_paths(value: Any) -> Iterator[Path]:
+    """Every file and folder that arguments name."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _input_paths(item)
+    elif isinstance(value, Mapping):
+        yield from _input_paths(list(value.values()))
+    elif dataclasses.is_dataclass(value):
+        if hasattr(value, "input_files"):
+            yield from value.input_files()
+        yield from _input_paths([getattr(value, item.name) for item in dataclasses.fields(value)])
