@@ -290,13 +290,13 @@ def test_what_a_stage_that_is_done_has_written_is_read(
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (1 times, first here) was not in training; expected one of x"
     ]
-    done = "does not exist in the folder of a stage that is done"
+    done = "does not exist, though its stage is done; expected a file or folder that it has written"
     assert main(["run", "typo.yaml", "--dry-run"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: typo.yaml: 2 problems",
         "typo.yaml:4: stages.vocab.corpus.sources[0].path: run/sample/corpse/*.jsonl: no such file or folder, and no "
         "match as a glob; expected a file, folder, glob or hub:NAME",
-        f"typo.yaml:9: stages.tagger.train: run/sample/ner/trian.conll {done}",
+        f"typo.yaml:9: stages.tagger.train: @sample/ner/trian.conll {done}",
     ]
     with (out / "ner/train.conll").open("a") as file:
         file.write("\nor\tO\nnot\tB-y\n")
