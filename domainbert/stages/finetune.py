@@ -58,7 +58,8 @@ def finetune(
 
     Args:
         out: the folder to write: a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best.
-            Seeds that are finished there are kept, and one that has checkpoints goes on from the newest.
+            Seeds that are finished there with the same settings and inputs are kept, and one that has checkpoints of
+            them goes on from the newest; one of other settings is trained again.
         model: a model folder; or, with `init: random` and an `encoder`, a tokenizer folder.
         task: `Ner` or `Classification`, and the format of its files.
         train: the labelled training set; its labels are those the model will know.
