@@ -319,8 +319,8 @@ class _Reader:
         if path != value:
             self.spelled[str(path)] = str(value)
         if node.made and not path.exists():
-            found = f"{node.reference} does not exist, though its stage is done"
-            return self.problem(node, key, f"{found}; expected a file or folder that it has written")
+            expected = "expected a file or folder that it has written"
+            return self.problem(node, key, f"{node.reference} does not exist, though its stage is done; {expected}")
         if not self.template and node.reference is None:
             if found := stream_kind(path):
                 if key not in self.streams:
