@@ -182,7 +182,7 @@ def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
     damage()
     Path("runs/make/manifest.json").unlink()
     capsys.readouterr()
-    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 2
     assert capsys.readouterr().out.splitlines()[0] == "stop  make (its manifest.json was removed) -> runs/make"
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
