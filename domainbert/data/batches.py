@@ -38,7 +38,7 @@ class Share:
     accumulation: int = 1
 
     def places(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Where the items of `of` stand in a global batch of `size` items."""
+        """Places of the items of `of` in a global batch of `size` items."""
         return self.of(np.arange(size, dtype=np.int64), micro_batch)
 
     def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
