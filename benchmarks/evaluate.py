@@ -20,7 +20,7 @@ from typing import Any
 from prepared_corpus import CACHE
 from side_by_side import Rounds, Side, Turns, measure, num_cores, report
 
-from domainbert.data.tags import Span, spans_from_tags, tags_from_spans
+from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
 
 _TYPES = {"population": 30, "outcome": 25, "intervention": 20, "place": 12, "effect": 8, "period": 5}  # frequencies
 _WORDS = (10, 40)  # of a sentence

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from prepared_corpus import CACHE, empty
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
 
-from domainbert.objectives.task_config import Ner
-from domainbert.paths import resolve_path
+from domainbert.base.paths import resolve_path
+from domainbert.tasks.ner.config import Ner
 
 if TYPE_CHECKING:
     import torch
 
-    from domainbert.data.conll import Sentence
-    from domainbert.objectives.ner import NerTask
+    from domainbert.tasks.ner.conll import Sentence
+    from domainbert.tasks.ner.task import NerTask
 
 BATCH_SIZE, LEARNING_RATE, WARMUP_FRACTION, WEIGHT_DECAY = 32, 3e-4, 0.1, 0.01
 _SHORTEST_PART, _LONGEST_PART = 10, 40  # steps
@@ -65,8 +65,8 @@ class Settings:
 
 
 def _files(head: Literal["linear", "crf"] = "linear") -> Any:
-    from domainbert.data.formats import NerFormat
-    from domainbert.objectives.task import task_files
+    from domainbert.tasks.ner.config import NerFormat
+    from domainbert.tasks.task import task_files
 
     return task_files(Ner(format=NerFormat(repair=True), head=head))  # ECON-IE holds some stray I- tags
 
@@ -80,11 +80,11 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.hub import load_model
-    from domainbert.objectives.config import OptimConfig, ScheduleConfig
-    from domainbert.objectives.finetuning import FineTuning
+    from domainbert.models.folder import load_model
     from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.tasks.finetuning import FineTuning
     from domainbert.training.config import Runtime
+    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     train, validation, task = settings.read()
     amounts = settings.sentences_of_steps()
@@ -213,7 +213,7 @@ def _validation_f1(
     """Strict entity F1 of one of transformers' models, by words and by the metric that ours is judged by."""
     import torch
 
-    from domainbert.data.tags import spans_from_tags
+    from domainbert.tasks.ner.tags import spans_from_tags
 
     rows = list(aligned_labels(tokenizer, sentences, task))
     pieces = _words_with_pieces(tokenizer, sentences)

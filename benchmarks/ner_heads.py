@@ -34,14 +34,14 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     from domainbert.data.batches import LabelledTrainBatches
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
-    from domainbert.data.tags import spans_from_tags
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.hub import load_model
-    from domainbert.objectives.config import OptimConfig, ScheduleConfig
-    from domainbert.objectives.decoding import decode_words
-    from domainbert.objectives.finetuning import FineTuning
+    from domainbert.models.folder import load_model
     from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.tasks.decoding import decode_words
+    from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.ner.tags import spans_from_tags
     from domainbert.training.config import Runtime
+    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     sentences, validation, task = settings.read(head)
 

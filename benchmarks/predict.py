@@ -21,7 +21,7 @@ import numpy as np
 from prepared_corpus import CACHE
 from side_by_side import Rounds, Side, Turns, measure, num_cores, report
 
-from domainbert.paths import resolve_path
+from domainbert.base.paths import resolve_path
 
 Found = set[tuple[int, int, int, str]]
 """Entities as (text, first character, character after the last, type)."""
@@ -50,7 +50,7 @@ class Settings:
 
 def predict_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     """What `load_tagger` and the stage `predict` do; `how` is the precision."""
-    from domainbert.inference import load_tagger
+    from domainbert.serving.predictor import load_tagger
 
     tagger = load_tagger(settings.model, settings.how)  # type: ignore[arg-type]
 
@@ -110,9 +110,8 @@ def agreement(one: Found, other: Found) -> float:
 
 def tagger_folder() -> Path:
     """A model fine-tuned on ECON-IE for one epoch, made once and kept: what it says matters little here."""
-    from domainbert.data.formats import NerFormat
-    from domainbert.objectives.task_config import Ner
     from domainbert.stages.finetune import finetune
+    from domainbert.tasks.ner.config import Ner, NerFormat
 
     folder = CACHE / "tagger"
     if not (folder / "seeds.json").is_file():
@@ -130,8 +129,8 @@ def _econ() -> Path:
 
 
 def _texts(count: int) -> tuple[str, ...]:
-    from domainbert.data.formats import NerFormat
-    from domainbert.data.labelled import read_ner
+    from domainbert.tasks.labelled import read_ner
+    from domainbert.tasks.ner.config import NerFormat
 
     sentences = read_ner(_econ() / "test.conll", NerFormat(repair=True)).sentences
     return tuple(" ".join(sentence.words) for sentence in sentences[:count])
@@ -155,7 +154,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "predict.json")
     options = parser.parse_args()
-    from domainbert.hub import open_model
+    from domainbert.models.folder import open_model
 
     model = open_model(options.model or tagger_folder()).path
     exported, texts = _exported(model), _texts(options.texts)

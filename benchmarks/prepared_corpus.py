@@ -6,9 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.base.hashes import hash_file
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
 from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE
-from domainbert.fingerprint import hash_file
 from domainbert.stages.prepare import prepare
 from domainbert.stages.sample import sample
 from domainbert.stages.vocab import vocab

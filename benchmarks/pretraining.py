@@ -62,20 +62,20 @@ def train(
     import lightning
     import torch
 
-    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.data.config import MaskingConfig
-    from domainbert.data.corpus_rows import rows_of_corpus, unigram_entropy
-    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
     from domainbert.encoders.bert.config import BertConfig
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.objectives.config import OptimConfig, ScheduleConfig
-    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+    from domainbert.pretraining.config import MaskingConfig
+    from domainbert.pretraining.corpus_rows import rows_of_corpus, unigram_entropy
+    from domainbert.pretraining.masked_lm import MaskedLM
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
+    from domainbert.training.data_module import TrainAndValidation
+    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from domainbert.inference import load_classifier, load_tagger
+    from domainbert.serving.predictor import load_classifier, load_tagger
 
     __version__: str
 
@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
 
         return version("domainbert")
     if name in __all__:
-        from domainbert import inference
+        from domainbert.serving import predictor
 
-        return getattr(inference, name)
+        return getattr(predictor, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

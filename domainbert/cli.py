@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.ranks import launched_here, process_rank, started_together
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.ranks import launched_here, process_rank, started_together
+from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.command_line import Typed, take_apart
@@ -145,7 +145,7 @@ def _run(typed: Typed) -> int:
     allow_imports(typed.flags.get("allow_import"))
     if len(typed.words) != 1 or typed.files:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
-    from domainbert.recipe import read_recipe
+    from domainbert.runner.recipe import read_recipe
     from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
 
     flags = typed.flags

@@ -58,9 +58,11 @@ class Runs:
     """Stage folders below one, on tiny synthetic data, each by a name; `results` holds what the stages returned."""
 
     def __init__(self, root: Path) -> None:
-        from domainbert.corpus.config import CorpusConfig, Source
+        from domainbert.corpus.config import CorpusConfig
+        from domainbert.corpus.source import Source
         from domainbert.encoders.bert.config import BertConfig
-        from domainbert.objectives.task_config import Classification, Ner
+        from domainbert.tasks.classification.config import Classification
+        from domainbert.tasks.ner.config import Ner
 
         self.root = root
         self.training = {"precision": "32-true", "loggers": (), "trainer": {"accelerator": "cpu", "devices": 1}}
@@ -88,9 +90,9 @@ class Runs:
 
     def pretrain(self, name: str, max_steps: int = 20, **changes: Any) -> Path:
         """Pretrain, with `changes` to the arguments."""
-        from domainbert.objectives.config import OptimConfig
         from domainbert.stages.pretrain import pretrain
         from domainbert.training.config import Budget
+        from domainbert.training.optim_config import OptimConfig
 
         usual = {"prepared": [self / "prepare"], "encoder": self.encoder, "max_length": 64, "batch_size": 16}
         usual |= {"optim": OptimConfig(lr=5e-3), "budget": Budget(max_steps=max_steps)}
@@ -98,8 +100,8 @@ class Runs:
 
     def finetune(self, name: str, task: str, /, **changes: Any) -> Path:
         """Fine-tune on a task, with `changes` to the arguments."""
-        from domainbert.objectives.config import OptimConfig
         from domainbert.stages.finetune import finetune
+        from domainbert.training.optim_config import OptimConfig
 
         usual = {"model": self / "pretrain", "task": self.tasks[task], "batch_size": 8, "seeds": (1, 2)}
         usual |= {split: self.labelled(task, split) for split in ("train", "validation")}

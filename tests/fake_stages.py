@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.errors import DomainbertError, TrainingFailed
+from domainbert.base.errors import DomainbertError, TrainingFailed
 
 SPEED_ONLY = {"num_workers"}
 CALLS: list[str] = []

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from domainbert.base.signals import STOPPING
 from domainbert.cli import main
-from domainbert.objectives.steps import TrainedModule
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.signals import STOPPING
+from domainbert.training.module import TrainedModule
 
 Step = tuple[int, int]  # seed and step, from 0
 

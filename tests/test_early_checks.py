@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.sealed import write_manifest
 from domainbert.cli import main
-from domainbert.data.conll import NerFile
-from domainbert.data.labelled import read_ner
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.errors import DomainbertError
-from domainbert.recipe import read_recipe
-from domainbert.sealed import write_manifest
+from domainbert.runner.recipe import read_recipe
 from domainbert.stages.finetune import finetune
+from domainbert.tasks.labelled import read_ner
+from domainbert.tasks.ner.conll import NerFile
 from domainbert.tuning.search import read_search
 
 RECIPE = """\

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.data.conll import read_conll
-from domainbert.data.formats import NerFormat
-from domainbert.errors import DomainbertError
-from domainbert.objectives.task_config import Ner
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.conll import read_conll
 
 STARTS = ("pretrained", "scratch")
 

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import is_choice
 
@@ -62,7 +62,7 @@ NAMES = (
     "canary.sub.X",
     "os.system",
     "builtins.eval",
-    "domainbert.hub.load_model",
+    "domainbert.models.folder.load_model",
     "BertConfig.X",
 )
 
@@ -200,7 +200,7 @@ def model_folder(tmp_path: Path) -> Path:
     from domainbert.encoders.bert.config import BertConfig
     from domainbert.encoders.bert.model import build_encoder
     from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.hub import save_model
+    from domainbert.models.folder import save_model
     from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
     from domainbert.tokenization.load import DomainTokenizer
 
@@ -218,7 +218,7 @@ def edit(file: Path, **changes: Any) -> None:
 
 
 def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder: Path) -> None:
-    from domainbert.hub import load_model, open_model
+    from domainbert.models.folder import load_model, open_model
 
     for name in ("modeling_canary", "configuration_canary", "canary"):
         (model_folder / f"{name}.py").write_text(CANARY.format(marker=str(canary)))
@@ -262,7 +262,7 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
     ],
 )
 def test_a_config_that_is_refused(canary: Path, model_folder: Path, changes: dict[str, Any], message: str) -> None:
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     edit(model_folder / "config.json", **changes)
     with pytest.raises(DomainbertError, match=message):
@@ -289,7 +289,7 @@ DEEP = "[" * 100_000
     ],
 )
 def test_json_that_is_refused(model_folder: Path, name: str, content: str, message: str) -> None:
-    from domainbert.hub import open_model
+    from domainbert.models.folder import open_model
 
     if name == "special_tokens_map.json":
         (model_folder / "tokenizer_config.json").unlink()
@@ -341,7 +341,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -> None:
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     content = WEIGHTS[name]
     (model_folder / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)) if content is None else content)
@@ -350,7 +350,7 @@ def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -
 
 
 def test_a_pickle_instead_of_weights_is_not_read(canary: Path, model_folder: Path) -> None:
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     (model_folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.pt", "training_args.bin", "optimizer.pt"):
@@ -363,7 +363,7 @@ def test_weights_of_another_kind_are_refused(model_folder: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     tensors = load_file(model_folder / "model.safetensors")
     name = "bert.embeddings.word_embeddings.weight"
@@ -376,7 +376,7 @@ def test_weights_of_another_kind_are_refused(model_folder: Path) -> None:
 
 @pytest.mark.parametrize("best", ["..", "../x", "/", "", ".", "absent", None, 5, {"a": 1}])
 def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
-    from domainbert.hub import best_seed_folder
+    from domainbert.models.folder import best_seed_folder
 
     (tmp_path / "runs" / "seed-1").mkdir(parents=True)
     (tmp_path / "x").mkdir()

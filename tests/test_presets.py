@@ -8,8 +8,8 @@ import pytest
 
 import domainbert
 from domainbert.cli import main
-from domainbert.objectives.distillation.config import LossConfig
-from domainbert.recipe import read_recipe
+from domainbert.distillation.config import LossConfig
+from domainbert.runner.recipe import read_recipe
 from domainbert.settings.choices import choices_of
 
 PRESETS = sorted((Path(domainbert.__file__).parent.parent / "configs" / "presets").glob("*.yaml"))

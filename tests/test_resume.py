@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import PackedRowsReader
 from domainbert.data.order import GlobalOrder, _pass
-from domainbert.objectives.steps import TrainedModule
+from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.training.checkpoint_files import write_checkpoint
+from domainbert.training.module import TrainedModule
 from tests.resuming import TRAINING, Work, assert_same_outcome, losses, pretraining
 
 GO_ON = ("--resume", "auto")

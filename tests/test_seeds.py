@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.errors import DomainbertError
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.finetune import finetune
 from domainbert.stages.labelled_training import train_seeds

@@ -8,12 +8,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.cleaning import Cleaned, clean
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
+from domainbert.corpus.source import Source
 from domainbert.corpus.sources import check_sources, read_source
-from domainbert.errors import DomainbertError
 
 Split = Literal["train", "validation"]
 

@@ -10,7 +10,7 @@ import sqlite3
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 
 if TYPE_CHECKING:
     from datasketch import MinHash

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.errors import DomainbertError
 
 Kind = Literal["lines", "jsonl", "conll", "csv", "tsv"]
+TextFormat = Literal["auto", "lines", "jsonl", "conll"]
 
 _NAMES: dict[Kind, str] = {
     "lines": "lines of text",

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from domainbert.errors import DomainbertError
-from domainbert.paths import STDIN
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import STDIN
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2
 """A longer line or document is refused: it would have to be held in memory whole, and is hardly ever one text."""

@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from domainbert.corpus.config import Source
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.errors import DomainbertError, Problems
+from domainbert.corpus.source import Source
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

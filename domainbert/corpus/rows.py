@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.errors import Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines
-from domainbert.errors import Problems
 
 
 def json_rows(

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.corpus.config import Source
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.paths import stream_kind
 from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
 from domainbert.corpus.readers import READERS, Reader
-from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import stream_kind
+from domainbert.corpus.source import Source
 
 if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport

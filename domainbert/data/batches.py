@@ -1,135 +1,15 @@
-"""Batches as a pure function of (seed, step), sliced by rank."""
+"""Batches of labelled examples as a pure function of (seed, step), sliced by rank."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from domainbert.data.examples import Example, collate
-from domainbert.data.masking import Masker
 from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import RowPlan, fill_rows, text_numbers
-from domainbert.data.prepared import PreparedSplit
+from domainbert.data.types import Batch, Share
 from domainbert.tokenization.load import DomainTokenizer
-
-Batch = dict[str, Any]
-TrainBatches = Callable[["Share", range], Dataset[Batch]]
-ValidationBatches = Callable[["Share"], Dataset[Batch]]
-_VALIDATION_SEED = 0
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which part of a global batch a micro-batch on one rank is.
-
-    Attributes:
-        rank: of this process.
-        world_size: number of processes.
-        accumulation: micro-batches of a rank in one optimiser step.
-    """
-
-    rank: int = 0
-    world_size: int = 1
-    accumulation: int = 1
-
-    def places(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Places of the items of `of` in a global batch of `size` items."""
-        return self.of(np.arange(size, dtype=np.int64), micro_batch)
-
-    def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
-        """The items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
-        parts = self.world_size * self.accumulation
-        return items[self.rank + self.world_size * micro_batch :: parts]
-
-
-class PackedRowsReader:
-    """Reads rows of a prepared corpus as the plan lays them out."""
-
-    def __init__(self, split: PreparedSplit, plan: RowPlan, tokenizer: DomainTokenizer, masker: Masker) -> None:
-        self.split, self.plan, self.masker = split, plan, masker
-        self.specials = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
-
-    def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
-        """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
-        plan = self.plan
-        pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
-        documents = np.searchsorted(self.split.document_offsets, plan.starts[pieces], side="right") - 1
-        return {"rows": rows.tolist(), "documents": np.unique(documents).tolist()}
-
-    def batch(self, rows: NDArray[np.int64], epochs: NDArray[np.int64], seed: int) -> Batch:
-        """Masked rows as `input_ids`, `position_ids`, `segment_ids` (R, S), `positions` and `targets` (R * K,)."""
-        plan = self.plan
-        texts = [
-            [self.split.take(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
-            for first, last in zip(plan.row_offsets[rows].tolist(), plan.row_offsets[rows + 1].tolist(), strict=True)
-        ]
-        packed = fill_rows(texts, plan.row_length, *self.specials)
-        masked = self.masker.mask(packed.input_ids, rows, epochs, seed)
-        row_starts = np.arange(len(rows))[:, None] * plan.row_length
-        return {
-            "input_ids": masked.input_ids,
-            "position_ids": packed.position_ids,
-            "segment_ids": packed.segment_ids,
-            "positions": (masked.positions + row_starts).ravel(),
-            "targets": masked.labels.ravel(),
-        }
-
-
-class MaskedLMTrainBatches(Dataset[Batch]):
-    """Micro-batch i of training, for any i: nothing is remembered between batches.
-
-    Args:
-        reader: of the rows.
-        order: which rows belong to which optimiser step.
-        share: this rank's part.
-        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
-    """
-
-    def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, steps: range) -> None:
-        self.reader, self.order, self.share, self.steps = reader, order, share, steps
-
-    def __len__(self) -> int:
-        """Micro-batches of all the steps."""
-        return len(self.steps) * self.share.accumulation
-
-    def __getitem__(self, index: int) -> Batch:
-        """Micro-batch `index`: `step` and `micro_batch` say which; `texts` numbers the texts in its rows; `num_targets`
-        (masked tokens) and `num_tokens` are those of the *global* batch."""
-        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        epochs, rows = self.order.batch(step)
-        here, plan = self.share.of(rows, micro_batch), self.reader.plan
-        batch = self.reader.batch(here, self.share.of(epochs, micro_batch), self.order.seed)
-        counts = plan.row_offsets[here + 1] - plan.row_offsets[here]
-        return batch | {
-            "texts": text_numbers(self.share.places(len(rows), micro_batch), counts),
-            "step": step,
-            "micro_batch": micro_batch,
-            "num_targets": int(self.reader.masker.num_masked(plan.maskable_tokens[rows]).sum()),
-            "num_tokens": int(plan.text_tokens[rows].sum()),
-        }
-
-
-class MaskedLMValidationBatches(Dataset[Batch]):
-    """Every validation row once over all ranks, with the same masks in every run."""
-
-    def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
-        rows = np.arange(reader.plan.num_rows)[share.rank :: share.world_size]
-        self.reader = reader
-        self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
-
-    def __len__(self) -> int:
-        """Batches of this rank."""
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> Batch:
-        """Batch `index`."""
-        rows = self.batches[index]
-        return self.reader.batch(rows, np.zeros_like(rows), _VALIDATION_SEED)
 
 
 class LabelledTrainBatches(Dataset[Batch]):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.data.masking import IGNORED
 from domainbert.data.packing import fill_rows, pack_texts, text_numbers
+from domainbert.data.types import IGNORED
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.data.counter_random import permutation
+from domainbert.base.counter_random import permutation
 
 Ints = NDArray[np.int64]
 _ORDER = 0  # stream of random numbers; masking has the others

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
-from domainbert.errors import DomainbertError
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _BATCH_CHARACTERS = 500_000

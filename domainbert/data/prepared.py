@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.fingerprint import hash_file, hash_json
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import hash_file, hash_json
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"

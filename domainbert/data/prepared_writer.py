@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from datasets import DatasetInfo, Features, List, Value
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import hash_file, hash_json
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_type
 from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER
-from domainbert.errors import DomainbertError
-from domainbert.fingerprint import hash_file, hash_json
 from domainbert.tokenization.load import DomainTokenizer
 
 _BATCH_TOKENS = 1024**2

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from domainbert.errors import DomainbertError
-from domainbert.ranges import Range
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Range
 
 Width = Annotated[int, Range(1, 1_000_000)]
 Layers = Annotated[int, Range(1, 1000)]

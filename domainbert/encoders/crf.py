@@ -87,7 +87,7 @@ class Crf(nn.Module):
         )
 
 
-class Sentences:
+class WordGrid:
     """The words of a packed batch as sentences (E, L), whatever rows and windows they stand in.
 
     Args:
@@ -128,11 +128,11 @@ def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tens
     Args:
         head: the model's.
         logits: (N, C) what it gave at the positions it read.
-        example: (N,) see `Sentences`.
+        example: (N,) see `WordGrid`.
         outputs: (N,) see there.
     """
     crf = crf_of(head)
     if crf is None or not bool((outputs >= 0).any()):
         return logits
-    sentences = Sentences(example, outputs)
+    sentences = WordGrid(example, outputs)
     return sentences.put_back(crf.log_marginals(sentences.fill(logits.float()), sentences.lengths), logits.float())

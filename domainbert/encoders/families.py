@@ -11,8 +11,8 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import DomainbertError
 
 if TYPE_CHECKING:
     from domainbert.encoders.base import Encoder, NameMap

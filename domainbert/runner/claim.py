@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.files import disk_full, write_json
-from domainbert.ranks import launch_id
-from domainbert.sealed import MANIFEST, output_names
+from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
+from domainbert.base.files import disk_full, write_json
+from domainbert.base.ranks import launch_id
+from domainbert.base.sealed import MANIFEST, output_names
 from domainbert.training.checkpoint_files import FINISHED, holds_progress, remove_progress
 
 if TYPE_CHECKING:

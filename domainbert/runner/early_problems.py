@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from domainbert.errors import Problems
+from domainbert.base.errors import Problems
 from domainbert.runner.jobs import Job
 from domainbert.runner.manifest import stage_of
 from domainbert.runner.stage_table import Stage

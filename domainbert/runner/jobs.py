@@ -18,17 +18,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError
-from domainbert.fingerprint import FileHashes
-from domainbert.ranks import launch_id, launched_here
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import FileHashes
+from domainbert.base.ranks import launch_id, launched_here
+from domainbert.base.sealed import MANIFEST, damages, in_short, odd_in_seal, read_manifest, write_manifest
+from domainbert.base.signals import StopSignals, stopping_at_once
 from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
 from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
 from domainbert.runner.stage_table import Stage
-from domainbert.sealed import MANIFEST, damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.signals import StopSignals, stopping_at_once
 from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 

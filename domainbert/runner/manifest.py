@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from domainbert.fingerprint import FileHashes, hash_json
-from domainbert.ranks import launch_id, started_together
+from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.deciding import named_content, without, without_speed
 from domainbert.settings.reader import Settings, replace_strings

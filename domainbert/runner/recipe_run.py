@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError, Problems, TrainingStopped
-from domainbert.files import told_if_full, write_json
-from domainbert.fingerprint import FileHashes
-from domainbert.progress import format_duration
+from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
+from domainbert.base.files import told_if_full, write_json
+from domainbert.base.hashes import FileHashes
+from domainbert.base.progress import format_duration
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results import results_table
@@ -53,7 +53,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStage:
     """One stage of the plan."""
 
     name: str
@@ -76,7 +76,7 @@ class Step:
         return f"{what}  {self.name} ({self.reason}) -> {self.job.out}"
 
 
-def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[Step]:
+def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[PlannedStage]:
     """Decide for every stage whether it runs, and why.
 
     Args:
@@ -117,7 +117,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
         follow_job(recipe.jobs[name])
 
 
-def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]:
+def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
     """Run the stages that have to, print the table of results and all warnings, and write and return `results.json`.
 
     Args:
@@ -156,7 +156,7 @@ def run_plan(recipe: Recipe, plan: Sequence[Step], go_on: str) -> dict[str, Any]
     return results
 
 
-def _run(step: Step, go_on: str) -> dict[str, Any]:
+def _run(step: PlannedStage, go_on: str) -> dict[str, Any]:
     start = time.monotonic()
     try:
         manifest = run_job(step.job, go_on, resume=step.state.resumable and not step.forced)
@@ -189,7 +189,7 @@ def _forced(recipe: Recipe, selection: Selection, chosen: list[str]) -> list[str
     return recipe.dependents(selection.force) if selection.force else chosen
 
 
-def _refuse_damage(plan: Sequence[Step]) -> None:
+def _refuse_damage(plan: Sequence[PlannedStage]) -> None:
     problems = Problems("run")
     for step in filter(lambda step: step.refused, plan):
         problems.add(
@@ -209,8 +209,8 @@ def _states(recipe: Recipe, verify: bool, problems: Problems) -> dict[str, Folde
     return states
 
 
-def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> Step:
+def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> PlannedStage:
     if not chosen:
-        return Step(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
+        return PlannedStage(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
     reason = "forced" if forced and not state.empty else state.reason
-    return Step(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
+    return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)

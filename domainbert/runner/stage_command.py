@@ -10,9 +10,9 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.fingerprint import FileHashes
-from domainbert.ranks import process_rank
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import FileHashes
+from domainbert.base.ranks import process_rank
 from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import FolderState, Job, compared_state, folder_state, follow_job, run_job

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.settings.tree import nearest
 
 if TYPE_CHECKING:

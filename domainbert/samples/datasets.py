@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.samples.grammar import HELD_OUT_TYPES
 from domainbert.samples.vocabulary import Vocabulary
 from domainbert.samples.writer import DIRECTIONS, Direction, Memory, Sentence, Writer, natural_text

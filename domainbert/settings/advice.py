@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
-from domainbert.ranges import field_types, without_limits
+from domainbert.base.ranges import field_types, without_limits
 from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.trainer_arguments import RESERVED, trainer_arguments
 from domainbert.settings.tree import nearest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import Problems
+from domainbert.base.errors import Problems
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import Node
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import get_type_hints
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _allowed: tuple[str, ...] = ()

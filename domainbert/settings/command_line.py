@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 
 
 @dataclass

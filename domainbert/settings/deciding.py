@@ -9,8 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from domainbert.fingerprint import FileHashes, hash_json
-from domainbert.redact import redact
+from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.redact import redact
 from domainbert.settings.reader import as_plain, replace_strings
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 import docstring_parser
 
-from domainbert.ranges import field_types, without_limits
+from domainbert.base.ranges import field_types, without_limits
 from domainbert.settings.choices import is_choice
 from domainbert.settings.reader import as_plain, defaults_of
 from domainbert.settings.type_names import describe

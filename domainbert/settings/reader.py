@@ -15,10 +15,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.paths import OnHub, hub_advice, resolve_path, stream_kind
-from domainbert.ranges import field_types, limits_of, misfits, without_limits
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
+from domainbert.base.ranges import field_types, limits_of, misfits, without_limits
+from domainbert.base.redact import redact
 from domainbert.settings.advice import advice
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
 from domainbert.settings.shorthand import named_file, spelled_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_origin
 
-from domainbert.ranges import field_types, without_limits
+from domainbert.base.ranges import field_types, without_limits
 from domainbert.settings.choices import named_files
 from domainbert.settings.tree import fold_arguments, merge
 from domainbert.settings.yaml_files import Node, load_yaml

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError
-from domainbert.ranges import Range
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Range
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import is_allowed
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 

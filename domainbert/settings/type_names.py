@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from domainbert.paths import OnHub
-from domainbert.ranges import Items, Range, without_limits
+from domainbert.base.paths import OnHub
+from domainbert.base.ranges import Items, Range, without_limits
 from domainbert.settings.choices import choices_of, is_choice, named_files
 
 _LISTS = (list, tuple, Sequence)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from domainbert.errors import Problems
+from domainbert.base.errors import Problems
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 

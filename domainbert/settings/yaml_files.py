@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, refuse_bomb
 
 _SHOWN_CHARACTERS = 80

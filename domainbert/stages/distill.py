@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.data.config import MaskingConfig
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
+from domainbert.base.ranks import process_rank
+from domainbert.distillation.config import LossConfig
+from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.encoders.student_config import StudentConfig
-from domainbert.errors import DomainbertError
-from domainbert.model_card import model_card
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.distillation.config import LossConfig
-from domainbert.paths import ModelPath, model_name
-from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
-from domainbert.ranks import process_rank
+from domainbert.models.card import model_card
+from domainbert.pretraining.config import MaskingConfig
 from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from domainbert.data.batches import PackedRowsReader
+    from domainbert.distillation.on_corpus import CorpusDistillation
     from domainbert.encoders.config import EncoderConfig
     from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.hub import ModelFolder
-    from domainbert.objectives.distillation.on_corpus import CorpusDistillation
+    from domainbert.models.folder import ModelFolder
+    from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.stages.early_checks import Given
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
@@ -100,11 +100,11 @@ def distill(
     """
     import lightning
 
-    from domainbert.data.corpus_rows import loss_without_context, rows_of_corpus
     from domainbert.data.prepared import open_prepared
-    from domainbert.hub import save_model
-    from domainbert.objectives.distillation.on_corpus import CorpusDistillation
-    from domainbert.objectives.distillation.weighted import WeightedLosses
+    from domainbert.distillation.on_corpus import CorpusDistillation
+    from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.models.folder import save_model
+    from domainbert.pretraining.corpus_rows import loss_without_context, rows_of_corpus
     from domainbert.stages.warnings import of_distillation, of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
@@ -158,7 +158,7 @@ def _load_teachers(
 ) -> tuple[list[EncoderWithHead], list[ModelFolder]]:
     """The teachers, checked to read the tokens of the corpus."""
     from domainbert.data.prepared import open_prepared
-    from domainbert.hub import load_model, open_model
+    from domainbert.models.folder import load_model, open_model
 
     fingerprint = open_prepared(prepared).tokenizer_fingerprint
     for path in teachers:
@@ -177,7 +177,7 @@ def _student(
     student: StudentConfig, teacher: EncoderWithHead, folder: ModelFolder, dropout: Dropout | None
 ) -> tuple[EncoderWithHead, EncoderConfig, bool]:
     """The student, the architecture to save, and whether its head is the teacher's."""
-    from domainbert.encoders.students import build_student, student_config
+    from domainbert.distillation.students import build_student, student_config
 
     config = student_config(student, folder.config)
     trained = config if dropout is None else config.with_dropout(dropout)
@@ -195,12 +195,12 @@ def _fit(
     validate_every: int,
     runtime: Runtime,
 ) -> dict[str, Any]:
-    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.data.distillation import CountedRows
-    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
+    from domainbert.distillation.batches import CountedRows
+    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.data_module import TrainAndValidation
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer, micro_batch_size

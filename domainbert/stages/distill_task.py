@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
 from domainbert.corpus.config import CorpusConfig
+from domainbert.distillation.config import LossConfig
+from domainbert.distillation.prediction_config import LogitMSE
+from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.encoders.student_config import StudentConfig
-from domainbert.errors import DomainbertError
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.distillation.config import LossConfig
-from domainbert.objectives.distillation.prediction_config import LogitMSE
-from domainbert.objectives.task_config import TaskConfig
-from domainbert.paths import ModelPath, model_name
-from domainbert.ranges import BatchSize, Count, Dropout, Epochs, Items, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
+from domainbert.tasks.config import TaskConfig
 from domainbert.training.config import LoggerName, Precision, Runtime
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from domainbert.objectives.distillation.weighted import WeightedLosses
-    from domainbert.objectives.task import Task
+    from domainbert.distillation.teachers import Teachers
+    from domainbert.distillation.weighted import WeightedLosses
     from domainbert.stages.early_checks import Given
-    from domainbert.teachers import Teachers
+    from domainbert.tasks.task import Task
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 PARTS = "seeds"
@@ -127,14 +127,14 @@ def distill_task(
     key = part_key(locals(), PARTS, SPEED_ONLY)
     import torch
 
-    from domainbert.data.distillation import DistillationBatches
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
+    from domainbert.distillation.batches import DistillationBatches
+    from domainbert.distillation.on_task import TaskDistillation
+    from domainbert.distillation.teachers import TransferText, load_teachers
+    from domainbert.distillation.weighted import WeightedLosses
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.objectives.distillation.on_task import TaskDistillation
-    from domainbert.objectives.distillation.weighted import WeightedLosses
-    from domainbert.objectives.task import task_files
-    from domainbert.teachers import TransferText, load_teachers
+    from domainbert.tasks.task import task_files
 
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
@@ -217,8 +217,8 @@ def _start(
     dropout: Dropout | None,
     max_length: int | None,
 ) -> Start:
-    from domainbert.encoders.students import build_student, student_config
-    from domainbert.hub import load_model
+    from domainbert.distillation.students import build_student, student_config
+    from domainbert.models.folder import load_model
 
     if path is not None:
         model, folder, _ = load_model(path, task.head, task.labels, dropout)

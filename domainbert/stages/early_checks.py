@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.data.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import is_installed
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.errors import DomainbertError
-from domainbert.objectives.task_config import Classification, Ner, TaskConfig
-from domainbert.paths import is_installed
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
+from domainbert.tasks.ner.config import Ner
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
-    from domainbert.hub import ModelFolder
+    from domainbert.models.folder import ModelFolder
 
 
 _TASK_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
@@ -107,7 +109,7 @@ def check_model(given: Given, key: str, path: Path | None, trained: bool = True)
     if path is None or not given.there(path):
         return
     with given.under(key):
-        from domainbert.hub import need_weights, open_model
+        from domainbert.models.folder import need_weights, open_model
 
         folder = open_model(path)
         if trained:
@@ -177,7 +179,7 @@ def encoder_of(given: Given, path: Path | None) -> EncoderConfig | None:
 
 def opened(path: Path) -> ModelFolder | None:
     """What a model folder says of itself; None where `check_model` has said that it cannot be read."""
-    from domainbert.hub import open_model
+    from domainbert.models.folder import open_model
 
     try:
         return open_model(path)

@@ -9,17 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.objectives.task_config import Classification, Ner, TaskConfig
-from domainbert.paths import ModelPath
-from domainbert.progress import Progress
-from domainbert.ranges import Range, Seed
-from domainbert.sealed import check_sealed
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.paths import ModelPath
+from domainbert.base.progress import Progress
+from domainbert.base.ranges import Range, Seed
+from domainbert.base.sealed import check_sealed
 from domainbert.settings.stage import stage
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.ner.config import Ner
 
 if TYPE_CHECKING:
-    from domainbert.data.scoring import Scoring
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.scoring import Scoring
 
 _HEADLINE = (
     "f1",
@@ -112,8 +114,8 @@ def _score_models(
     out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, progress: Progress
 ) -> dict[str, dict[str, Any]]:
     """Let every model predict the test set, one in memory at a time; of each system's first model measure the cost."""
-    from domainbert.cost import measure_cost
-    from domainbert.inference import load_predictor
+    from domainbert.serving.cost import measure_cost
+    from domainbert.serving.predictor import load_predictor
 
     costs: dict[str, dict[str, Any]] = {}
     for system, seeds in folders.items():
@@ -139,7 +141,7 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
     Raises:
         DomainbertError: see there.
     """
-    from domainbert.data.scoring import ClassScoring, EntityScoring
+    from domainbert.tasks.scoring import ClassScoring, EntityScoring
 
     if isinstance(task, Ner):
         return EntityScoring(test, train, task.format)
@@ -166,9 +168,9 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
 
     None where neither is known.
     """
-    from domainbert.data.tags import entity_types
-    from domainbert.hub import open_model
+    from domainbert.models.folder import open_model
     from domainbert.stages.early_checks import check_model, labels_of_training, task_of_model
+    from domainbert.tasks.ner.tags import entity_types
 
     maker, task = given.maker(path), given["task"]
     if maker is not None:

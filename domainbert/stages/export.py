@@ -8,21 +8,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from domainbert.errors import DomainbertError
-from domainbert.files import write_json
-from domainbert.model_card import model_card
-from domainbert.objectives.task_config import Classification, Ner, TaskConfig
-from domainbert.paths import ModelPath, model_name
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
+from domainbert.base.paths import ModelPath, model_name
+from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.ner.config import Ner
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
-    from domainbert.data.scoring import Scoring
     from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.hub import ModelFolder
-    from domainbert.onnx.parity import Difference
+    from domainbert.models.folder import ModelFolder
+    from domainbert.serving.onnx.parity import Difference
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.scoring import Scoring
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
@@ -71,7 +73,7 @@ def export(
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
             file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
     """
-    from domainbert.onnx.graph import need_onnx
+    from domainbert.serving.onnx.graph import need_onnx
 
     need_onnx()
     loaded, folder = _load(model)
@@ -95,7 +97,7 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
     from torch import nn
 
     from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.hub import load_model, open_model
+    from domainbert.models.folder import load_model, open_model
 
     head = open_model(path).head
     model, folder, made = load_model(path, head or "tokens", () if head else ("O",))
@@ -131,9 +133,9 @@ def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
     """The ONNX files, and what stands beside them."""
     from domainbert.encoders.crf import crf_of
-    from domainbert.hub import ONNX_FILE
-    from domainbert.onnx.graph import quantize_int8, write_onnx
-    from domainbert.onnx.transitions import write_crf
+    from domainbert.models.folder import ONNX_FILE
+    from domainbert.serving.onnx.graph import quantize_int8, write_onnx
+    from domainbert.serving.onnx.transitions import write_crf
 
     files = [out / ONNX_FILE]
     write_onnx(files[0], model)
@@ -155,7 +157,7 @@ def _longest(folder: ModelFolder) -> int:
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and some of the labelled file."""
-    from domainbert.onnx.parity import made_up_texts, whole_example
+    from domainbert.serving.onnx.parity import made_up_texts, whole_example
     from domainbert.tokenization.align import align_words
 
     texts: list[Any] = list(made_up_texts(folder.vocab_size, _longest(folder)))
@@ -170,9 +172,9 @@ def _differences(
     """How far each file is from torch, which reads the texts packed; `DomainbertError` if the first is too far."""
     import torch
 
-    from domainbert.inference import packed_logits
-    from domainbert.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
-    from domainbert.onnx.session import OnnxModel
+    from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
+    from domainbert.serving.onnx.session import OnnxModel
+    from domainbert.serving.predictor import packed_logits
 
     wanted = logits_by_item(packed_logits(model, tokenizer, examples, torch.device("cpu")))
     apart = {}
@@ -202,8 +204,8 @@ def _in_words(facts: Mapping[str, Any]) -> str:
 
 def _score(report: dict[str, Any], scoring: Scoring, folder: ModelFolder, files: Sequence[Path], check: str) -> str:
     """Add F1 of the torch model and of each file to the report, and say it in a line."""
-    from domainbert.inference import load_predictor
     from domainbert.metrics.summary import Resampling
+    from domainbert.serving.predictor import load_predictor
 
     with TemporaryDirectory() as predictions:  # labels do not belong in a model folder, which may be published
         for name, path in [("torch", folder.path), *((file.name, file) for file in files)]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import ModelPath
+from domainbert.base.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.errors import DomainbertError
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.task_config import TaskConfig
-from domainbert.paths import ModelPath
-from domainbert.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds, Workers
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
 from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
+from domainbert.tasks.config import TaskConfig
 from domainbert.training.config import LoggerName, Precision, Runtime
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from domainbert.objectives.task import Task
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.task import Task
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 PARTS = "seeds"
@@ -98,8 +98,8 @@ def finetune(
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.objectives.finetuning import FineTuning
-    from domainbert.objectives.task import task_files
+    from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task import task_files
 
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
@@ -157,7 +157,7 @@ def check_arguments(given: Given) -> None:
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.hub import load_model, open_model
+    from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
     if init == "pretrained":

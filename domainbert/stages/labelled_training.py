@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from domainbert.base.errors import diverged
+from domainbert.base.files import write_json, write_text
+from domainbert.base.hashes import FileHashes
+from domainbert.base.ranks import process_rank
+from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import diverged
-from domainbert.files import write_json, write_text
-from domainbert.fingerprint import FileHashes
-from domainbert.model_card import model_card
-from domainbert.ranks import process_rank
-from domainbert.sealed import damages, in_short, record_outputs, write_record
+from domainbert.models.card import model_card
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from domainbert.data.batches import Share
     from domainbert.data.examples import Example
+    from domainbert.data.types import Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.objectives.finetuning import FineTuning
-    from domainbert.objectives.task import Task
+    from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
 
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
@@ -179,10 +179,10 @@ def fit(
         TrainingFailed: the model of that epoch says nothing finite.
     """
     from domainbert.data.batches import LabelledBatches
-    from domainbert.data.modules import TrainAndValidation
     from domainbert.stages.warnings import of_task, say
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.data_module import TrainAndValidation
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.trainer import build_trainer
 
@@ -241,7 +241,7 @@ def save_seed(
         facts: of the model card, beside labels and score.
         result: from `fit`.
     """
-    from domainbert.hub import save_model
+    from domainbert.models.folder import save_model
     from domainbert.training.state import whole_weights
 
     weights = whole_weights(start.model)
@@ -258,4 +258,4 @@ def save_seed(
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     whole = entries.put_back(weights)
     saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
-    save_model(folder, *saved, teachers=start.teachers)
+    save_model(folder, *saved, teachers=start.teachers, facts=task.folder_facts())

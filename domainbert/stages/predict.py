@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.data.formats import TextFormat
-from domainbert.errors import DomainbertError, TrainingFailed
-from domainbert.paths import ModelPath, stream_kind
-from domainbert.ranges import Column
+from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.base.paths import ModelPath, stream_kind
+from domainbert.base.ranges import Column
+from domainbert.corpus.file_kind import TextFormat
 from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
-    from domainbert.data.texts import Item
-    from domainbert.inference import Classifier, Tagger
+    from domainbert.serving.predictor import Classifier, Tagger
+    from domainbert.serving.texts import Item
     from domainbert.stages.early_checks import Given
 
 STREAMS = {"input"}
@@ -60,9 +60,9 @@ def predict(
         DomainbertError: a file that cannot be read, or a model without a head for entities or classes.
         TrainingFailed: a stream that cannot be read to its end, after texts that were predicted.
     """
-    from domainbert.data.texts import read_texts
-    from domainbert.inference import load_predictor
-    from domainbert.progress import Progress
+    from domainbert.base.progress import Progress
+    from domainbert.serving.predictor import load_predictor
+    from domainbert.serving.texts import read_texts
 
     predictor = load_predictor(model, precision)
     kind, items = read_texts(input, format, text_key, token_column)
@@ -86,7 +86,7 @@ def predict(
 
 def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item]]:
     """The items, many at a time; where a stream breaks off, which cannot be read again, it is said what is kept."""
-    from domainbert.data.texts import as_they_come, in_chunks
+    from domainbert.serving.texts import as_they_come, in_chunks
 
     if not stream_kind(input):
         yield from in_chunks(items, _AT_ONCE)
@@ -105,7 +105,7 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
 
 def check_arguments(given: Given) -> None:
     """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
-    from domainbert.data.texts import read_texts
+    from domainbert.serving.texts import read_texts
     from domainbert.stages.early_checks import check_model, check_task
 
     check_model(given, "model", given["model"], trained=False)

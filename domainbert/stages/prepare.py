@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from domainbert.base.paths import ModelPath
+from domainbert.base.ranges import Workers
 from domainbert.corpus.config import CorpusConfig
-from domainbert.paths import ModelPath
-from domainbert.ranges import Workers
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: 
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
     """
+    from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.data.parallel_encoding import encode_documents
     from domainbert.data.prepared_writer import PreparedWriter
-    from domainbert.progress import Progress
     from domainbert.tokenization.load import load_tokenizer
 
     loaded = load_tokenizer(tokenizer)

@@ -7,23 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.data.config import MaskingConfig
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import ModelPath
+from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
+from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.errors import DomainbertError
-from domainbert.model_card import model_card
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.paths import ModelPath
-from domainbert.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt, Seed, Workers
-from domainbert.ranks import process_rank
+from domainbert.models.card import model_card
+from domainbert.pretraining.config import MaskingConfig
 from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from lightning import Callback
 
-    from domainbert.data.batches import PackedRowsReader, Share
+    from domainbert.data.types import Share
     from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.pretraining.batches import PackedRowsReader
+    from domainbert.pretraining.masked_lm import MaskedLM
     from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
 
@@ -101,10 +102,10 @@ def pretrain(
     """
     import lightning
 
-    from domainbert.data.corpus_rows import loss_without_context, rows_of_corpus, unigram_entropy
     from domainbert.data.prepared import open_prepared
-    from domainbert.hub import open_model, save_model
-    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.models.folder import open_model, save_model
+    from domainbert.pretraining.corpus_rows import loss_without_context, rows_of_corpus, unigram_entropy
+    from domainbert.pretraining.masked_lm import MaskedLM
     from domainbert.stages.warnings import of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.state import whole_weights
@@ -161,7 +162,7 @@ def _build_model(
     """The model to train, and the architecture to save, whose dropout is not overridden."""
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     if init_from is not None:
         model, folder, made = load_model(init_from, "masked_lm", dropout=dropout)
@@ -183,11 +184,11 @@ def _fit(
     runtime: Runtime,
     first: bool,
 ) -> dict[str, Any]:
-    from domainbert.data.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.data.modules import TrainAndValidation
     from domainbert.data.order import GlobalOrder
+    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
     from domainbert.training.callbacks import History, ProgressLines, ValidateFirst
     from domainbert.training.checkpoints import Checkpoints
+    from domainbert.training.data_module import TrainAndValidation
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer, micro_batch_size

@@ -8,23 +8,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
-from domainbert.errors import DomainbertError
-from domainbert.model_card import model_card
-from domainbert.paths import ModelPath, model_name
-from domainbert.ranges import Range, Seed
+from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from torch import Generator
 
+    from domainbert.models.transfer.mixing import Mixing
+    from domainbert.models.transfer.static_embeddings import Cooccurrences
     from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
     from domainbert.tokenization.surfaces import Vocabulary
     from domainbert.tokenization.words import WordCounter
-    from domainbert.transfer.mixing import Mixing
-    from domainbert.transfer.static_embeddings import Cooccurrences
 
 Method = Literal["mean", "fvt", "focus", "random"]
 
@@ -69,12 +69,12 @@ def transfer(
     """
     import torch
 
-    from domainbert.encoders.checkpoint import check_vocabulary, load_tensors, vocabulary_names
-    from domainbert.hub import open_model, save_with_vocabulary
+    from domainbert.models.folder import open_model, save_with_vocabulary
+    from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
+    from domainbert.models.transfer.mixing import mix
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
     from domainbert.tokenization.words import plain_words
-    from domainbert.transfer.mixing import mix
 
     folder = open_model(model)
     tensors = load_tensors(folder.path, folder.config)
@@ -100,7 +100,7 @@ def transfer(
 
 def check_arguments(given: Given) -> None:
     """The model, the vocabulary it is to have, and what the corpus needs."""
-    from domainbert.hub import need_weights, open_model
+    from domainbert.models.folder import need_weights, open_model
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.tokenization.surfaces import load_vocabulary
@@ -116,9 +116,9 @@ def check_arguments(given: Given) -> None:
 
 def _count_words(corpus: CorpusConfig) -> WordCounter:
     """The words of the training side, and the corpus report printed."""
+    from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
-    from domainbert.progress import Progress
     from domainbert.tokenization.words import WordCounter
 
     counter, read = WordCounter(_SAMPLE_BYTES), CorpusReport()
@@ -169,10 +169,10 @@ def _mixing(
     corpus: CorpusConfig,
     generator: Generator,
 ) -> tuple[list[Origin], Mixing]:
+    from domainbert.models.transfer.focus import similarity_mix
+    from domainbert.models.transfer.mixing import composed, copied_only
+    from domainbert.models.transfer.static_embeddings import static_embeddings
     from domainbert.tokenization.matching import origins
-    from domainbert.transfer.focus import similarity_mix
-    from domainbert.transfer.mixing import composed, copied_only
-    from domainbert.transfer.static_embeddings import static_embeddings
 
     found = origins(new, old, keep_role=method != "mean")
     if method == "random":
@@ -184,9 +184,9 @@ def _mixing(
 
 def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
     """How often entries meet in the training side, or in its beginning."""
+    from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
-    from domainbert.progress import Progress
-    from domainbert.transfer.static_embeddings import Cooccurrences
+    from domainbert.models.transfer.static_embeddings import Cooccurrences
 
     counted = Cooccurrences(tokenizer.vocab_size)
     tokens = 0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from domainbert.base.paths import ModelPath
+from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
-from domainbert.paths import ModelPath
-from domainbert.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def check_arguments(given: Given) -> None:
 
 def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCounter]:
     """The words of each side, and the corpus report printed."""
+    from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
-    from domainbert.progress import Progress
     from domainbert.tokenization.words import WordCounter
 
     counters = {"train": WordCounter(sample_bytes), "validation": WordCounter(sample_bytes)}
@@ -101,7 +101,7 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.data.labelled import read_words_or_texts
+    from domainbert.tasks.labelled import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
     return words_of(read_words_or_texts(path))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domainbert.data.conll import Sentence
-from domainbert.data.labelled import LabelledText
+from domainbert.tasks.labelled import LabelledText
+from domainbert.tasks.ner.conll import Sentence
 
 _TASK_ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
 _CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 
 SPECIAL_TOKENS = {
     "pad_token": "[PAD]",

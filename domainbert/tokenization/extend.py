@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS
 from domainbert.tokenization.load import DomainTokenizer
 

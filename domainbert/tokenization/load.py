@@ -16,8 +16,8 @@ from typing import Any
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
-from domainbert.errors import DomainbertError
-from domainbert.sealed import check_sealed
+from domainbert.base.errors import DomainbertError
+from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
 from domainbert.tokenization.save import save_tokenizer
 

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, processors
 from tokenizers.normalizers import BertNormalizer
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, tokens_by_id
 
 

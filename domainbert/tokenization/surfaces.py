@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE, Unigram, WordPiece
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, tokens_by_id
 from domainbert.tokenization.load import DomainTokenizer, read_backend
 

@@ -16,7 +16,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
 from domainbert.tokenization.words import WordCounter, normalized_words
 

@@ -10,8 +10,8 @@ import lightning
 import torch
 from torch import Tensor
 
-from domainbert.errors import diverged
-from domainbert.progress import Progress
+from domainbert.base.errors import diverged
+from domainbert.base.progress import Progress
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError
-from domainbert.fingerprint import hash_file
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import hash_file
 
 FOLDER = "checkpoints"
 STATE = "state.pt"

@@ -10,8 +10,8 @@ from typing import Any
 import lightning
 import torch
 
-from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.signals import StopSignals
+from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.signals import StopSignals
 from domainbert.training.checkpoint_files import FOLDER, Checkpoint, check_room, newest_checkpoint, write_checkpoint
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.processes import highest

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from domainbert.errors import DomainbertError
-from domainbert.ranges import BatchSize, PositiveInt, Range, check_fields
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import BatchSize, PositiveInt, Range, check_fields
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MicroBatchSize = BatchSize | Literal["auto"] | None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from domainbert.errors import DomainbertError
-from domainbert.paths import is_installed
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import is_installed
 from domainbert.training.config import LoggerName
 
 _EXTRAS = ("wandb", "mlflow")  # both are called like their package

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_convert
 
-from domainbert.data.batches import Share
-from domainbert.data.modules import TrainAndValidation
-from domainbert.errors import DomainbertError
-from domainbert.objectives.steps import TrainedModule
+from domainbert.base.errors import DomainbertError
+from domainbert.data.types import Share
+from domainbert.training.data_module import TrainAndValidation
 from domainbert.training.memory import available_memory
+from domainbert.training.module import TrainedModule
 from domainbert.training.processes import highest
 
 _FLOATS_OF_A_WEIGHT = 2  # the optimiser's running means, which are made in the first step

@@ -12,7 +12,7 @@ import lightning
 import torch
 from torch import Tensor
 
-from domainbert.errors import TrainingFailed
+from domainbert.base.errors import TrainingFailed
 
 _IN_A_ROW = 3
 _STEPS_AT_ONCE = 20  # a GPU has to be waited for to see its numbers; a CPU's are there

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-from domainbert.errors import TrainingFailed
-from domainbert.ranks import LAUNCH, laid_out, launch_id
+from domainbert.base.errors import TrainingFailed
+from domainbert.base.ranks import LAUNCH, laid_out, launch_id
 
 _WATCH_SECONDS = 1.0
 _OF_GLOO = re.compile(r"\bgloo\b")

@@ -24,8 +24,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from domainbert.errors import DomainbertError
-from domainbert.objectives.optimisers import CombinedOptimizer
+from domainbert.base.errors import DomainbertError
+from domainbert.training.optimisers import CombinedOptimizer
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 

@@ -15,7 +15,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
 from domainbert.training.loggers import need_logger
 from domainbert.training.memory import keep_freed_memory

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.corpus.files import format_suffix
-from domainbert.errors import DomainbertError, TrainingStopped
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
@@ -20,10 +20,10 @@ from domainbert.tuning.folds import FoldTexts, split_folds, write_folds
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.locks import file_lock, study_lock
 from domainbert.tuning.patience import reason
-from domainbert.tuning.plan import make_plan
 from domainbert.tuning.results import check_folder, closing_lines, write_results
 from domainbert.tuning.search import Search, warn_of_unfairness, within_grid
 from domainbert.tuning.study import open_study
+from domainbert.tuning.trial_plan import make_plan
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from domainbert.errors import DomainbertError
-from domainbert.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
+from domainbert.base.redact import redact
 from domainbert.settings.tree import nearest
 
 Direction = Literal["maximize", "minimize"]

@@ -11,13 +11,15 @@ from io import StringIO
 from itertools import groupby, pairwise
 from pathlib import Path
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_text
 from domainbert.corpus.file_kind import Kind
 from domainbert.corpus.files import read_lines
-from domainbert.data.label_names import NAMES_KEY
-from domainbert.data.labelled import label_set, read_classification, read_ner
-from domainbert.errors import DomainbertError
-from domainbert.files import write_text
-from domainbert.objectives.task_config import Classification, Ner, TaskConfig
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.label_names import NAMES_KEY
+from domainbert.tasks.labelled import label_set, read_classification, read_ner
+from domainbert.tasks.ner.config import Ner
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from domainbert.progress import format_duration
+from domainbert.base.progress import format_duration
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.trials import ERROR, SECONDS
 

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.files import write_json
-from domainbert.objectives.task_config import Classification, Ner
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import write_json
+from domainbert.base.redact import redact
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.ner.config import Ner
 
 
 def measure(config: Path, result: Path) -> None:
@@ -31,9 +32,9 @@ def measure(config: Path, result: Path) -> None:
     Raises:
         DomainbertError: the task has no words to predict.
     """
-    from domainbert.cost import measure_cost
-    from domainbert.data.scoring import ClassScoring, EntityScoring
-    from domainbert.inference import load_predictor
+    from domainbert.serving.cost import measure_cost
+    from domainbert.serving.predictor import load_predictor
+    from domainbert.tasks.scoring import ClassScoring, EntityScoring
 
     tree, problems = load_yaml(config), Problems(str(config))
     settings = replace(tree, value={key: node for key, node in tree.value.items() if key != "out"})

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from domainbert.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 from domainbert.tuning.config import TuneConfig, Values
@@ -65,7 +65,7 @@ def build_sampler(config: TuneConfig, number: int) -> BaseSampler:
     """
     import optuna.samplers as samplers
 
-    from domainbert.data.counter_random import random_bits
+    from domainbert.base.counter_random import random_bits
 
     seed = int(random_bits(config.seed, number)) % 2**32  # a sum would make seed 1 repeat all but the first of seed 0
     with quiet():

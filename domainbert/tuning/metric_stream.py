@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.tuning.config import VALIDATION
-from domainbert.tuning.objectives import NoSuchMetric
+from domainbert.tuning.objective_values import NoSuchMetric
 
 _FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
 

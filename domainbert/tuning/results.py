@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError
-from domainbert.files import write_json, write_text
-from domainbert.progress import format_duration
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json, write_text
+from domainbert.base.progress import format_duration
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig

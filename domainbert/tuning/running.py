@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from domainbert.tuning.objectives import read_value
-from domainbert.tuning.plan import Plan
+from domainbert.tuning.objective_values import read_value
+from domainbert.tuning.trial_plan import TrialPlan
 from domainbert.tuning.trial_process import TrialProcess
 from domainbert.tuning.trials import ALIVE
 
@@ -23,7 +23,7 @@ class Running:
     slot: int
     trial: Trial
     values: dict[str, Any]
-    plan: Plan
+    plan: TrialPlan
     process: TrialProcess
     alive: int = 0
     last_sign: float = field(default_factory=time.monotonic)

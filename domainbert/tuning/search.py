@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from domainbert.errors import DomainbertError, Problems
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.tree import as_mapping, nearest, read_config

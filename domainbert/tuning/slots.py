@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tuning.storages import URL
 
 THREADS = "OMP_NUM_THREADS"

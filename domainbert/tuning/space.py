@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings

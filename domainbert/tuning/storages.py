@@ -12,8 +12,8 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError
+from domainbert.base.redact import redact
 from domainbert.tuning.config import StorageConfig
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError
-from domainbert.sealed import in_short
+from domainbert.base.errors import DomainbertError
+from domainbert.base.sealed import in_short
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.methods import build_pruner
 from domainbert.tuning.space import label

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from domainbert.redact import redact
+from domainbert.base.redact import redact
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.metric_stream import MetricStream
@@ -35,7 +35,7 @@ _SHOWN = 500  # characters of an error
 
 
 @dataclass(frozen=True)
-class Step:
+class TrialStep:
     """One process of a trial."""
 
     arguments: tuple[str, ...]
@@ -43,7 +43,7 @@ class Step:
     """The folder that it writes, or the file."""
 
 
-def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> Step:
+def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> TrialStep:
     """A run of the stage: its YAML is written; what an earlier process has left in its folder is gone on from.
 
     Unless that had other settings, as after `--extend`, or in a study that is no more: then it begins anew.
@@ -54,7 +54,7 @@ def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) ->
     if out.exists() and (not config.is_file() or config.read_text(encoding="utf-8") != text):
         shutil.rmtree(out)
     config.write_text(text, encoding="utf-8")
-    return Step((*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()), out)
+    return TrialStep((*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()), out)
 
 
 class TrialProcess:
@@ -68,7 +68,7 @@ class TrialProcess:
     """
 
     def __init__(
-        self, steps: Sequence[Step], folder: Path, stream: MetricStream, environment: Mapping[str, str]
+        self, steps: Sequence[TrialStep], folder: Path, stream: MetricStream, environment: Mapping[str, str]
     ) -> None:
         self.steps, self.folder, self.environment = list(steps), folder, environment
         self.stream = stream

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.redact import redact
+from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.redact import redact
+from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
 from domainbert.settings.tree import nearest
-from domainbert.signals import StopSignals
 from domainbert.training.checkpoint_files import remove_progress
 from domainbert.tuning import slots, trials
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.methods import build_sampler
-from domainbert.tuning.objectives import NoSuchMetric
+from domainbert.tuning.objective_values import NoSuchMetric
 from domainbert.tuning.patience import Patience
-from domainbert.tuning.plan import Plan
 from domainbert.tuning.running import Running
 from domainbert.tuning.space import Space
+from domainbert.tuning.trial_plan import TrialPlan
 from domainbert.tuning.trial_process import TrialProcess
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Surroundings:
 
     study: Study
     out: Path
-    plan: Callable[[dict[str, Any], Path], Plan]
+    plan: Callable[[dict[str, Any], Path], TrialPlan]
     """The stage's settings and the folder of a trial to what it consists of."""
     lock: Callable[[], AbstractContextManager[Any]]
     """Held while a trial is taken and drawn, or queued again: one worker at a time."""
@@ -143,7 +143,7 @@ class Worker:
             trials.put_back(self.study, trial)
             return None
 
-    def _begin(self, trial: Trial, values: dict[str, Any], plan: Plan) -> None:
+    def _begin(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
         slot = min(set(range(self.config.num_slots)) - {one.slot for one in self.running})
         environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
         if slots.THREADS in environment:

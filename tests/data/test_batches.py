@@ -6,18 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from domainbert.data.batches import (
-    LabelledBatches,
-    LabelledTrainBatches,
-    MaskedLMTrainBatches,
-    MaskedLMValidationBatches,
-    Share,
-)
-from domainbert.data.config import MaskingConfig
-from domainbert.data.corpus_rows import rows_of_corpus
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example, text_example, word_example
-from domainbert.data.masking import IGNORED
 from domainbert.data.order import GlobalOrder
+from domainbert.data.types import IGNORED, Share
+from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.corpus_rows import rows_of_corpus
 from domainbert.tokenization.align import align_text, align_words
 
 SHARES = [(world_size, accumulation) for world_size in (1, 2, 4) for accumulation in (1, 2, 4)]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.data.examples import collate, entry_ids, text_example, window_bounds, word_example
-from domainbert.data.masking import IGNORED
+from domainbert.data.types import IGNORED
 from domainbert.tokenization.align import AlignedWords, align_text, align_words
 
 

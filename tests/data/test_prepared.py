@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
 from domainbert.data import parallel_encoding, prepared_writer
 from domainbert.data.parallel_encoding import encode_documents, split_text, token_type
 from domainbert.data.prepared import PreparedSplit, open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
-from domainbert.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 

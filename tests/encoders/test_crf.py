@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.encoders.crf import Crf, Sentences
+from domainbert.encoders.crf import Crf, WordGrid
 
 LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
 LENGTHS = (4, 1, 3)
@@ -82,7 +82,7 @@ def test_the_likelihood_has_the_right_gradient(crf, emissions):
 def test_sentences_are_found_in_any_order():
     example = torch.tensor([2, 0, 0, 2, 0, 2])
     outputs = torch.tensor([1, -1, 1, 0, 0, -1])
-    sentences = Sentences(example, outputs)
+    sentences = WordGrid(example, outputs)
     assert sentences.lengths.tolist() == [2, 2]  # sentence 1 has no words
     values = torch.arange(6.0)
     filled = sentences.fill(values)

@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.families import config_class, family, family_names
 from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.encoders.recording import record
-from domainbert.errors import DomainbertError
 
 
 def test_every_family_has_what_the_protocol_asks_for():

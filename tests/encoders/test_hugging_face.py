@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.families import family
 from domainbert.encoders.layers import Dropout, SelfAttention
-from domainbert.hub import load_model, save_model
+from domainbert.models.folder import load_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -8,8 +8,8 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.encoders.used_entries import UsedEntries
-from domainbert.objectives.config import OptimConfig
-from domainbert.objectives.optimisers import build_optimizer
+from domainbert.training.optim_config import OptimConfig
+from domainbert.training.optimisers import build_optimizer
 
 VOCAB_SIZE = 50
 USED = torch.tensor([0, 2, 3, 11, 17, 40, 49])

@@ -14,8 +14,8 @@ import sys
 import time
 from typing import Any
 
+from domainbert.base.ranks import process_rank
 from domainbert.cli import main
-from domainbert.ranks import process_rank
 
 _HOOKS = {"training": "training_step", "validation": "validation_step"}
 
@@ -45,7 +45,7 @@ def _prepare_start(act: dict[str, Any]) -> None:
 
 def _prepare_step(act: dict[str, Any]) -> None:
     """Put the signal into the module's step."""
-    from domainbert.objectives.masked_lm import MaskedLM
+    from domainbert.pretraining.masked_lm import MaskedLM
 
     hook = _HOOKS[act.get("during", "training")]
     original = getattr(MaskedLM, hook)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.ranks import laid_out, launch_id, launched_here, process_rank, started_together
 from domainbert.cli import main
-from domainbert.ranks import laid_out, launch_id, launched_here, process_rank, started_together
 from domainbert.training.trainer import _processes_of_launcher
 
 CLUSTER = Path(__file__).parents[2] / "configs" / "cluster"

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
-from domainbert.data.tags import spans_from_tags, to_iob2
 from domainbert.metrics.counts import macro_f1, scores
 from domainbert.metrics.entities import EntityF1, count_entities, lenient_and_partial, sum_by_document
+from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 
 TYPES = ["a", "b", "c"]
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]

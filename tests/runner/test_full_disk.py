@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from safetensors import SafetensorError
 
+from domainbert.base.files import told_if_full
 from domainbert.cli import main
-from domainbert.files import told_if_full
 from domainbert.runner import claim
 from tests.resuming import Work, pretraining
 

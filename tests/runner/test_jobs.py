@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
+from domainbert.base.hashes import hash_file
 from domainbert.cli import main
-from domainbert.fingerprint import hash_file
 from domainbert.runner.claim import is_running
 from domainbert.settings.yaml_files import load_yaml
 

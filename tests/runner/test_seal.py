@@ -10,8 +10,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from domainbert.errors import Problems
-from domainbert.fingerprint import FileHashes
+from domainbert.base.errors import Problems
+from domainbert.base.hashes import FileHashes
 from domainbert.runner.manifest import make_seal, seal_key
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.choices import choices_of, is_choice

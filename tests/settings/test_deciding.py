@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.objectives.config import OptimConfig
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
 from domainbert.settings.deciding import part_key
+from domainbert.training.optim_config import OptimConfig
 
 
 @pytest.fixture

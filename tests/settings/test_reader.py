@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import DomainbertError, Problems
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.advice import ELSEWHERE, keys_below
 from domainbert.settings.reader import Settings, read_settings

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import domainbert
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.base.errors import Problems
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import Problems
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.choices import named_files
 from domainbert.settings.reader import read_settings

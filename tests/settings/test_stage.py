@@ -8,20 +8,22 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.ranges import PositiveInt, Seeds
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
+from domainbert.distillation.config import LossConfig
+from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
-from domainbert.errors import DomainbertError, Problems
-from domainbert.objectives.config import OptimConfig
-from domainbert.objectives.distillation.config import LossConfig
-from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
-from domainbert.objectives.task_config import Ner, TaskConfig
-from domainbert.ranges import PositiveInt, Seeds
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.stage import stage
 from domainbert.settings.yaml_files import load_yaml
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.ner.config import Ner
 from domainbert.training.config import Budget
+from domainbert.training.optim_config import OptimConfig
 
 
 def _check(steps: int, seeds: tuple[int, ...], **_: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.settings.yaml_files import dump_yaml, load_yaml, parse_option
 
 

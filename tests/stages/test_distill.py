@@ -7,14 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from domainbert.encoders.student_config import StudentConfig
-from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.objectives.config import OptimConfig
-from domainbert.objectives.distillation.attention_config import AttentionKL, AttentionMSE, Relations
-from domainbert.objectives.distillation.hidden_config import HiddenCosine, HiddenMSE
-from domainbert.objectives.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.distillation.attention_config import AttentionKL, AttentionMSE, Relations
+from domainbert.distillation.hidden_config import HiddenCosine, HiddenMSE
+from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.distillation.student_config import StudentConfig
 from domainbert.stages.distill import distill
 from domainbert.training.config import Budget
+from domainbert.training.optim_config import OptimConfig
 
 DISTILBERT = [SoftTargets(weight=5.0, positions="all"), HardTargets(weight=2.0), HiddenCosine()]
 
@@ -50,7 +50,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["DistilBertForMaskedLM"] and config["n_layers"] == 1
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(out).eval()
-    from domainbert.hub import load_model
+    from domainbert.models.folder import load_model
 
     model, _, made = load_model(out, "masked_lm")
     ids = torch.arange(5, 25).view(1, 20)
@@ -63,7 +63,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
 
 def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
     """Stopped by a signal, resumed: the weights are those of an undisturbed run, bit for bit; no teacher is saved."""
-    from domainbert.objectives.distillation.on_corpus import CorpusDistillation
+    from domainbert.distillation.on_corpus import CorpusDistillation
 
     losses = [SoftTargets(), HiddenMSE(), Relations(relation_heads=4), AttentionMSE(), AttentionKL(weight=0.1)]
     whole = run(runs, "distil-whole", losses, steps=8, checkpoint_every=100)

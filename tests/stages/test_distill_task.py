@@ -11,16 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from domainbert.encoders.student_config import StudentConfig
-from domainbert.errors import DomainbertError, TrainingStopped
-from domainbert.hub import load_model
-from domainbert.inference import load_predictor, load_tagger
-from domainbert.objectives.config import OptimConfig
-from domainbert.objectives.distillation.attention_config import AttentionMSE
-from domainbert.objectives.distillation.hidden_config import HiddenMSE, PatientCLS
-from domainbert.objectives.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
-from domainbert.objectives.task import task_files
+from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.distillation.attention_config import AttentionMSE
+from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
+from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
+from domainbert.distillation.student_config import StudentConfig
+from domainbert.models.folder import load_model
+from domainbert.serving.predictor import load_predictor, load_tagger
 from domainbert.stages.distill_task import distill_task
+from domainbert.tasks.task import task_files
+from domainbert.training.optim_config import OptimConfig
 
 BOTH = (SoftTargets(), HardTargets())
 
@@ -189,7 +189,7 @@ def test_another_vocabulary(runs, tmp_path):
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
-    from domainbert.objectives.distillation.on_task import TaskDistillation
+    from domainbert.distillation.on_task import TaskDistillation
 
     losses = [SoftTargets(), HardTargets(), HiddenMSE()]
     changes = {"unlabelled": runs.corpus, "checkpoint_every": 100}
@@ -246,7 +246,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     """Fine-tuned with one, saved, scored again, loaded by transformers without it; asked before or while training."""
     import transformers
 
-    from domainbert.objectives.task_config import Ner
+    from domainbert.tasks.ner.config import Ner
 
     teacher = runs.finetune("ner-crf", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=2)
     scored = runs.evaluate("ner-crf-scores", "ner", {"m": teacher}, test=runs.labelled("ner", "validation"))
@@ -268,8 +268,8 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
 
 
 def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(runs):
-    from domainbert.objectives.ner import NerTask
-    from domainbert.teachers import load_teachers
+    from domainbert.distillation.teachers import load_teachers
+    from domainbert.tasks.ner.task import NerTask
 
     folder = runs / "ner-pretrained"
     teacher = load_teachers([folder], NerTask(load_tagger(folder).labels), "bf16-mixed", None, 8).predictors[0]
@@ -281,7 +281,7 @@ def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(ru
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_path):
     """Labelled and then unlabelled, some of two windows, one without a word: each as the teacher says of it alone."""
-    from domainbert.teachers import TransferText, load_teachers
+    from domainbert.distillation.teachers import TransferText, load_teachers
 
     files = task_files(runs.tasks[task])
     items = files.read(runs.labelled(task, "train"))

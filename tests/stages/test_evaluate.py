@@ -9,12 +9,13 @@ import pytest
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
-from domainbert import cost
-from domainbert.data.conll import read_conll
-from domainbert.data.tags import spans_from_tags, to_iob2
-from domainbert.errors import DomainbertError
-from domainbert.objectives.task_config import Classification, Ner
+from domainbert.base.errors import DomainbertError
+from domainbert.serving import cost
 from domainbert.stages.evaluate import evaluate
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 
 TYPES = ("drug", "gene")
 
@@ -43,7 +44,7 @@ def models(tmp_path, monkeypatch):
     """Makes model folders and the predictors that stand for them."""
     predictors = {}
     module = SimpleNamespace(load_predictor=lambda folder: predictors[folder])
-    monkeypatch.setitem(sys.modules, "domainbert.inference", module)
+    monkeypatch.setitem(sys.modules, "domainbert.serving.predictor", module)
     monkeypatch.setattr(cost, "measure_cost", lambda *_: cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1))
 
     def make(name, seeds):

@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.data.conll import read_conll
 from domainbert.encoders.crf import crf_of
-from domainbert.errors import DomainbertError
-from domainbert.hub import load_model, open_model, save_model
-from domainbert.inference import Classifier, Tagger, load_classifier, load_predictor, load_tagger
-from domainbert.objectives.task_config import Classification, Ner
-from domainbert.onnx.parity import TOLERANCE
+from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.onnx.parity import TOLERANCE
+from domainbert.serving.predictor import Classifier, Tagger, load_classifier, load_predictor, load_tagger
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.conll import read_conll
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -213,7 +214,7 @@ def test_on_the_command_line(runs, tmp_path, capsys):
 
 
 def test_logits_that_are_not_those_of_torch_are_an_error(runs, tmp_path, monkeypatch):
-    from domainbert.onnx import graph
+    from domainbert.serving.onnx import graph
 
     real = graph.write_onnx
 
@@ -259,8 +260,8 @@ def test_a_head_without_weights_is_named(runs, tmp_path):
 
 
 def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
-    from domainbert.objectives.ner import NerTask
-    from domainbert.teachers import load_teachers
+    from domainbert.distillation.teachers import load_teachers
+    from domainbert.tasks.ner.task import NerTask
 
     with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected a model folder with"):
         runs.finetune("finetune-exported", "ner", model=tagger_folder)

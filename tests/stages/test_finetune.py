@@ -5,11 +5,12 @@ import json
 import pytest
 from safetensors.torch import load_file
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.errors import DomainbertError
-from domainbert.inference import load_classifier, load_tagger
-from domainbert.objectives.config import OptimConfig
-from domainbert.objectives.task_config import Classification, Ner
+from domainbert.serving.predictor import load_classifier, load_tagger
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.ner.config import Ner
+from domainbert.training.optim_config import OptimConfig
 
 
 @pytest.mark.parametrize("task", ["ner", "classification"])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.data.conll import read_conll
-from domainbert.data.labelled import read_ner
-from domainbert.data.tags import spans_from_tags
-from domainbert.errors import DomainbertError
 from domainbert.stages.predict import predict
+from domainbert.tasks.labelled import read_ner
+from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.tags import spans_from_tags
 from domainbert.tokenization.align import basic_words
 
 

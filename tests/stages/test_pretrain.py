@@ -11,16 +11,17 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.errors import DomainbertError
-from domainbert.objectives.config import OptimConfig
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Budget
+from domainbert.training.optim_config import OptimConfig
 
 STANDSTILL = OptimConfig(lr=1e-12)
 

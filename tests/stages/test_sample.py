@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.stages.sample import sample
 
 SMALL = {

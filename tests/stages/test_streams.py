@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.data.formats import ClassificationFormat, NerFormat
-from domainbert.data.labelled import read_classification, read_ner
-from domainbert.data.texts import as_they_come
-from domainbert.errors import DomainbertError
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
+from domainbert.serving.texts import as_they_come
+from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.ner.config import NerFormat
 
 WAIT = 120  # seconds, on a busy machine
 

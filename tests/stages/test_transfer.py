@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
-from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.errors import DomainbertError
-from domainbert.hub import load_model, open_model
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.source import Source
+from domainbert.models.folder import load_model, open_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer

@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from domainbert.data.config import MaskingConfig
-from domainbert.data.conll import Sentence
-from domainbert.data.corpus_rows import _without_context
-from domainbert.data.labelled import LabelledText
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
-from domainbert.objectives.config import OptimConfig
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.corpus_rows import _without_context
 from domainbert.stages import warnings
+from domainbert.tasks.labelled import LabelledText
+from domainbert.tasks.ner.conll import Sentence
+from domainbert.training.optim_config import OptimConfig
 
 STANDSTILL = OptimConfig(lr=1e-12, head_lr=1e-12)
 MASKINGS = [MaskingConfig(), MaskingConfig(mask_share=0.5, random_share=0.5), MaskingConfig(random_share=0.0)]
@@ -58,7 +58,7 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
-    monkeypatch.setattr("domainbert.data.corpus_rows._LEARNT", -10.0)
+    monkeypatch.setattr("domainbert.pretraining.corpus_rows._LEARNT", -10.0)
     rng = np.random.default_rng(0)
     guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
     guess, truth = guess / guess.sum(), truth / truth.sum()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordLevel
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Surface, Vocabulary, load_vocabulary, vocabulary_of

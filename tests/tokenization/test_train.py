@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization import train
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.load import DomainTokenizer

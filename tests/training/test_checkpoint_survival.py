@@ -15,7 +15,7 @@ FILL = """
 import sys
 from pathlib import Path
 import torch
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.training.checkpoint_files import newest_checkpoint, write_checkpoint
 from domainbert.training.checkpoints import _num_bytes, _write
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.training.config import Budget
 
 

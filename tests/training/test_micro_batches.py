@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domainbert.data.batches import Share
-from domainbert.data.modules import TrainAndValidation
+from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import text_numbers
+from domainbert.data.types import Share
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
-from domainbert.errors import DomainbertError
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.steps import TrainedModule
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
+from domainbert.training.data_module import TrainAndValidation
 from domainbert.training.micro_batches import divisors
+from domainbert.training.module import TrainedModule
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer, micro_batch_size
 
 ROWS, LENGTH, STEPS = 12, 16, 3

@@ -12,21 +12,21 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from domainbert.data.config import MaskingConfig
-from domainbert.data.corpus_rows import rows_of_corpus
+import domainbert.training.module as training_module
+from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
-from domainbert.encoders.checkpoint import load_tensors
-from domainbert.errors import DomainbertError, TrainingFailed
-from domainbert.hub import load_model, save_model, save_with_vocabulary
-from domainbert.inference import load_tagger
-from domainbert.objectives import steps
-from domainbert.objectives.finetuning import FineTuning
-from domainbert.objectives.masked_lm import MaskedLM
-from domainbert.objectives.task_config import Ner
+from domainbert.models.folder import load_model, save_model, save_with_vocabulary
+from domainbert.models.tensors import load_tensors
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.serving.predictor import load_tagger
 from domainbert.stages.evaluate import evaluate
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.ner.config import Ner
 from domainbert.tokenization.load import load_tokenizer
 from tests.resuming import TRAINING, Work, pretraining
 
@@ -107,7 +107,7 @@ def test_finetuning_names_lines(runs: Any, work: Work, monkeypatch: pytest.Monke
 @pytest.fixture(params=[1e38, 1e30])
 def huge_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a rate that no settings allow. The weights of 1e30 are finite; what they compute is not."""
-    real = steps.build_optimizer
+    real = training_module.build_optimizer
 
     def build(*arguments: Any) -> torch.optim.Optimizer:
         optimizer = real(*arguments)
@@ -115,7 +115,7 @@ def huge_updates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
             group["lr"] = request.param
         return optimizer
 
-    monkeypatch.setattr(steps, "build_optimizer", build)
+    monkeypatch.setattr(training_module, "build_optimizer", build)
 
 
 def test_a_pretraining_that_diverged_is_not_saved(

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
+from domainbert.base.signals import StopSignals
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
-from domainbert.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.objectives.config import OptimConfig, ScheduleConfig
-from domainbert.objectives.steps import TrainedModule
-from domainbert.signals import StopSignals
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import Runtime
+from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 
 NAN, INF = float("nan"), float("inf")
@@ -160,7 +160,7 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimiser is told on the device what to skip, and numbers are looked at every 20 steps."""
-    monkeypatch.setattr("domainbert.objectives.steps._on_one_gpu", lambda parameter: True)
+    monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
     monkeypatch.setattr("domainbert.training.numbers._at_hand", lambda value: False)
 
 

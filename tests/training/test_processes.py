@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed import DistBackendError
 
-from domainbert.errors import TrainingFailed
+from domainbert.base.errors import TrainingFailed
 from domainbert.training.processes import told_if_lost
 
 GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:16295. This is typ"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.data.formats import NerFormat
-from domainbert.data.labelled import read_classification, read_ner
-from domainbert.errors import DomainbertError
-from domainbert.objectives.task_config import Classification, Ner
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tuning.folds import Fold, split_folds, write_folds
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.tuning.metric_stream import MetricStream
-from domainbert.tuning.objectives import NoSuchMetric
+from domainbert.tuning.objective_values import NoSuchMetric
 
 
 def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from domainbert.runner.stage_table import Stage
 from domainbert.settings import choices
-from domainbert.tuning.plan import make_plan
 from domainbert.tuning.running import Running
+from domainbert.tuning.trial_plan import make_plan
 
 
 def running(values: list[float], last: int | None) -> Any:

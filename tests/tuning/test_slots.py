@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tuning.slots import check_gpus, slot_environment
 
 

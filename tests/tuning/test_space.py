@@ -10,9 +10,9 @@ import pytest
 import yaml
 from optuna.trial import FixedTrial
 
-from domainbert.cost import Cost
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
+from domainbert.serving.cost import Cost
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
 from domainbert.tuning.space import label

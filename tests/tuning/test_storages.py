@@ -5,7 +5,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from domainbert.errors import DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.tuning import storages
 from domainbert.tuning.config import StorageConfig
 from domainbert.tuning.storages import URL, open_storage

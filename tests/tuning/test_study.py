@@ -11,8 +11,8 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from domainbert.errors import DomainbertError
-from domainbert.files import write_json
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
 from domainbert.tuning import trials
 from domainbert.tuning.config import Parameter, StorageConfig, TuneConfig
 from domainbert.tuning.methods import build_pruner, build_sampler

@@ -9,11 +9,11 @@ import pytest
 
 from domainbert.tuning import trials
 from domainbert.tuning.metric_stream import MetricStream
-from domainbert.tuning.trial_process import Step, TrialProcess, stage_step
+from domainbert.tuning.trial_process import TrialProcess, TrialStep, stage_step
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
-    steps = [Step((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
+    steps = [TrialStep((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
     return TrialProcess(steps, folder, MetricStream(folder, ["validation/f1"]), dict(os.environ))
 
 

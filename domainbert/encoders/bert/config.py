@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
+from domainbert.base.ranges import Dropout, Length, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
-from domainbert.ranges import Dropout, Length, PositiveFraction, Range, check_fields
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 

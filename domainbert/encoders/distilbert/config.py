@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import get_args
 
+from domainbert.base.ranges import Dropout, Length, check_fields
 from domainbert.encoders.bert.config import Activation, BertConfig
 from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
-from domainbert.ranges import Dropout, Length, check_fields
 
 _BERT_NAMES = {
     "hidden_size": "dim",

@@ -1,0 +1,1 @@
+"""Used by everything: errors, files, paths, hashes, progress, random numbers."""

@@ -1,0 +1,90 @@
+"""Errors that a user can mend: one clear sentence each, and exit code 2 on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_EXAMPLES = 3  # of each kind of problem
+_KINDS = 20
+_PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
+_VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
+"""What differs between problems of one kind: what was found, entity tags, numbers."""
+
+
+class DomainbertError(Exception):
+    """Something in the input or the configuration is wrong; the message says what, where, and what was expected."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = list(problems) or [message]
+        """The single problems, where the message holds several."""
+
+
+class Problems:
+    """Collects problems so that a user sees them together instead of one a run.
+
+    >>> problems = Problems("train.conll")
+    >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
+    >>> problems.raise_if_any()
+    Traceback (most recent call last):
+    domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
+
+    Args:
+        subject: what the problems are in.
+        most: so many problems are raised at once, without reading on for further ones.
+    """
+
+    def __init__(self, subject: str, most: int | None = None) -> None:
+        self.subject, self.most = subject, most
+        self.messages: list[str] = []
+
+    def add(self, message: str) -> None:
+        """Remember one problem."""
+        self.messages.append(message)
+        if len(self.messages) == self.most:
+            self.subject += ", read no further"
+            self.raise_if_any()
+
+    def raise_if_any(self) -> None:
+        """Raise one `DomainbertError` with the first problems of each kind and their number, if there are any."""
+        if len(self.messages) == 1:
+            raise DomainbertError(self.messages[0])
+        if self.messages:
+            head = f"{self.subject}: {len(self.messages):,} problems"
+            raise DomainbertError("\n  ".join([head, *_in_short(self.messages)]), self.messages)
+
+
+def _in_short(messages: Sequence[str]) -> list[str]:
+    """Three examples of each kind of problem in a file, kind after kind, and how many more there are."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for message in messages:
+        placed = _PLACED.fullmatch(message)
+        kind = (placed[1], _VARIES.sub("", placed[2])) if placed else (message, "")
+        kinds.setdefault(kind, []).append(message)
+    lines: list[str] = []
+    for alike in list(kinds.values())[:_KINDS]:
+        more = len(alike) - _EXAMPLES
+        lines += [*alike[:_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
+    others = sum(map(len, list(kinds.values())[_KINDS:]))
+    return [*lines, *([f"... and {others:,} more"] if others else [])]
+
+
+class TrainingFailed(DomainbertError):
+    """A training came to nothing, or a stream broke off; what the stage has written is of use, and is kept."""
+
+
+def diverged(found: str) -> TrainingFailed:
+    """The error of a training that has run to its end, but whose numbers are not finite.
+
+    Args:
+        found: where, and what was found.
+    """
+    return TrainingFailed(
+        f"{found}: the training diverged, and its model is not saved; expected finite numbers: a lower optim.lr or "
+        "more schedule.warmup_steps may help, and logs/metrics.jsonl shows where it began"
+    )
+
+
+class TrainingStopped(Exception):
+    """A signal ended a training before its time, after its state was saved: exit code 75 ("try again later")."""

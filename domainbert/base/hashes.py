@@ -1,0 +1,99 @@
+"""Content hashes of files, folders and plain values: what decides whether a stage has to run again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.files import write_text
+
+_BLOCK_BYTES = 1 << 20
+_ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of the bytes of one file, as 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_folder(
+    folder: Path, ignore: frozenset[str] = frozenset(), file_hash: Callable[[Path], str] = hash_file
+) -> str:
+    """SHA-256 over the relative names and contents of all files below `folder`; independent of order and times.
+
+    Args:
+        folder: the folder; its own name does not count.
+        ignore: file names that do not count, at any depth.
+        file_hash: how one file is hashed; a cache may be put here.
+    """
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ignore]
+    entries = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
+    return hash_json(entries)
+
+
+def hash_json(value: Any) -> str:
+    """SHA-256 of a plain value (dict, list, str, numbers, None); the order of dictionary keys does not count."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def quick_look(status: os.stat_result) -> list[int]:
+    """Size, modification time, change time (both in ns) and inode: what changes with the content of a file.
+
+    A program may set the modification time back, or put another file in its place; it cannot set the change time.
+    """
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+class FileHashes:
+    """Hashes of files, remembered in a JSON file by path and `quick_look`.
+
+    Args:
+        cache: where to remember them; None remembers them for the life of the object only.
+        believe: whether hashes that are remembered there count; they are made anew if not.
+    """
+
+    def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
+        self._cache = cache
+        self._known: dict[str, list[Any]] = {}
+        if cache is not None and cache.is_file() and believe:
+            self._known = _read_cache(cache)
+
+    def of_file(self, path: Path) -> str:
+        """`hash_file`, or what it was when size, modification time, change time and inode are the same."""
+        name, stamp = str(path.resolve()), quick_look(path.stat())
+        known = self._known.get(name)
+        if known is None or known[:-1] != stamp:
+            known = self._known[name] = [*stamp, hash_file(path)]
+        return str(known[-1])
+
+    def of(self, path: Path) -> str:
+        """Hash of a file, or of a folder without its `manifest.json` and `status.json` (which tell of the run)."""
+        if path.is_dir():
+            return hash_folder(path, ignore=frozenset({"manifest.json", "status.json"}), file_hash=self.of_file)
+        return self.of_file(path)
+
+    def save(self) -> None:
+        """Write the cache file, if there is one."""
+        if self._cache is not None:
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            write_text(self._cache, json.dumps(self._known))
+
+
+def _read_cache(path: Path) -> dict[str, list[Any]]:
+    """A cache that cannot be read (cut off by a crash) is an empty one: its loss costs time only."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == _ENTRY}

@@ -1,0 +1,130 @@
+"""Paths that users write: also `package:NAME/sub/folder` and `hub:NAME`, a model of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from domainbert.base.errors import DomainbertError
+
+_PACKAGE = "package:"
+_HUB = "hub:"
+_PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
+_HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
+_REVISION = re.compile(rf"{_PART}(/{_PART})*")
+STDIN = Path("-")
+"""What means standard input, where a stage reads streams."""
+
+_SMALL_FILES = ["*.json", "*.txt", "*.md"]
+
+
+@dataclass(frozen=True)
+class OnHub:
+    """Says of a path in a signature that it may be a model of the Hugging Face hub."""
+
+    def __str__(self) -> str:
+        return "or hub:NAME"
+
+
+ModelPath = Annotated[Path, OnHub()]
+"""A model or tokenizer folder."""
+
+
+def check_hub_name(text: str) -> tuple[str, str | None]:
+    """The name and the revision of `hub:NAME@REVISION`.
+
+    Raises:
+        DomainbertError: a name or revision that the hub does not have.
+    """
+    name, at, revision = text.removeprefix(_HUB).partition("@")
+    if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
+        form = "hub:NAME or hub:OWNER/NAME, perhaps with @REVISION, of letters, digits and . _ -"
+        raise DomainbertError(f"{text}: is no name on the Hugging Face hub; expected {form}")
+    return name, revision or None
+
+
+def hub_advice(path: Path) -> str:
+    """How a path that does not exist would be written if it is the name of a model of the hub; empty if it is none."""
+    text = str(path)
+    local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
+    return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a model of the Hugging Face hub"
+
+
+def resolve_path(path: str | Path) -> Path:
+    """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
+
+    `hub:NAME` or `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after
+    the commit, so what was used stays on record.
+
+    Raises:
+        DomainbertError: the package is not installed, the path leads out of it, or the hub does not give the model.
+    """
+    text = str(path)
+    if text.startswith(_PACKAGE):
+        return _in_package(text)
+    return _from_hub(text) if text.startswith(_HUB) else Path(path)
+
+
+def stream_kind(path: Path) -> str | None:
+    """What a path is that can be read once only, and has no content to be told by; None for other paths."""
+    if path == STDIN:
+        return "standard input"
+    for is_it, name in ((path.is_fifo, "a pipe"), (path.is_socket, "a socket"), (path.is_char_device, "a device")):
+        if is_it():
+            return name
+    return "a device" if path.is_block_device() else None
+
+
+def check_regular(path: Path) -> None:
+    """`DomainbertError` if a path is a pipe or a device, for what reads it more than once."""
+    if found := stream_kind(path):
+        raise DomainbertError(f"{path}: is {found}; expected a regular file")
+
+
+def is_installed(package: str) -> bool:
+    """Whether there is a Python package of this name; it is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def model_name(path: Path) -> str:
+    """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
+    snapshots, cached = path.parent, path.parent.parent.name
+    if snapshots.name == "snapshots" and cached.startswith("models--"):
+        return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
+    return path.name
+
+
+def _in_package(text: str) -> Path:
+    """The folder inside an installed package, which is found without importing it."""
+    name, _, rest = text.removeprefix(_PACKAGE).partition("/")
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    if spec is None or spec.origin is None:
+        raise DomainbertError(
+            f"{text}: no installed Python package has the name '{name}'; expected package:NAME/folder"
+        )
+    root = Path(spec.origin).parent if spec.submodule_search_locations else None
+    if root is None or ".." in Path(rest).parts:
+        raise DomainbertError(f"{text}: expected a folder inside the Python package '{name}'")
+    return root / rest
+
+
+def _from_hub(text: str) -> Path:
+    """The snapshot of a hub model: its safetensors, or where there are none its `pytorch_model.bin`."""
+    name, revision = check_hub_name(text)
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise DomainbertError(f"{text}: needs huggingface_hub; pip install domainbert[hub]") from error
+    folder = Path()
+    for weights in ("model*.safetensors", "pytorch_model*.bin"):
+        try:
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*_SMALL_FILES, weights]))
+        except Exception as error:  # the hub's client raises dozens of unrelated types
+            reason = " ".join(str(error).split())
+            raise DomainbertError(f"{text}: the model cannot be had from the hub: {reason}") from error
+        if any(folder.glob(weights)):
+            break
+    return folder

@@ -1,0 +1,183 @@
+"""Ranges of settings, written into their types, so that a YAML, a call from Python and `--help` go by the same numbers.
+
+batch_size: Annotated[int, Range(1, 1_000_000)]
+seeds: Annotated[tuple[Seed, ...], Items(different=True)]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from numbers import Integral, Real
+from operator import or_
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from domainbert.base.errors import Problems
+
+_LISTS = (list, tuple, Sequence)
+_LARGEST = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from `low` to `high`; not a number and the infinities are never among them."""
+
+    low: float
+    high: float
+    above: bool = False
+    """Whether `low` itself is left out."""
+    below: bool = False
+    """Whether `high` itself is left out."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is a number in the range."""
+        if not isinstance(value, Real) or isinstance(value, bool):
+            return False
+        number: Any = value
+        after_low = number > self.low if self.above else number >= self.low
+        return bool(after_low and (number < self.high if self.below else number <= self.high))
+
+    def __str__(self) -> str:
+        if (self.low, self.high) == (-_LARGEST, _LARGEST):
+            return "that is finite"
+        low, high = _shown(self.low), _shown(self.high)
+        if self.high == _LARGEST:
+            return f"above {low}" if self.above else f"from {low}"
+        if self.above:
+            return f"above {low} and {'below' if self.below else 'up to'} {high}"
+        return f"from {low} to {'below ' if self.below else ''}{high}"
+
+
+@dataclass(frozen=True)
+class Items:
+    """Lists of one item or more."""
+
+    different: bool = False
+    """Whether no item may occur twice."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is such a list."""
+        return len(value) > 0 and not (self.different and any(one in value[:at] for at, one in enumerate(value)))
+
+    def __str__(self) -> str:
+        return f"of one or more{' different' if self.different else ''} items"
+
+
+Limit = Range | Items
+
+PositiveInt = Annotated[int, Range(1, 1_000_000_000)]
+"""A number of things of which there is at least one."""
+
+Count = Annotated[int, Range(0, 1_000_000_000)]
+"""A number of things."""
+
+BatchSize = Annotated[int, Range(1, 1_000_000)]
+"""Examples or rows that are computed together."""
+
+Epochs = Annotated[int, Range(1, 1_000_000)]
+"""Passes over a training set."""
+
+Length = Annotated[int, Range(3, 1_000_000)]
+"""Tokens of a sequence: [CLS], at least one piece, [SEP]."""
+
+SampleBytes = Annotated[int, Range(1, 4_000_000_000)]
+"""Bytes of text to train a vocabulary on: pairs are counted in 32 bits, and no text has more pairs than bytes."""
+
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+"""What NumPy and torch take for a seed."""
+
+Seeds = Annotated[tuple[Seed, ...], Items(different=True)]
+"""One training each."""
+
+Column = Annotated[int, Range(-10_000, 10_000)]
+"""A column of a file; negative numbers count from the end."""
+
+Fraction = Annotated[float, Range(0, 1)]
+"""A share that may be none or all."""
+
+Dropout = Annotated[float, Range(0, 1, below=True)]
+"""A rate of dropout."""
+
+PositiveFraction = Annotated[float, Range(0, 1, above=True)]
+"""A learning rate, a factor, a share that is not none."""
+
+Finite = Annotated[float, Range(-_LARGEST, _LARGEST)]
+"""Any number."""
+
+MOST_PROCESSES = 256
+"""Processes beside this one: the same anywhere, so that a YAML is checked on another machine than it runs on."""
+
+Workers = Annotated[int, Range(0, MOST_PROCESSES)]
+"""Processes beside this one; 0 works without further ones."""
+
+
+def check_fields(instance: object) -> None:
+    """Hold the fields of a dataclass to the ranges in their types; for its `__post_init__`.
+
+    Raises:
+        DomainbertError: with every field that is out of its range.
+    """
+    problems = Problems(type(instance).__name__)
+    for name, hint in field_types(type(instance)).items():
+        for place, found, expected in misfits(getattr(instance, name), hint):
+            problems.add(f"{name}{place}: found {found!r}; expected {expected}")
+    problems.raise_if_any()
+
+
+def field_types(kind: type) -> dict[str, Any]:
+    """The types of a dataclass' fields, with their ranges."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
+    """What of a value is out of the ranges of its type: its place (`[0]`), what was found, what was expected."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        kind, limits = arguments[0], limits_of(hint)
+        wrong = kind is int and not isinstance(value, Integral)
+        if wrong or not all(limit.holds(value) for limit in limits):
+            yield "", value, " ".join([_noun(kind), *map(str, limits)])
+        else:
+            yield from misfits(value, kind)
+    elif origin in (Union, UnionType):
+        fitting = [list(misfits(value, member)) for member in arguments if _may_be(value, member)]
+        if fitting and all(fitting):
+            yield from fitting[0]
+    elif origin in _LISTS and isinstance(value, (list, tuple)):
+        each = arguments if origin is tuple and arguments[-1] is not Ellipsis else [arguments[0]] * len(value)
+        for index, (item, item_hint) in enumerate(zip(value, each, strict=False)):
+            yield from ((f"[{index}]{place}", *rest) for place, *rest in misfits(item, item_hint))
+
+
+def limits_of(hint: Any) -> list[Limit]:
+    """The limits written into a type itself."""
+    found = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return [one for one in found if isinstance(one, (Range, Items))]
+
+
+def without_limits(hint: Any) -> Any:
+    """The type without what `Annotated` adds; the members of a union, too."""
+    if get_origin(hint) is Annotated:
+        return without_limits(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return reduce(or_, map(without_limits, get_args(hint)))
+    return hint
+
+
+def _may_be(value: Any, member: Any) -> bool:
+    """Whether a value is of the kind of a member of a union: a number, a list, or anything else."""
+    kind = without_limits(member)
+    if isinstance(value, Real):
+        return kind in (int, float)
+    return isinstance(value, (list, tuple)) and get_origin(kind) in _LISTS
+
+
+def _noun(kind: Any) -> str:
+    return "a list" if get_origin(kind) in _LISTS else "an integer" if kind is int else "a number"
+
+
+def _shown(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:g}"

@@ -1,0 +1,212 @@
+"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and compared before it is relied on.
+
+A quick look compares size, modification time, change time and inode. Where these differ, as in a copied folder, the
+content is hashed: only another content, or a missing file, is damage. Model cards, logs and what the runner notes of
+the run may be edited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_text
+from domainbert.base.hashes import FileHashes, hash_file, hash_json, quick_look
+from domainbert.base.redact import redact
+
+MANIFEST = "manifest.json"
+_OF_THE_RUN = {MANIFEST, "status.json", "running.lock", "config.yaml", "README.md", "training.json"}
+_FOLDERS_OF_THE_RUN = {"logs", "checkpoints"}
+_SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
+_SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
+_SHOWN = 3
+
+_hashes = FileHashes()
+"""Of files that readers had to hash, for the life of the process: a copied model is opened more than once."""
+
+
+def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Hash everything that a stage wrote and others may read: relative name to `bytes`, `sha256` and `quick_look`."""
+    names = sorted(output_names(folder))
+    with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
+        facts = pool.map(_facts, (folder / name for name in names))
+        return dict(zip(names, facts, strict=True))
+
+
+def output_names(folder: Path) -> Iterator[str]:
+    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _FOLDERS_OF_THE_RUN and not name.startswith(".")]
+        kept = (name for name in files if name not in _OF_THE_RUN and not name.startswith("."))
+        yield from (Path(place, name).relative_to(folder).as_posix() for name in kept)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    status = path.stat()
+    return {"bytes": status.st_size, "sha256": hash_file(path), "quick_look": quick_look(status)}
+
+
+def damages(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    hashes: FileHashes,
+    concerns: Callable[[str], bool] = lambda name: True,
+    thorough: bool = False,
+    record: str = MANIFEST,
+) -> list[str]:
+    """What is missing in a folder or is not as it was recorded, each as "NAME is missing" or "NAME has changed".
+
+    Args:
+        folder: the stage's.
+        manifest: its manifest; one of an older version, without outputs, says of none that it has changed.
+        hashes: for files whose quick look differs.
+        concerns: which names matter.
+        thorough: hash every file, whatever the quick look says.
+        record: the name of the file that holds the manifest.
+    """
+    if not _is_unchanged(manifest):
+        return [f"{record} has changed"]
+    outputs = manifest.get("outputs", {})
+
+    def problem(name: str) -> str:
+        path, recorded = folder / name, outputs[name]
+        try:
+            status = path.stat()
+            if status.st_size != recorded["bytes"]:
+                return f"{name} has changed ({status.st_size:,} bytes; it had {recorded['bytes']:,})"
+            if not thorough and quick_look(status) == recorded["quick_look"]:
+                return ""
+            return "" if hashes.of_file(path) == recorded["sha256"] else f"{name} has changed"
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+
+    with ThreadPoolExecutor() as pool:
+        return [found for found in pool.map(problem, filter(concerns, outputs)) if found]
+
+
+def in_short(found: Sequence[str]) -> str:
+    """The first three damages or changes, and how many more there are."""
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
+
+
+def check_sealed(folder: Path, *patterns: str) -> None:
+    """Refuse to read files that are not what a stage wrote; of a folder that no stage sealed nothing is known.
+
+    Args:
+        folder: of a stage, or one inside it (`seed-1`).
+        patterns: of the names of the files that are about to be read there, relative to it.
+
+    Raises:
+        DomainbertError: one is missing or has changed, or the manifest itself has.
+    """
+    place = Path(os.path.abspath(folder))
+    for sealed in (place, place.parent):
+        manifest = _manifest_for_reader(sealed)
+        if manifest is not None:
+            break
+    else:
+        return
+    inside = "" if sealed == place else f"{escape(place.name)}/"
+    wanted = [inside + pattern for pattern in patterns]
+
+    def concerns(name: str) -> bool:
+        return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in wanted)
+
+    found = damages(sealed, manifest, _hashes, concerns)
+    if found:
+        raise DomainbertError(
+            f"{folder if sealed == place else Path(folder).parent}: not as stage {manifest['stage']} left it: "
+            f"{in_short(found)}; expected it as it was: run the stage again with --force "
+            f"(in a recipe: --force {sealed.name})"
+        )
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a stage folder, or None when there is none.
+
+    Raises:
+        DomainbertError: there is one that is not ours.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    found = _parsed(path)
+    if not _is_ours(found):
+        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
+    return _checked(path, found)
+
+
+def _manifest_for_reader(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a stage; None where there is none, or one of other software."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    found = _parsed(path)
+    return _checked(path, found) if _is_ours(found) else None
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        hash_json(found)  # what is nested too deeply to be written is told here, too
+    except (ValueError, RecursionError) as error:
+        raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
+    return found
+
+
+def _is_ours(found: Any) -> bool:
+    return isinstance(found, dict) and {"stage", "key", "seal"} <= set(found)
+
+
+def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    odd = [name for name, kind in _SHAPE.items() if not isinstance(found.get(name), kind)]
+    odd = odd or [f"seal.{name}" for name in odd_in_seal(found["seal"])]
+    if odd:
+        raise DomainbertError(
+            f"{path}: {odd[0]} is missing, or not what a stage writes there; expected the manifest of a finished "
+            "stage: remove the folder, and run the stage again"
+        )
+    return found
+
+
+def odd_in_seal(seal: Any) -> list[str]:
+    """The parts of a seal, read from a file, that are missing or not what a stage writes there."""
+    parts = seal if isinstance(seal, dict) else {}
+    return [name for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(parts.get(name), kind)]
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write `manifest.json` with the outputs of the stage and its own hash: with that the folder is sealed."""
+    write_record(folder / MANIFEST, manifest, record_outputs(folder))
+
+
+def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    """Write facts as JSON, with outputs and the hash of it all.
+
+    Secrets are left out of the facts. The names of outputs stay as they are: they have to be found again.
+
+    Args:
+        path: the file.
+        facts: plain values.
+        outputs: from `record_outputs`.
+    """
+    plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
+    record = {**plain, "sha256": hash_json(plain)}
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def _is_unchanged(manifest: Mapping[str, Any]) -> bool:
+    """Whether a manifest is as it was written; of older ones, without outputs and hash, this is not known."""
+    if "sha256" not in manifest:
+        return "outputs" not in manifest
+    return bool(manifest["sha256"] == hash_json({name: manifest[name] for name in manifest if name != "sha256"}))

@@ -1,0 +1,59 @@
+"""Signals that ask a training to stop: noted at once, obeyed at the end of the step."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from domainbert.base.errors import TrainingStopped
+
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """Before and after training proper a signal of a cluster raises `TrainingStopped` on the spot."""
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
+
+
+class StopSignals:
+    """Notes a signal until it is obeyed; a second Ctrl-C ends the process at once.
+
+    One that comes in the last step of a training, when nothing is left to stop, stops the next one of the process.
+    """
+
+    received = 0
+    """Number of the signal, 0 while there was none."""
+
+    def install(self) -> None:
+        """Handle the signals from now on."""
+        for number in STOPPING:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == self.received == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        StopSignals.received = number
+
+    def obey(self) -> None:
+        """Forget the signal: it has done its work."""
+        StopSignals.received = 0
+
+
+def ignore_stop_signals(worker: int) -> None:
+    """For a loader's worker process: it ends with the training process, not by a signal to the whole group."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,44 @@
+"""What batches are made of, and which part of one a process has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+IGNORED = -100
+"""Target of a position without one, as `torch.nn.functional.cross_entropy` has it."""
+
+Batch = dict[str, Any]
+TrainBatches = Callable[["Share", range], "Dataset[Batch]"]
+ValidationBatches = Callable[["Share"], "Dataset[Batch]"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of a global batch a micro-batch on one rank is.
+
+    Attributes:
+        rank: of this process.
+        world_size: number of processes.
+        accumulation: micro-batches of a rank in one optimiser step.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    accumulation: int = 1
+
+    def places(self, size: int, micro_batch: int) -> NDArray[np.int64]:
+        """Places of the items of `of` in a global batch of `size` items."""
+        return self.of(np.arange(size, dtype=np.int64), micro_batch)
+
+    def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
+        """The items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
+        parts = self.world_size * self.accumulation
+        return items[self.rank + self.world_size * micro_batch :: parts]

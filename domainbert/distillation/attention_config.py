@@ -1,0 +1,81 @@
+"""Losses on attention. Free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Items, Range
+from domainbert.distillation.config import (
+    LayerLossConfig,
+    Sizes,
+    check_attention,
+    check_equal,
+    last_pair,
+    uniform_pairs,
+)
+
+if TYPE_CHECKING:
+    from domainbert.distillation.losses import DistillationLoss
+
+_SAME_HEADS = "expected as many heads, or Relations, which regroups them"
+
+
+@dataclass(frozen=True)
+class AttentionMSE(LayerLossConfig):
+    """Mean squared difference of the attention scores before the softmax (Jiao et al. 2020, TinyBERT,
+    arXiv:1909.10351, eq. 7), summed over layers; all, mapped uniformly, if none are named."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.attention import AttentionMSELoss
+
+        check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
+        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1))
+        check_attention(pairs)
+        return AttentionMSELoss(pairs)
+
+
+@dataclass(frozen=True)
+class AttentionKL(LayerLossConfig):
+    """KL of the attention distributions, mean over heads (Wang et al. 2020, MiniLM, arXiv:2002.10957, eq. 6); of the
+    last layer if none is named."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.attention import AttentionKLLoss
+
+        check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
+        pairs = self.pairs(student, teacher, last_pair(student, teacher))
+        check_attention(pairs)
+        return AttentionKLLoss(pairs)
+
+
+@dataclass(frozen=True)
+class Relations(LayerLossConfig):
+    """KL of softmax(A Aᵀ / sqrt(d)) between all tokens of a text, A being the queries, keys or values regrouped into
+    relation heads (Wang et al. 2021, MiniLMv2, arXiv:2012.15828, eq. 4 and 5); mean over relation heads, summed over
+    relations. Values alone with the model's own heads are MiniLM's value relation (eq. 8 and 9 there). Of the last
+    layer if none is named."""
+
+    relations: Annotated[tuple[Literal["queries", "keys", "values"], ...], Items()] = ("queries", "keys", "values")
+    """Which relations are compared."""
+
+    relation_heads: Annotated[int, Range(1, 10_000)] | None = None
+    """Into how many heads both widths are divided, MiniLMv2: 48 or 64; None takes each model's own, as many in both."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.attention import RelationsLoss
+
+        heads = self.relation_heads
+        if heads is None:
+            check_equal("num_attention_heads", student.num_heads, teacher.num_heads, "expected relation_heads")
+            heads = teacher.num_heads
+        for sizes in (student, teacher):
+            if sizes.hidden_size % heads:
+                raise DomainbertError(f"relation_heads: {heads} does not divide a hidden_size of {sizes.hidden_size}")
+        pairs = self.pairs(student, teacher, last_pair(student, teacher))
+        check_attention(pairs)
+        return RelationsLoss(pairs, self.relations, heads)

@@ -1,0 +1,117 @@
+"""What every distillation loss offers in a YAML. Free of torch.
+
+To add a loss: a frozen dataclass that inherits `LossConfig`, in a module here called `*_config.py`, and the loss itself
+beside it, which `build` imports.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Items, Range, check_fields
+
+if TYPE_CHECKING:
+    from domainbert.distillation.losses import DistillationLoss
+
+Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a loss has to know of an encoder."""
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+
+
+@dataclass(frozen=True)
+class LossConfig(ABC):
+    """One term of the sum that a student learns from."""
+
+    weight: Annotated[float, Range(0, 10_000, above=True)] = 1.0
+    """Factor in the sum."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers, those of subclasses too."""
+        check_fields(self)
+
+    @abstractmethod
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """The loss between two encoders.
+
+        Raises:
+            DomainbertError: it cannot compare these two.
+        """
+
+
+@dataclass(frozen=True)
+class LayerLossConfig(LossConfig):
+    """A loss between layers of the two. 0 is the output of the embeddings, 1 the first layer, -1 the last."""
+
+    student_layers: Layers | None = None
+    """Layers of the student."""
+
+    teacher_layers: Layers | None = None
+    """As many layers of the teacher."""
+
+    def pairs(self, student: Sizes, teacher: Sizes, usual: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Numbers of the layers that are compared, of student and teacher; `usual` where none are given.
+
+        Raises:
+            DomainbertError: one side alone is given, they are not as many, or a layer does not exist.
+        """
+        if self.student_layers is None and self.teacher_layers is None:
+            return list(usual)
+        own, source = self.student_layers or (), self.teacher_layers or ()
+        if len(own) != len(source) or not own:
+            raise DomainbertError(
+                f"student_layers: {len(own)} beside {len(source)} of teacher_layers; expected as many of both"
+            )
+        return list(
+            zip(
+                [_numbered("student_layers", layer, student) for layer in own],
+                [_numbered("teacher_layers", layer, teacher) for layer in source],
+                strict=True,
+            )
+        )
+
+
+def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
+    """TinyBERT's map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M learns from m * N / M of N.
+
+    Args:
+        student: with M layers.
+        teacher: with N layers; where M does not divide N, rounded to the nearest.
+        first: 0 to compare the embeddings' output too, else 1.
+    """
+    ratio = teacher.num_layers / student.num_layers
+    return [(layer, int(layer * ratio + 0.5)) for layer in range(first, student.num_layers + 1)]
+
+
+def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:
+    """The last layer of both."""
+    return [(student.num_layers, teacher.num_layers)]
+
+
+def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
+    """`DomainbertError` where a loss needs a size to be the same in both."""
+    if student != teacher:
+        raise DomainbertError(f"{name}: the student's is {student}, the teacher's {teacher}; {advice}")
+
+
+def check_attention(pairs: Sequence[tuple[int, int]]) -> None:
+    """`DomainbertError` where attention is wanted of the embeddings, layer 0."""
+    if any(0 in pair for pair in pairs):
+        raise DomainbertError("student_layers: layer 0, the embeddings, has no attention; expected layers from 1")
+
+
+def _numbered(name: str, layer: int, sizes: Sizes) -> int:
+    number = layer + sizes.num_layers + 1 if layer < 0 else layer
+    if not 0 <= number <= sizes.num_layers:
+        raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")
+    return number

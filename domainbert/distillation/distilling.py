@@ -1,0 +1,113 @@
+"""What distillation on a corpus and on a task share, as a LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from torch import Tensor
+from torch.optim import Optimizer
+
+from domainbert.base.errors import DomainbertError
+from domainbert.distillation.losses import Unit
+from domainbert.distillation.weighted import WeightedLosses
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.module import TrainedModule
+
+COUNTS: dict[Unit, str] = {
+    "targets": "num_targets",
+    "outputs": "num_outputs",
+    "tokens": "num_real_tokens",
+    "segments": "num_segments",
+    "pairs": "num_pairs",
+}
+
+
+class Distilling(TrainedModule):
+    """What both kinds share: teachers, the sum of losses, gradual unfreezing.
+
+    The teachers are no part of the module, so they are in no checkpoint and no optimiser; they stay in eval mode and
+    without gradients.
+    """
+
+    losses: WeightedLosses
+    unfreeze_every: int
+
+    def learn_from(self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int) -> None:
+        """Say what is learnt from whom.
+
+        Args:
+            teachers: one, or an ensemble whose logits are averaged; none where no loss needs them.
+            losses: between the student and the first teacher.
+            unfreeze_every: optimiser steps after which one layer more learns, from the top; 0 lets all learn at once.
+
+        Raises:
+            DomainbertError: several teachers with a loss that looks into one.
+        """
+        if len(teachers) > 1 and losses.needs_hidden:
+            raise DomainbertError(
+                f"teachers: {len(teachers)}, with losses between layers; expected one, or losses on predictions only"
+            )
+        self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)  # a tuple is no submodule
+        self.losses, self.unfreeze_every = losses, unfreeze_every
+        self._parts: list[dict[str, Tensor]] = []
+        if not losses.reads:
+            self.model.head.requires_grad_(False)
+
+    def setup(self, stage: str) -> None:
+        """Bring the teachers to the device of the training."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            raise DomainbertError("trainer.strategy: fsdp; distillation looks into the model, so it needs ddp")
+        if isinstance(self.trainer.strategy, DDPStrategy):
+            # Losses on inner layers do not reach every weight. Lightning has no public way to say so at this point.
+            self.trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", True)
+        for teacher in self.teachers:
+            teacher.to(self.trainer.strategy.root_device)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Before clipping, drop the gradients of what does not learn yet; log each loss."""
+        for parameter in frozen_parameters(self.model.encoder, self.trainer.global_step, self.unfreeze_every):
+            parameter.grad = None
+        for name in self.losses.names:
+            value = torch.stack([part[name] for part in self._parts]).sum()
+            self.log(f"train/{name}", self.trainer.strategy.reduce(value, reduce_op="sum"))
+        self._parts.clear()
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def forget(self) -> None:
+        """See `TrainedModule.forget`."""
+        super().forget()
+        self._parts.clear()
+
+    def _weighted(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> Tensor:
+        """The loss of a micro-batch as `note_loss` takes it."""
+        means = self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
+        self._parts.append({name: value.detach() for name, value in means.items()})
+        return self.losses.total(means)
+
+
+def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
+    """What does not learn in an optimiser step (from 0), as the encoder thaws from the top, the embeddings last
+    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3).
+
+    Args:
+        encoder: the student's.
+        step: the optimiser step.
+        unfreeze_every: steps after which one layer more learns; at first the head alone does. 0 freezes nothing.
+    """
+    if not unfreeze_every:
+        return []
+    thawed = step // unfreeze_every
+    count = max(len(encoder.layers) - thawed, 0)
+    frozen = [parameter for layer in list(encoder.layers)[:count] for parameter in layer.parameters()]
+    if thawed <= len(encoder.layers):
+        frozen += [parameter for name, parameter in encoder.named_parameters() if not name.startswith("layers.")]
+    return frozen

@@ -1,0 +1,67 @@
+"""Losses on hidden states. Free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.distillation.config import (
+    LayerLossConfig,
+    Sizes,
+    check_equal,
+    last_pair,
+    uniform_pairs,
+)
+
+if TYPE_CHECKING:
+    from domainbert.distillation.losses import DistillationLoss
+
+
+@dataclass(frozen=True)
+class HiddenCosine(LayerLossConfig):
+    """1 - cos of hidden states, over tokens (Sanh et al. 2019, arXiv:1910.01108); of the last if no layer is named."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.hidden import HiddenCosineLoss
+
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
+        return HiddenCosineLoss(self.pairs(student, teacher, last_pair(student, teacher)))
+
+
+@dataclass(frozen=True)
+class HiddenMSE(LayerLossConfig):
+    """Mean squared difference of hidden states, projected to the teacher's width (Jiao et al. 2020, TinyBERT,
+    arXiv:1909.10351, eq. 8 and 9), summed over layers; all of them and the embeddings, mapped uniformly, if none
+    are named."""
+
+    projection: Literal["shared", "per_layer", "none"] = "shared"
+    """A linear map that is learnt and thrown away: one for all layers, one for each, or none."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.hidden import HiddenMSELoss
+
+        if self.projection == "none":
+            check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected projection: shared")
+        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=0))
+        return HiddenMSELoss(pairs, student.hidden_size, teacher.hidden_size, self.projection)
+
+
+@dataclass(frozen=True)
+class PatientCLS(LayerLossConfig):
+    """Squared distance of the normalised states of [CLS] (Sun et al. 2019, PKD, arXiv:1908.09355, eq. 7), summed over
+    layers; all but the last, which the logits train, mapped uniformly (PKD-Skip), if none are named.
+
+    The authors' code takes the mean over layers and width: their weight is ours times `hidden_size` times layers."""
+
+    def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
+        """See `LossConfig.build`."""
+        from domainbert.distillation.hidden import PatientCLSLoss
+
+        check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
+        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1)[:-1])
+        if not pairs:
+            raise DomainbertError("student_layers: a student of one layer has none before the last; expected [1]")
+        return PatientCLSLoss(pairs)

@@ -1,0 +1,137 @@
+"""What teachers said of a set of texts, on disk: so that they need not be asked again.
+
+A folder, named by what made it, holds
+
+    soft_labels.json    number of outputs, of labels, and how many of these are kept
+    logits.npy          (outputs, kept) half precision, memory-mapped; the largest first where not all are kept
+    labels.npy          (outputs, kept) which labels these are; only where not all are kept
+    rest.npy            (outputs,) log-probability of all the others together; likewise
+
+An output is a word or a text. With the largest k logits alone the other labels share what probability is left evenly.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
+from domainbert.base.hashes import hash_json
+
+_FACTS = "soft_labels.json"
+_LOCKS = ".locks"
+
+Block = tuple[NDArray[np.int64], NDArray[np.float32]]
+"""The places of some outputs, (n,), and their logits, (n, labels)."""
+
+
+class SoftLabels:
+    """The logits of every output of a list of items.
+
+    Args:
+        folder: one that `cached_labels` wrote.
+        sizes: outputs of each item.
+
+    Raises:
+        DomainbertError: the folder is damaged, or of other items.
+    """
+
+    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
+        try:
+            self.facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            self.logits = np.load(folder / "logits.npy", mmap_mode="r", allow_pickle=False)
+            self.labels = self.rest = None
+            if self.facts["kept"] < self.facts["num_labels"]:
+                self.labels = np.load(folder / "labels.npy", mmap_mode="r", allow_pickle=False)
+                self.rest = np.load(folder / "rest.npy", mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DomainbertError(f"{folder}: not readable soft labels: {error}; delete the folder") from error
+        self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
+        if len(self.logits) != self.starts[-1]:
+            raise DomainbertError(f"{folder}: {len(self.logits):,} soft labels; expected {self.starts[-1]:,}")
+
+    def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
+        """The logits of the outputs of some items, one item after the other: (outputs, labels)."""
+        places = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
+        kept = self.logits[places].astype(np.float32)
+        if self.labels is None or self.rest is None:
+            return kept
+        others = self.facts["num_labels"] - self.facts["kept"]
+        log_other = self.rest[places].astype(np.float32)[:, None] - np.float32(np.log(others))
+        whole = np.repeat(log_other, self.facts["num_labels"], axis=1)
+        np.put_along_axis(whole, self.labels[places].astype(np.int64), kept, axis=1)
+        return whole
+
+
+def cached_labels(
+    cache: Path,
+    key: dict[str, Any],
+    sizes: Sequence[int],
+    num_labels: int,
+    top_k: int,
+    ask: Callable[[], Iterable[Block]],
+) -> SoftLabels:
+    """The soft labels of some items: those on disk, or, where there are none made of the same, those `ask` gives.
+
+    Of several processes that want the same, one asks and the others wait for it.
+
+    Args:
+        cache: folder of such folders; made if absent.
+        key: hashes of all that decides them: teachers, data, tokens of a window.
+        sizes: outputs of each item.
+        num_labels: labels of an output.
+        top_k: how many logits to keep of each.
+        ask: gives every output once, in any order.
+    """
+    folder = cache / hash_json({**key, "top_k": min(top_k, num_labels), "version": 1})[:32]
+    (cache / _LOCKS).mkdir(parents=True, exist_ok=True)
+    with open(cache / _LOCKS / folder.name, "w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        if not (folder / _FACTS).is_file():
+            partial = folder.with_name(folder.name + ".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+    return SoftLabels(folder, sizes)
+
+
+def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
+    def table(name: str, dtype: str, *shape: int) -> NDArray[Any]:
+        return np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
+
+    logits = table("logits.npy", "float16", kept)
+    some = kept < num_labels
+    labels = table("labels.npy", "uint32", kept) if some else None
+    rest = table("rest.npy", "float16") if some else None
+    written = 0
+    for places, values in blocks:
+        written += len(places)
+        if labels is None or rest is None:
+            logits[places] = values
+            continue
+        log_probabilities = values - _log_sum_exp(values)
+        order = np.argsort(-values, axis=1, kind="stable")[:, :kept]
+        logits[places] = np.take_along_axis(log_probabilities, order, axis=1)
+        labels[places] = order
+        left = 1 - np.exp(np.take_along_axis(log_probabilities, order, axis=1)).sum(axis=1)
+        rest[places] = np.log(np.maximum(left, 1e-7))
+    assert written == num_outputs, f"{written} of {num_outputs} outputs"
+    for array in filter(lambda one: one is not None, (logits, labels, rest)):
+        array.flush()  # type: ignore[union-attr]
+    write_json(folder / _FACTS, {"num_outputs": num_outputs, "num_labels": num_labels, "kept": kept})
+
+
+def _log_sum_exp(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    highest = values.max(axis=1, keepdims=True)
+    summed: NDArray[np.float32] = highest + np.log(np.exp(values - highest).sum(axis=1, keepdims=True))
+    return summed

@@ -1,0 +1,62 @@
+"""What a student is made of, as the YAML says it. Free of torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Items, Range, check_fields
+from domainbert.encoders.config import EncoderConfig, Layers
+
+
+@dataclass(frozen=True)
+class StudentConfig:
+    """The architecture of a student, and what it takes over from its teacher."""
+
+    encoder: EncoderConfig | None = None
+    """Its architecture, of any size; None takes the teacher's, with as many layers as are chosen below."""
+
+    family: Literal["bert", "distilbert"] | None = None
+    """Where `encoder` is None: the family to build; None is the teacher's."""
+
+    layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
+    """The teacher's layers that the student's start from, as their weights are numbered, from 0: DistilBERT's are
+    [0, 2, 4, 7, 9, 11]."""
+
+    every: Layers | None = None
+    """Every n-th of the teacher's layers instead, from the first: 2 takes 0, 2, 4, ..."""
+
+    first: Layers | None = None
+    """The first so many of the teacher's layers instead."""
+
+    narrow: Literal["pca", "svd", "random"] = "pca"
+    """Where the student is narrower than its teacher: its embeddings are the teacher's along their principal
+    directions (`pca` about their mean, `svd` about 0), as in XtremeDistil, or random; its layers start at random."""
+
+    init: Literal["teacher", "random"] = "teacher"
+    """`random` takes nothing over from the teacher."""
+
+    def __post_init__(self) -> None:
+        """Check that the layers are chosen in one way."""
+        check_fields(self)
+        chosen = [name for name in ("layers", "every", "first") if getattr(self, name) is not None]
+        if len(chosen) > 1:
+            raise DomainbertError(f"{chosen[1]}: given beside {chosen[0]}; expected one of layers, every, first")
+        if self.encoder is not None and self.family is not None:
+            raise DomainbertError("family: given beside encoder, which has one; expected one of the two")
+
+    def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
+        """The layers of a teacher of `num_layers` that are chosen; None where nothing is said.
+
+        Raises:
+            DomainbertError: the teacher does not have them.
+        """
+        if self.every is not None:
+            return tuple(range(0, num_layers, self.every))
+        chosen = tuple(range(self.first)) if self.first is not None else self.layers
+        if chosen is not None and max(chosen) >= num_layers:
+            raise DomainbertError(
+                f"student.layers: asks for layer {max(chosen)}; the teacher has layers 0 to {num_layers - 1}"
+            )
+        return chosen

@@ -1,0 +1,218 @@
+"""The teachers of a task: fine-tuned models that say of every word or text what they think of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.documents import read_documents
+from domainbert.corpus.sentences import sample_sentences
+from domainbert.data.examples import Example, encode_words, text_example
+from domainbert.data.types import IGNORED
+from domainbert.distillation.batches import output_index, output_logits
+from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
+from domainbert.encoders.crf import crf_of, label_logits
+from domainbert.serving.predictor import Classifier, Predictor, Tagger, load_predictor
+from domainbert.tasks.task import Task
+from domainbert.tokenization.align import align_text
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.config import Precision
+from domainbert.training.precision import autocast_dtype
+
+
+@dataclass(frozen=True)
+class TransferText:
+    """What a student reads: labelled items, and sentences without labels."""
+
+    items: Sequence[Any]
+    sentences: Sequence[str]
+
+    @classmethod
+    def of(cls, items: Sequence[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
+        """The training set and, beside it, at most so many sentences of a corpus."""
+        if unlabelled is None:
+            return cls(items, [])
+        documents = read_documents(unlabelled)
+        sentences, total = sample_sentences((document.text for document in documents), most, seed=0)
+        print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
+        return cls(items, sentences)
+
+    def encode(self, task: Task, tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """All of it as examples, the labelled ones first."""
+        aligned = align_text(tokenizer, self.sentences)
+        if task.head != "sequence":
+            unlabelled = encode_words(aligned, None, task.labels, max_length)
+        else:
+            unlabelled = [text_example(words, IGNORED, max_length) for words in aligned]
+        return task.encode(self.items, tokenizer, max_length) + unlabelled
+
+    def name(self, number: int) -> str:
+        """Where a text is from, for messages."""
+        if number < len(self.items):
+            return f"the training text of line {self.items[number].line}"
+        return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the words, whatever their labels."""
+        words = [item.text if hasattr(item, "text") else list(item.words) for item in self.items]
+        return hash_json([words, list(self.sentences)])
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """Fine-tuned models that teach together: their mean logits count.
+
+    Args:
+        predictors: one or more, with the labels of the task in its order.
+        paths: their folders, whose weights are part of the cache's key.
+        cache: see `cached_labels`; None asks them at every step.
+        top_k: see there.
+    """
+
+    predictors: Sequence[Predictor]
+    paths: Sequence[Path]
+    cache: Path | None
+    top_k: int
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest window that all of them have positions for."""
+        return min(teacher.config.max_length for teacher in self.predictors)
+
+    @property
+    def usual_length(self) -> int:
+        """Tokens of the longest window that all of them were trained for."""
+        return min(teacher.max_length for teacher in self.predictors)
+
+    @property
+    def have_crf(self) -> bool:
+        """Whether some have a random field, so that their logits are log-marginals."""
+        return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
+
+    def read_as(self, tokenizer: DomainTokenizer) -> bool:
+        """Whether all of them read the same tokens as this tokenizer's model."""
+        return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
+
+    def soft_labels(self, text: TransferText, task: Task, sizes: Sequence[int]) -> SoftLabels:
+        """The mean logits of all, each with its own vocabulary; from the cache if they are there.
+
+        Args:
+            text: what is labelled.
+            task: the student's; its labels are the columns.
+            sizes: outputs of each example, as the student counts them.
+
+        Raises:
+            DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
+        """
+        assert self.cache is not None
+        made_by = [
+            [_weights_hash(path), teacher.max_length, str(teacher.dtype)]
+            for path, teacher in zip(self.paths, self.predictors, strict=True)
+        ]
+        key = {
+            "teachers": made_by,
+            "text": text.fingerprint,
+            "labels": list(task.labels),
+            "head": "sequence" if task.head == "sequence" else "words",
+            "sizes": hash_json(list(sizes)),
+        }
+
+        def ask() -> Iterator[Block]:
+            total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
+            for teacher, path in zip(self.predictors, self.paths, strict=True):
+                examples = text.encode(task, teacher.tokenizer, teacher.max_length)
+                _check_sizes(examples, sizes, path, text)
+                for places, values in _asked(teacher, examples):
+                    total[places] += values / len(self.predictors)
+            yield np.arange(len(total)), total
+
+        return cached_labels(self.cache, key, sizes, len(task.labels), self.top_k, ask)
+
+
+def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache: Path | None, top_k: int) -> Teachers:
+    """The fine-tuned models; see `Teachers`.
+
+    Raises:
+        DomainbertError: there are none, or one is for another task or has other labels.
+    """
+    if not paths:
+        raise DomainbertError("teachers: empty; expected one model folder or more")
+    teachers: list[Predictor] = []
+    for path in paths:
+        teacher = load_predictor(path)
+        teacher.dtype = autocast_dtype(precision)  # the weights stay as they are: students begin with them
+        wanted = Classifier if task.head == "sequence" else Tagger
+        if teacher.exported is not None:
+            raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
+        if not isinstance(teacher, wanted):
+            raise DomainbertError(f"teachers: {path} is for {teacher.task}; expected a model of the task")
+        if sorted(teacher.labels) != sorted(task.labels):
+            raise DomainbertError(
+                f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
+                f"{', '.join(task.labels)}; expected the same"
+            )
+        _order_labels(teacher, task.labels)
+        teachers.append(teacher)
+    return Teachers(teachers, paths, cache, top_k)
+
+
+def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
+    """Put a teacher's outputs, in memory, in the order of the task's labels."""
+    order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
+    classifier = teacher.model.head.get_submodule("classifier")
+    with torch.no_grad():
+        for parameter in classifier.parameters():
+            parameter.copy_(parameter[order].clone())
+        crf = crf_of(teacher.model.head)
+        if crf is not None:
+            for vector in (crf.start, crf.end):
+                vector.copy_(vector[order].clone())
+            crf.transitions.copy_(crf.transitions[order][:, order].clone())
+            crf.constrain(labels)
+    teacher.labels = tuple(labels)
+
+
+def _asked(teacher: Predictor, examples: Sequence[Example]) -> Iterator[Block]:
+    """What one teacher says; items without outputs are passed over."""
+    starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
+    full = [number for number, example in enumerate(examples) if example.num_outputs]
+    for batch, logits in teacher.logits([examples[number] for number in full]):
+        items = [full[item] for item in batch["items"].tolist()]
+        sizes = [examples[item].num_outputs for item in items]
+        index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
+        logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
+        values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
+        places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
+        yield places, _numpy(values)
+
+
+def _numpy(values: torch.Tensor) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = values.float().cpu().numpy()
+    return array
+
+
+def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
+    for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
+        if example.num_outputs != size:
+            raise DomainbertError(
+                f"teachers: {path} divides {text.name(number)} into {example.num_outputs} words, the student into "
+                f"{size}; expected vocabularies that cut words alike"
+            )
+
+
+def _weights_hash(path: Path) -> str:
+    from domainbert.models.folder import open_model
+
+    folder, hashes = open_model(path).path, FileHashes()
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
+    return hash_json({file.name: hashes.of_file(file) for file in files})

@@ -1,0 +1,135 @@
+"""The declarative list of losses at work: what they need of both models, and their weighted sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.distillation.config import LossConfig, Sizes
+from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.recording import attention_of, record
+
+Batch = Mapping[str, Tensor]
+
+
+class WeightedLosses(nn.Module):
+    """Several losses with their weights; a loss may have parameters, which are trained and not saved.
+
+    Args:
+        configs: as the YAML lists them.
+        student: the encoder that learns.
+        teacher: the one it learns from.
+
+    Attributes:
+        names: of the losses, for the log: the class, with a number behind its second use.
+        weights: their factors.
+
+    Raises:
+        DomainbertError: a loss that cannot compare the two, by its place in the list; or there are none.
+    """
+
+    def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:
+        super().__init__()
+        problems, built = Problems("losses"), []
+        sizes = sizes_of(student), sizes_of(teacher)
+        for index, config in enumerate(configs):
+            try:
+                built.append(config.build(*sizes))
+            except DomainbertError as error:
+                problems.add(f"losses[{index}].{error}")
+        if not configs:
+            problems.add("losses: empty; expected one or more")
+        problems.raise_if_any()
+        self.losses = nn.ModuleList(built)
+        self.names = _names([type(config).__name__ for config in configs])
+        self.weights = [config.weight for config in configs]
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether any loss looks at the teacher."""
+        return any(loss.needs_teacher for loss in self.terms)
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether any loss looks into the teacher, not only at its predictions."""
+        return any(loss.pairs for loss in self.terms)
+
+    @property
+    def reads(self) -> set[Reads]:
+        """Which logits the losses look at."""
+        return {loss.reads for loss in self.terms} - {"none"}
+
+    @property
+    def terms(self) -> list[DistillationLoss]:
+        """The losses."""
+        return [loss for loss in self.losses if isinstance(loss, DistillationLoss)]
+
+    def layers(self, side: int) -> set[int]:
+        """The layers whose projections are wanted: of the student for `side` 0, of the teacher for 1."""
+        return {pair[side] for loss in self.terms if loss.attends for pair in loss.pairs}
+
+    def sums(self, student: Outputs, teacher: Outputs | None, places: Places) -> dict[str, Tensor]:
+        """Each loss, summed over a micro-batch, outside of autocast."""
+        with torch.autocast(places.segment_ids.device.type, enabled=False):
+            values = [loss(student, teacher, places) for loss in self.losses]
+        return dict(zip(self.names, values, strict=True))
+
+    def means(self, sums: Mapping[str, Tensor], counts: Mapping[Unit, Tensor | int]) -> dict[str, Tensor]:
+        """Each loss per unit; `counts` are those of the whole that is averaged over."""
+        units = [loss.unit for loss in self.terms]
+        return {name: sums[name] / max(counts[unit], 1) for name, unit in zip(self.names, units, strict=True)}
+
+    def total(self, means: Mapping[str, Tensor]) -> Tensor:
+        """The weighted sum."""
+        terms = [weight * means[name] for name, weight in zip(self.names, self.weights, strict=True)]
+        return torch.stack(terms).sum()
+
+
+def sizes_of(encoder: Encoder) -> Sizes:
+    """What losses know of an encoder."""
+    return Sizes(encoder.num_hidden_layers, encoder.hidden_size, attention_of(encoder, 1).num_heads)
+
+
+def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool) -> Outputs:
+    """Run a model and keep what losses look at.
+
+    Args:
+        model: student or teacher.
+        batch: with `input_ids`, `position_ids` and `segment_ids`, each (B, S); `boundaries` where they are counted.
+        layers: those whose projections are wanted.
+        positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
+        every: whether they are wanted at all tokens that are not padding.
+    """
+    rows = batch["input_ids"], batch["position_ids"], batch["segment_ids"]
+    recording = record(model.encoder, *rows, layers, batch.get("boundaries"))
+    last = recording.hidden[-1]
+    logits = None if positions is None else model.read(last.flatten(0, 1).index_select(0, positions))
+    all_logits = model.read(last[batch["segment_ids"] > 0]) if every else None
+    return Outputs(recording.hidden, recording.projections, logits, all_logits)
+
+
+def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
+    """What an ensemble says: the mean of its logits, whose softmax is the geometric mean of the distributions (Hinton
+    et al. 2015, section 2); nobody looks into several teachers, so the rest is the first one's."""
+    first = outputs[0]
+    if len(outputs) == 1:
+        return first
+    logits = _mean([one.logits for one in outputs])
+    return Outputs(first.hidden, first.projections, logits, _mean([one.all_logits for one in outputs]))
+
+
+def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    given = [tensor.float() for tensor in tensors if tensor is not None]
+    return torch.stack(given).mean(dim=0) if given else None
+
+
+def _names(classes: Sequence[str]) -> list[str]:
+    return [
+        name if name not in classes[:index] else f"{name}-{classes[: index + 1].count(name)}"
+        for index, name in enumerate(classes)
+    ]

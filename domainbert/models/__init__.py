@@ -1,0 +1,1 @@
+"""The model folder: what a Hugging Face folder holds, read and written."""

@@ -1,0 +1,302 @@
+"""The model folder: a Hugging Face folder that `transformers` loads as it is, and that is read here as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.paths import resolve_path
+from domainbert.base.sealed import check_sealed
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.families import config_class, family
+from domainbert.models.weight_files import find_weights
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
+    from torch import Tensor, nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+
+ONNX_FILE = "model.onnx"
+_TEACHERS = "domainbert_teachers"
+_HEAD_OF_ARCHITECTURE = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "masked_lm",
+    "ForTokenClassification": "tokens",
+    "ForSequenceClassification": "sequence",
+}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What a model folder says of itself, before its weights are read."""
+
+    path: Path
+    config: EncoderConfig
+    vocab_size: int
+    head: str | None
+    labels: tuple[str, ...]
+    fields: Mapping[str, Any]
+    """All of `config.json`."""
+    onnx: Path | None = None
+    """The file for ONNX Runtime that the path named, or that stands in place of weights."""
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The models that this one was distilled from, or the one that it started from; empty for most."""
+        return tuple(map(str, self.fields.get(_TEACHERS, ())))
+
+    def tokenizer(self) -> DomainTokenizer:
+        """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
+        tokenizer = load_tokenizer(self.path)
+        if tokenizer.vocab_size > self.vocab_size:
+            raise DomainbertError(
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, the embeddings of config.json only "
+                f"{self.vocab_size:,}; expected a tokenizer that belongs to the model"
+            )
+        return tokenizer
+
+
+def open_model(path: Path) -> ModelFolder:
+    """Read `config.json` of a model folder, which may be written `package:NAME/folder` or `hub:NAME[@REVISION]`.
+
+    A folder that `finetune` wrote holds one model folder a seed; the one that was best on validation is opened. A
+    folder that `export` wrote has `model.onnx` in place of weights; the path may also name an `.onnx` file in a folder.
+
+    Raises:
+        DomainbertError: there is no model folder, its `config.json` is broken or not what a stage wrote there, or its
+            family is not supported.
+    """
+    resolved = resolve_path(path)
+    named = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
+    folder = best_seed_folder(resolved) if named is None else named.parent
+    file = folder / "config.json"
+    check_sealed(folder, "config.json")
+    if not file.is_file():
+        raise DomainbertError(f"{folder}: no config.json; expected a model folder")
+    try:
+        fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        config = config_class(fields.get("model_type", "missing")).from_json(fields)
+        head, vocab_size = _head(fields), int(fields["vocab_size"])
+        # transformers leaves the names out of config.json when they are the two it gives by default
+        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence", "crf") else {}
+        labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
+        if not all(isinstance(name, str) for name in labels.values()):
+            raise ValueError("a label in id2label is not text")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
+    except DomainbertError as error:
+        raise DomainbertError(f"{file}: {error}") from error
+    names = tuple(labels[i] for i in sorted(labels))
+    return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def need_weights(folder: ModelFolder) -> None:
+    """`DomainbertError` if a folder was exported for ONNX Runtime, or has no weights at all: it cannot learn."""
+    if folder.onnx is not None:
+        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+    find_weights(folder.path)
+
+
+def _onnx_alone(folder: Path) -> Path | None:
+    """`model.onnx` of a folder that has no weights."""
+    weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
+    return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
+
+
+def _head(fields: dict[str, Any]) -> str | None:
+    if fields.get("domainbert_head") == "crf":
+        return "crf"
+    names: list[str] = fields.get("architectures") or [""]
+    return next((head for suffix, head in _HEAD_OF_ARCHITECTURE.items() if names[0].endswith(suffix)), None)
+
+
+def best_seed_folder(path: Path) -> Path:
+    """The model folder itself, or of a `finetune` folder the seed that was best on validation.
+
+    Raises:
+        DomainbertError: `seeds.json` does not name a folder beside it.
+    """
+    seeds = path / "seeds.json"
+    if (path / "config.json").is_file() or not seeds.is_file():
+        return path
+    check_sealed(path, seeds.name)
+    try:
+        best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DomainbertError(f"{seeds}: not the seeds.json that finetune writes: {error!r}") from error
+    if best not in [child.name for child in path.iterdir() if child.is_dir()]:
+        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder beside this file")
+    return path / best
+
+
+def load_model(
+    path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
+) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
+    """Load an encoder with a head; what the folder lacks of the head is made.
+
+    The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
+    head is part of Hugging Face's base model, so it is taken wherever it is found.
+
+    Args:
+        path: a model folder, written here or by `save_pretrained`.
+        head: one of `encoders.base.HEADS`.
+        labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
+        dropout: overrides the dropout in `config.json`.
+
+    Returns:
+        The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
+
+    Raises:
+        DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
+            accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
+            output weights are not the word embeddings.
+    """
+    from domainbert.encoders.base import from_hugging_face
+    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.models.tensors import base_prefix, check_names, check_types, encoder_names, load_tensors
+
+    folder = open_model(path)
+    need_weights(folder)
+    config = folder.config if dropout is None else folder.config.with_dropout(dropout)
+    labels = tuple(labels) or folder.labels
+    encoder = family(config).build_encoder(config, folder.vocab_size)
+    model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
+    names = family(config).name_map(config, head)
+    tensors = load_tensors(folder.path, config)
+    _say_unused(folder.path, check_names(folder.path, tensors, config, head))
+    if head != "masked_lm" and (folder.head != head or labels != folder.labels):
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(base_prefix(config))}
+    check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
+    state, made = from_hugging_face(tensors, names)
+    missing = [name for name in made if name in encoder_names(names)]
+    if missing:
+        raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
+    _check_shapes(folder.path, model, state)
+    model.load_state_dict(state, strict=False)
+    return model, folder, made
+
+
+@cache  # a model is loaded once for each seed
+def _say_unused(path: Path, names: tuple[str, ...]) -> None:
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        print(f"{path}: weights that are not used here: {', '.join(names[:5])}{more}")
+
+
+def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:
+    for name, tensor in model.state_dict().items():
+        if name in state and state[name].shape != tensor.shape:
+            raise DomainbertError(
+                f"{path}: {name} has shape {tuple(state[name].shape)}; config.json implies {tuple(tensor.shape)}"
+            )
+
+
+def save_model(
+    path: Path,
+    model: EncoderWithHead,
+    config: EncoderConfig,
+    tokenizer: DomainTokenizer,
+    head: str | None,
+    card: str,
+    labels: Sequence[str] = (),
+    max_length: int | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+    teachers: Sequence[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model folder that `transformers` loads as it is.
+
+    Args:
+        path: the folder; made if absent.
+        model: the encoder with its head.
+        config: the encoder's architecture.
+        tokenizer: saved beside the weights.
+        head: the kind of head on the model; None leaves it out.
+        card: text of the model card (README.md).
+        labels: label names, in the order of the head's outputs.
+        max_length: the longest input it was trained for, which the tokenizer tells; None takes the encoder's positions.
+        weights: the state dict of the model, where the model itself holds only a part of each.
+        teachers: names of the models that it was distilled from.
+        facts: further keys of `config.json`, which the model's task reads there.
+
+    Raises:
+        TrainingFailed: a weight is not finite; nothing is written.
+    """
+    from domainbert.encoders.base import to_hugging_face
+    from domainbert.models.weights import non_finite
+
+    tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
+    if found := non_finite(tensors):
+        raise diverged(f"{path}: {found}")
+    fields = config.to_json() | {
+        "architectures": [family(config).architecture(head)],
+        "vocab_size": model.encoder.input_embeddings.num_embeddings,
+        "pad_token_id": tokenizer.pad_id,
+        "dtype": "float32",
+        **(facts or {}),
+    }
+    if head == "crf":
+        fields["domainbert_head"] = head
+    if teachers:
+        fields[_TEACHERS] = list(teachers)
+    if labels:
+        fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
+        fields["label2id"] = {name: index for index, name in enumerate(labels)}
+    _write_folder(path, tensors, fields, tokenizer, config.max_length if max_length is None else max_length, card)
+
+
+def save_with_vocabulary(
+    path: Path, folder: ModelFolder, tensors: Mapping[str, Tensor], tokenizer: DomainTokenizer, card: str
+) -> None:
+    """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
+
+    Args:
+        path: the folder; made if absent.
+        folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
+        tensors: what `encoders.checkpoint.load_tensors` gave, with other word embeddings and masked-LM bias.
+        tokenizer: the new one.
+        card: text of the model card.
+
+    Raises:
+        DomainbertError: a weight is not finite; nothing is written.
+    """
+    from domainbert.models.tensors import vocabulary_names
+    from domainbert.models.weights import non_finite
+
+    if found := non_finite(tensors):
+        raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    changed = {
+        name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
+    }
+    vocab_size = len(tensors[vocabulary_names(folder.config)[0]])
+    fields = {**folder.fields, **changed, "vocab_size": vocab_size}
+    _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
+
+
+def _write_folder(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    fields: Mapping[str, Any],
+    tokenizer: DomainTokenizer,
+    max_length: int,
+    card: str,
+) -> None:
+    from safetensors.torch import save_file
+
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    (path / "model.safetensors").chmod(0o644)
+    (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    tokenizer.save(path, max_length)
+    (path / "README.md").write_text(card, encoding="utf-8")

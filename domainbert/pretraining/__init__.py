@@ -1,0 +1,1 @@
+"""Pretraining on a prepared corpus: rows, masks, objective."""

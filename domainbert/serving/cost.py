@@ -1,0 +1,91 @@
+"""What a fine-tuned model costs: its size, and its speed on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from domainbert.models.folder import open_model
+from domainbert.serving.predictor import Classifier, Tagger
+from domainbert.tokenization.report import word_statistics, words_of
+
+_TEXTS = 512  # of the test set: enough for a rate, and a few seconds' work
+_REPEATS = 3
+_PREDICTIONS = {1: 32, 32: 8}  # texts at once: how often they are predicted
+
+Words = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one model; rates and latencies are medians, in full precision, on the device that evaluation used."""
+
+    parameters: int
+    folder_bytes: int
+    """Of the files in the model folder; of several ONNX files there, the one that is used."""
+    pieces_per_word: float
+    """Tokens the vocabulary takes for a word of the whole test set, punctuation apart: as in a vocabulary report."""
+    words_per_second: float
+    """Over many texts."""
+    latency_1: float
+    """Seconds for one text alone."""
+    latency_32: float
+    """Seconds for 32 texts at once."""
+
+
+def measure_cost(predictor: Tagger | Classifier, folder: Path, sentences: Words) -> Cost:
+    """Measure a model on the words of a test set, its speed on the first 512 texts; takes some seconds.
+
+    Args:
+        predictor: the model.
+        folder: where it was loaded from, also an ONNX file.
+        sentences: words of the test set's texts; none of them empty.
+    """
+    statistics = word_statistics(predictor.tokenizer, words_of(word for words in sentences for word in words))
+    sentences = sentences[:_TEXTS]
+    num_words = sum(map(len, sentences))
+    predict = _prediction(predictor)
+    predict(sentences[:1])  # what is allocated once is not measured
+    return Cost(
+        parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
+        folder_bytes=_folder_bytes(folder),
+        pieces_per_word=statistics.pieces_per_word,
+        words_per_second=num_words / _median(predict, [sentences] * _REPEATS),
+        latency_1=_median(predict, _slices(sentences, 1)),
+        latency_32=_median(predict, _slices(sentences, 32)),
+    )
+
+
+def _folder_bytes(folder: Path) -> int:
+    """The size of a model folder; of an exported one without the ONNX files that are not used."""
+    opened = open_model(folder)
+    files = [path for path in opened.path.iterdir() if path.is_file()]
+    if opened.onnx is not None:
+        files = [path for path in files if path.suffix != ".onnx" or path.name == opened.onnx.name]
+    return sum(path.stat().st_size for path in files)
+
+
+def _prediction(predictor: Tagger | Classifier) -> Callable[[Words], Any]:
+    if isinstance(predictor, Tagger):
+        return predictor.predict_words
+    return lambda sentences: predictor.predict_texts([" ".join(words) for words in sentences])
+
+
+def _slices(sentences: Words, size: int) -> list[Words]:
+    """Some places to take `size` texts from, over and over where there are few."""
+    places = max(len(sentences) - size + 1, 1)
+    starts = [number * size % places for number in range(_PREDICTIONS[size])]
+    return [sentences[start : start + size] for start in starts]
+
+
+def _median(predict: Callable[[Words], Any], inputs: Sequence[Words]) -> float:
+    seconds = []
+    for sentences in inputs:
+        start = time.perf_counter()
+        predict(sentences)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)

@@ -1,0 +1,90 @@
+"""Whether an exported model says what its torch model says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from domainbert.base.counter_random import random_bits
+from domainbert.data.examples import Example, Window
+from domainbert.data.types import IGNORED
+
+TOLERANCE = 1e-4
+"""Largest difference of logits that fp32 may make, as a share of the largest logit, or by itself if that is below 1."""
+
+BUDGETS = (1, 512, 2_048)
+"""Tokens of a batch: every text alone without padding, several, and long beside short."""
+
+_NUM_TEXTS = 16
+_SPECIALS = 2
+
+Batches = Iterable[tuple[dict[str, Any], Tensor]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the logits of two models are apart."""
+
+    largest: float
+    """The largest absolute difference."""
+    scale: float
+    """The largest absolute logit of the first model."""
+
+    @property
+    def tolerable(self) -> bool:
+        """Whether it is rounding; not a number is none."""
+        return self.largest <= TOLERANCE * max(1.0, self.scale)
+
+
+def made_up_texts(vocab_size: int, max_length: int) -> list[NDArray[np.int64]]:
+    """Token ids (n,) of texts of many lengths, from one token to what leaves room for [CLS] and [SEP].
+
+    Args:
+        vocab_size: any entry may occur.
+        max_length: the longest, special tokens included.
+    """
+    lengths = np.unique(np.geomspace(1, max_length - _SPECIALS, _NUM_TEXTS).round().astype(np.int64))
+    bits = [random_bits(0, number, np.arange(length)) for number, length in enumerate(lengths.tolist())]
+    return [(one % np.uint64(vocab_size)).astype(np.int64) for one in bits]
+
+
+def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int) -> Example:
+    """A text, cut at `max_length`, of which every piece is read, or only [CLS].
+
+    Args:
+        input_ids: (n,) without special tokens.
+        at_cls: whether the head reads [CLS].
+        max_length: special tokens included.
+    """
+    ids = np.asarray(input_ids, dtype=np.int64)[: max_length - _SPECIALS]
+    positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))
+    window = Window(ids, positions, np.arange(len(positions)), np.full(len(positions), IGNORED, dtype=np.int64))
+    return Example((window,), len(positions))
+
+
+def logits_by_item(batches: Batches) -> dict[int, Tensor]:
+    """The logits (k, C) of each example by its number; examples have one window."""
+    return {
+        item: logits[batch["example"] == place].float().cpu()
+        for batch, logits in batches
+        for place, item in enumerate(batch["items"].tolist())
+    }
+
+
+def largest_difference(wanted: dict[int, Tensor], found: Sequence[dict[int, Tensor]]) -> Difference:
+    """How far logits by item are from those of the torch model.
+
+    Args:
+        wanted: of the torch model.
+        found: of the exported one, once for each way of making batches; the same items.
+    """
+    assert all(wanted.keys() == one.keys() for one in found)
+    apart = torch.stack([(wanted[item] - one[item]).abs().max() for one in found for item in wanted])
+    scale = max(float(logits.abs().max()) for logits in wanted.values())
+    return Difference(float(apart.max()), scale)  # the maximum is nan if one is

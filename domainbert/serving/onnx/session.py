@@ -1,0 +1,129 @@
+"""Exported models in ONNX Runtime: a text a row, texts of like length together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.sealed import check_sealed
+from domainbert.data.examples import Example
+from domainbert.data.packing import fill_rows
+from domainbert.tokenization.load import DomainTokenizer
+
+Ints = NDArray[np.int64]
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_MAX_TOKENS = 4_096
+_SPECIALS = 2
+
+
+class OnnxModel:
+    """An ONNX file that ONNX Runtime runs: on a GPU if its build knows one, else on as many threads as torch has.
+
+    Args:
+        file: as `export` writes it, or anyone else: inputs among `INPUTS`, (B, S) int64; the first output is
+            (B, S, C), or (B, C) of a sequence head.
+        tokenizer: of the model.
+
+    Raises:
+        DomainbertError: there is no onnxruntime, the file is not a model of that kind, or not what `export`
+            wrote there.
+    """
+
+    def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:
+        check_sealed(file.parent, file.name)
+        self.file, self.tokenizer = file, tokenizer
+        self.session = _session(file)
+        self.inputs: list[str] = [one.name for one in self.session.get_inputs()]
+        self.output: str = self.session.get_outputs()[0].name
+        if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
+            raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; expected some of {', '.join(INPUTS)}")
+
+    def run(self, input_ids: Ints, attention_mask: Ints) -> NDArray[np.float32]:
+        """The output for padded rows (B, S); every token is of type 0."""
+        given = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
+        output: NDArray[np.float32] = self.session.run([self.output], {name: given[name] for name in self.inputs})[0]
+        return output
+
+    def logits(
+        self, examples: Sequence[Example], max_tokens: int = _MAX_TOKENS
+    ) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """For each batch the batch and the logits (N, C) at its positions; batches are not in order.
+
+        Args:
+            examples: what is read.
+            max_tokens: of a batch, padding included; a longer example is a batch of its own.
+        """
+        for items in batches_by_length(examples, max_tokens):
+            batch = pad_rows([examples[item] for item in items], items, self.tokenizer)
+            output = self.run(batch["input_ids"], batch["attention_mask"])
+            length = batch["input_ids"].shape[1]
+            flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
+            places = batch["positions"] // length if output.ndim == 2 else batch["positions"]
+            yield {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[places])
+
+
+def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
+    """The numbers of the examples in batches of at most `max_tokens` once padded, longest first: little padding."""
+    lengths = [max(len(window.input_ids) for window in example.windows) + _SPECIALS for example in examples]
+    batches: list[list[int]] = []
+    rows = width = 0
+    for item in sorted(range(len(examples)), key=lambda number: (-lengths[number], number)):
+        rows += len(examples[item].windows)
+        if not batches or rows * width > max_tokens:
+            batches.append([])
+            rows, width = len(examples[item].windows), lengths[item]
+        batches[-1].append(item)
+    return batches
+
+
+def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
+    """Lay whole examples out, a window a row.
+
+    Args:
+        examples: the examples of a batch.
+        items: their numbers in the data set.
+        tokenizer: for the ids of the special tokens.
+
+    Returns:
+        `input_ids`, `attention_mask` (R, S), and `items`, `positions`, `example` and `outputs` as `examples.collate`.
+    """
+    windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
+    length = max(len(window.input_ids) for _, window in windows) + _SPECIALS
+    texts = [[window.input_ids] for _, window in windows]
+    rows = fill_rows(texts, length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+    reads = [len(window.positions) for _, window in windows]
+    return {
+        "input_ids": rows.input_ids,
+        "attention_mask": rows.segment_ids,  # one segment a row: 1 where there is text
+        "items": np.asarray(items, dtype=np.int64),
+        "positions": np.concatenate([window.positions for _, window in windows])
+        + np.repeat(rows.first_positions + 1, reads),
+        "example": np.repeat([number for number, _ in windows], reads),
+        "outputs": np.concatenate([window.outputs for _, window in windows]),
+    }
+
+
+def _session(file: Path) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise DomainbertError(f"{file}: needs onnxruntime; pip install 'domainbert[onnx]'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    options.log_severity_level = 3  # errors
+    providers: list[Any] = ["CPUExecutionProvider"]
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        providers.insert(0, ("CUDAExecutionProvider", {"use_tf32": 0}))  # full precision, as torch has it
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=providers)
+    except Exception as error:  # its classes have no base of their own
+        reason = " ".join(str(error).split())
+        raise DomainbertError(f"{file}: ONNX Runtime cannot open it: {reason}") from error

@@ -1,0 +1,116 @@
+"""Texts to predict on, streamed: rows come out in the order of the file, when they have been read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+from domainbert.base.errors import Problems
+from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
+from domainbert.corpus.files import read_lines
+from domainbert.corpus.rows import json_rows
+from domainbert.tasks.ner.conll import read_words
+
+_KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
+
+Line = tuple[int, str]
+Item = tuple[dict[str, Any], list[str] | None]
+
+
+def read_texts(
+    path: Path, format: TextFormat, text_key: str, token_column: int | str
+) -> tuple[FileKind, Iterator[Item]]:
+    """What a file is read as, and its rows with their text under `text_key`, each with the words of which CoNLL makes
+    it, or None.
+
+    The file is opened once and read from beginning to end, so that it may be a stream.
+
+    Args:
+        path: plain, .gz or .zst.
+        format: `lines` (a text a line), `jsonl`, `conll`, or `auto`: see `tell_kind`.
+        text_key: key of the text in JSONL; an object's other keys are kept.
+        token_column: column of the words in CoNLL.
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, or that cannot be read; from the iterator: a broken line.
+    """
+    lines: Iterable[Line] = read_lines(path)
+    if format == "auto":
+        first = first_lines(lines)
+        kind = tell_kind(path, [line for _, line in first], _KINDS, "format")
+        lines = chain(first, lines)
+    else:
+        kind = FileKind(format)
+    return kind, _items(path, kind.kind, lines, text_key, token_column)
+
+
+def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    """So many items at a time, and the rest: always the same chunks."""
+    while chunk := list(islice(items, most)):
+        yield chunk
+
+
+def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
+    """The items of a stream, those together that have come since the last chunk, at most so many.
+
+    A thread reads on while a chunk is worked at, and no further than `most` items ahead.
+    """
+    arrived: Queue[Item | BaseException | None] = Queue(most)
+
+    def read() -> None:
+        try:
+            for item in items:
+                arrived.put(item)
+            arrived.put(None)
+        except BaseException as error:  # raised again where the items are used
+            arrived.put(error)
+
+    Thread(target=read, daemon=True).start()
+    last: Item | BaseException | None = None
+    while True:
+        chunk: list[Item] = []
+        while not chunk or (len(chunk) < most and not arrived.empty()):
+            last = arrived.get()
+            if not isinstance(last, tuple):
+                break
+            chunk.append(last)
+        if chunk:
+            yield chunk
+        if isinstance(last, BaseException):
+            raise last
+        if last is None:
+            return
+
+
+def _items(path: Path, kind: Kind, lines: Iterable[Line], text_key: str, token_column: int | str) -> Iterator[Item]:
+    if kind == "conll":
+        return (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
+    if kind == "jsonl":
+        return _json_rows(path, lines, text_key)
+    return (({text_key: text}, None) for _, text in lines)
+
+
+def _json_rows(path: Path, lines: Iterable[Line], text_key: str) -> Iterator[Item]:
+    problems = Problems(str(path), most=1)  # rows are predicted as they are read, so the first problem ends it
+    for line, row in json_rows(path, problems, lines):
+        if not isinstance(row.get(text_key), str):
+            problems.add(f"{path}:{line}: no string under {text_key!r}; expected an object with one (text_key)")
+        if problem := _why_not_writable(row):
+            problems.add(f"{path}:{line}: {problem}")
+        yield row, None
+
+
+def _why_not_writable(row: dict[str, Any]) -> str:
+    """Why the row cannot stand in the predictions, where all its keys are kept; or an empty string."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair; expected valid Unicode"
+    except RecursionError:
+        return "nested too deep to be written again; expected a flatter object"
+    return ""

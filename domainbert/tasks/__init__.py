@@ -1,0 +1,1 @@
+"""Labelled tasks: what they read, how they are encoded, learnt, decoded and scored."""

@@ -1,0 +1,76 @@
+"""Fine-tuning on any labelled task as a LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torchmetrics import SumMetric
+
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.tasks.task import Task
+from domainbert.training.module import TrainedModule
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+
+
+class FineTuning(TrainedModule):
+    """Trains an encoder with a head on a task.
+
+    Args:
+        model: the encoder with the task's head.
+        task: loss and metric.
+        optim: optimiser settings.
+        schedule: learning-rate settings.
+        num_steps: optimiser steps of the whole training.
+        validation: the labelled items whose numbers the validation batches carry.
+        seed: of the dropout.
+        row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
+
+    Attributes:
+        unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
+    """
+
+    def __init__(
+        self,
+        model: EncoderWithHead,
+        task: Task,
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        num_steps: int,
+        validation: Sequence[Any],
+        seed: int = 0,
+        row: Tensor | None = None,
+    ) -> None:
+        super().__init__(model, optim, schedule, num_steps, seed)
+        self.task, self.validation = task, validation
+        self.metric = task.metric()
+        self.unusable: list[int] = []
+        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
+        self.row: Tensor | None
+        self.register_buffer("row", row, persistent=False)
+        task.bind(model.head)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        return self.note_loss(self.task.loss(self._logits(batch), batch))
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch to the validation metric."""
+        logits = self._logits(batch)
+        self.not_finite.update((~logits.isfinite()).any())
+        self.task.update(self.metric, logits, batch, self.validation)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the validation metrics."""
+        scores = self.metric.compute()
+        self.metric.reset()
+        if self.not_finite.compute():
+            self.unusable.append(self.global_step)
+        self.not_finite.reset()
+        self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
+
+    def _logits(self, batch: dict[str, Any]) -> Tensor:
+        ids = batch["input_ids"] if self.row is None else self.row[batch["input_ids"]]
+        rows = batch["position_ids"], batch["segment_ids"]
+        return self.model(ids, *rows, batch["positions"], batch.get("boundaries"))

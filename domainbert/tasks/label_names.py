@@ -1,0 +1,76 @@
+"""Names of labels that stand in a file as numbers, as in data sets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.json_values import is_whole_number, listed, shown
+from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.tags import is_visible
+
+NAMES_KEY = "label_names"
+"""Key of the list of names in the first row of a JSONL file."""
+
+_DIGITS = 10  # of the number of a label; Python refuses to read thousands
+_EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
+
+
+def label_names(format: NerFormat | ClassificationFormat, first: Mapping[str, Any], where: str) -> list[str] | None:
+    """The names of the labels 0, 1, ...: from the settings, a file beside, or the first row; None if there are none.
+
+    Args:
+        format: its `label_names` or `label_names_file`.
+        first: the first row of the file, which may hold a list under `label_names`.
+        where: the path and line of that row, for messages.
+
+    Raises:
+        DomainbertError: names in more than one place, or names that are no distinct visible strings.
+    """
+    places: dict[str, Any] = {}
+    if format.label_names is not None:
+        places["label_names"] = list(format.label_names)
+    if format.label_names_file is not None:
+        places[str(format.label_names_file)] = _read(format.label_names_file)
+    if NAMES_KEY in first:
+        places[where] = first[NAMES_KEY]
+    if len(places) > 1:
+        raise DomainbertError(f"{where}: names of labels in {' and in '.join(places)}; expected one of them")
+    for place, names in places.items():
+        return _checked(names, place)
+    return None
+
+
+def _checked(names: Any, place: str) -> list[str]:
+    if not isinstance(names, list) or not names:
+        raise DomainbertError(f"{place}: the names of labels are {shown(names)}; {_EXPECTED}")
+    for name in names:
+        if not isinstance(name, str) or not is_visible(name):
+            raise DomainbertError(f"{place}: {shown(name)} among the names of labels; expected visible strings")
+    if len(set(names)) < len(names):
+        raise DomainbertError(f"{place}: a name of a label twice in {listed(names)}; expected different names")
+    return names
+
+
+def _read(path: Path) -> Any:
+    """The names in a JSON file: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with its `id2label`."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DomainbertError(f"{path}: cannot be read as JSON ({error}); {_EXPECTED}") from error
+    if isinstance(value, dict):
+        value = value.get("id2label", value)
+    if not isinstance(value, dict):
+        return value
+    by_number = all(key.isdecimal() and len(key) < _DIGITS for key in value)
+    wrong = [] if by_number else [number for number in value.values() if not is_whole_number(number)]
+    if wrong:
+        raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
+    numbered = {int(key): name for key, name in value.items()} if by_number else {n: name for name, n in value.items()}
+    if set(numbered) != set(range(len(value))):
+        raise DomainbertError(f"{path}: the numbers of the labels are not 0 to {len(value) - 1}; {_EXPECTED}")
+    return [numbered[number] for number in range(len(value))]

@@ -1,0 +1,232 @@
+"""The strict reader of CoNLL files: one word a line with its columns, blank lines between sentences."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.columns import Table, read_sentences, read_table
+from domainbert.corpus.files import read_lines
+from domainbert.tasks.ner.config import SchemeChoice
+from domainbert.tasks.ner.tags import (
+    Scheme,
+    Span,
+    detect_scheme,
+    find_violations,
+    spans_from_tags,
+    split_tag,
+    to_iob2,
+)
+
+_LISTED_REPAIRS = 3
+_ENTITY = re.compile("[BIESLU]-.")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words with one IOB2 tag each."""
+
+    words: list[str]
+    tags: list[str]
+    line: int
+    """The line of the file where the sentence begins, from 1."""
+    document: int
+    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """The entities: `(start, end, type)` in words, `end` exclusive."""
+        return spans_from_tags(self.tags)
+
+
+@dataclass(frozen=True)
+class NerFile:
+    """What a tagged file holds, and how it was read."""
+
+    path: Path
+    sentences: list[Sentence]
+    scheme: Scheme
+    """The scheme of the file; the tags of `sentences` are IOB2 whatever it is."""
+    kind: Literal["conll", "jsonl"]
+    layout: str
+    """Kind of file, and how the columns were found, in words."""
+    marks_documents: bool
+    """The file says where documents begin."""
+    repairs: list[str] = field(default_factory=list)
+    """One line for each tag that was rewritten because its scheme forbids it."""
+
+    @property
+    def num_words(self) -> int:
+        """Words of all sentences."""
+        return sum(len(sentence.words) for sentence in self.sentences)
+
+    @property
+    def num_spans(self) -> int:
+        """Entities of all sentences."""
+        return sum(len(sentence.spans) for sentence in self.sentences)
+
+    def describe(self) -> str:
+        """What was detected, for printing: sizes, layout, scheme, entities of each type, repairs."""
+        kinds = Counter(span[2] for sentence in self.sentences for span in sentence.spans)
+        types = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+        documents = len({sentence.document for sentence in self.sentences})
+        grouped = f" in {documents:,} documents" if self.marks_documents else ""
+        lines = [
+            f"{self.path}: {len(self.sentences):,} sentences{grouped}, {self.num_words:,} words; {self.layout}; "
+            f"scheme {self.scheme}; {self.num_spans:,} entities{f' ({types})' if types else ''}"
+        ]
+        if self.repairs:
+            lines.append(f"  {len(self.repairs):,} tags repaired:")
+            lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
+            hidden = len(self.repairs) - _LISTED_REPAIRS
+            lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class TaggedRows:
+    """One sentence as it stands in the file, its tags still of any scheme."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    """The line of each word."""
+    line: int
+    """The line where the sentence begins."""
+    document: int
+
+
+def read_conll(
+    path: Path,
+    token_column: int | str = 0,
+    tag_column: int | str = -1,
+    scheme: SchemeChoice = "auto",
+    repair: bool = False,
+) -> NerFile:
+    """Read a CoNLL file; its tags come back as IOB2.
+
+    Columns are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
+    control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
+
+    Args:
+        path: the file, UTF-8; plain, .gz or .zst.
+        token_column: column of the words, by number from 0 (negative from the end), or by name when the first line
+            names the columns (a header, or `# global.columns = ...`).
+        tag_column: column of the tags, likewise.
+        scheme: the tag scheme, or "auto".
+        repair: rewrite tags that the scheme forbids, by the reading of conlleval, instead of refusing them.
+
+    Raises:
+        DomainbertError: the file cannot be read; a line has another number of columns than the first; an unknown tag; a
+            tag that the scheme forbids while `repair` is off; an entity at `-DOCSTART-`; a line break of Unicode
+            outside of a word; no sentence at all.
+    """
+    table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
+    token, tag = table.column_index(token_column), table.column_index(tag_column)
+    if token == tag:
+        raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
+    table.check_breaks(token)
+    _check_marks(table, tag)
+    sentences = [
+        TaggedRows(
+            [row.columns[token] for row in block.rows],
+            [row.columns[tag] for row in block.rows],
+            [row.line for row in block.rows],
+            block.rows[0].line,
+            block.document,
+        )
+        for block in table.blocks
+    ]
+    layout = f"{table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
+    return tagged_file(path, "conll", sentences, scheme, repair, f"CoNLL, {layout}", bool(table.marks))
+
+
+def _check_marks(table: Table, tag: int) -> None:
+    """The `-DOCSTART-` lines are no words, so an entity there would be lost."""
+    problems = Problems(str(table.path))
+    for mark in table.marks:
+        if len(mark.columns) == table.width and _ENTITY.match(mark.columns[tag]):
+            problems.add(f"{table.path}:{mark.line}: -DOCSTART- has the tag {mark.columns[tag][:40]!r}; expected O")
+    problems.raise_if_any()
+
+
+def read_words(
+    path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
+) -> Iterator[list[str]]:
+    """The sentences of a CoNLL file as words, whether it has tags or not; each when it has been read.
+
+    Args:
+        path: the file, UTF-8; plain, .gz or .zst.
+        token_column: column of the words, as for `read_conll`.
+        lines: of the file with their numbers, where it is being read already.
+
+    Raises:
+        DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
+            of Unicode stands outside of a word.
+    """
+    lines = read_lines(path) if lines is None else lines
+    for table in read_sentences(path, lines, with_header=isinstance(token_column, str)):
+        column = table.column_index(token_column)
+        table.check_breaks(column)
+        yield [row.columns[column] for row in table.blocks[0].rows]
+
+
+def tagged_file(
+    path: Path,
+    kind: Literal["conll", "jsonl"],
+    rows: Sequence[TaggedRows],
+    scheme: SchemeChoice,
+    repair: bool,
+    layout: str,
+    marks_documents: bool,
+) -> NerFile:
+    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired.
+
+    Raises:
+        DomainbertError: see `read_conll`.
+    """
+    if not rows:
+        raise DomainbertError(f"{path}: no sentences; expected words with tags")
+    _check_tags(path, rows)
+    try:
+        found: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
+    except DomainbertError as error:
+        raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
+    problems, repairs = Problems(str(path)), []
+    for row in rows:
+        for violation in find_violations(row.tags, found):
+            where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
+            meaning = to_iob2(row.tags)[violation.index]
+            if repair:
+                repairs.append(f"{where}; read as {meaning}")
+            else:
+                problems.add(f"{where}; expected {meaning} in IOB2 (`repair: true` reads it so)")
+    problems.raise_if_any()
+    sentences = [Sentence(row.words, to_iob2(row.tags), row.line, row.document) for row in rows]
+    return NerFile(path, sentences, found, kind, layout, marks_documents, repairs)
+
+
+def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
+    """Where tags of BIOES and BILOU are mixed: the first line of those that are fewer."""
+    lines: dict[str, list[int]] = {"ES": [], "LU": []}
+    for row in rows:
+        for tag, line in zip(row.tags, row.lines, strict=True):
+            for prefixes in lines:
+                lines[prefixes] += [line] if tag[0] in prefixes else []
+    return min(lines.values(), key=len)[0]
+
+
+def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:
+    problems = Problems(str(path))
+    for row in rows:
+        for tag, line in zip(row.tags, row.lines, strict=False):
+            try:
+                split_tag(tag)
+            except DomainbertError as error:
+                problems.add(f"{path}:{line}: {error}")
+    problems.raise_if_any()

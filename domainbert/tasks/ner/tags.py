@@ -1,0 +1,196 @@
+"""Tag schemes of entity recognition: detection, validation, conversion to IOB2, and spans.
+
+A span is `(start, end, type)` in words, `end` exclusive. Tags are read into spans in one way, that of the `conlleval`
+script (Tjong Kim Sang and Buchholz, 2000), which gives every sequence a meaning; what a scheme forbids is found
+beforehand by `find_violations`.
+"""
+
+from __future__ import annotations
+
+import functools
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.metrics.matching import Span
+
+Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+
+PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
+_SCHEME = "domainbert_tags"  # key of config.json
+_STARTING = frozenset("BSU")
+_ENDING = frozenset("ESLU")
+_KNOWN = frozenset("BIESLU")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """The tag at word `index` cannot stand there; `reason` completes "path:line: "."""
+
+    index: int
+    reason: str
+
+
+@functools.lru_cache(maxsize=4096)
+def split_tag(tag: str) -> tuple[str, str]:
+    """`B-outcome` gives `("B", "outcome")`, `O` gives `("O", "")`.
+
+    Raises:
+        DomainbertError: the tag is of no known scheme; or its type begins or ends with white space or holds an
+            invisible character, and so looks like another one.
+    """
+    if tag == "O":
+        return "O", ""
+    if len(tag) < 3 or tag[1] != "-" or tag[0] not in _KNOWN:
+        expected = "O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"
+        raise DomainbertError(f"unknown tag {reprlib.repr(tag)}; expected {expected}")
+    if not is_visible(tag[2:]):
+        expected = "a type of visible characters without white space around it"
+        raise DomainbertError(f"tag {reprlib.repr(tag)}; expected {expected}")
+    return tag[0], tag[2:]
+
+
+def is_visible(label: str) -> bool:
+    r"""Whether no white space surrounds a label and none of its characters is invisible, so that equal looks are equal.
+
+    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
+    [True, False, False, False]
+    """
+    return bool(label) and label == label.strip() and label.isprintable()
+
+
+def spans_from_tags(tags: Sequence[str]) -> list[Span]:
+    """The entities of one sentence, in order, by the lenient reading of conlleval.
+
+    I-X (E-X, L-X) after O, after another type or after a closed entity starts an entity. Tags of all four schemes are
+    understood; on valid tags this is the exact reading.
+    """
+    spans: list[Span] = []
+    start, kind = -1, ""  # the open entity; start is -1 when there is none
+    for index, tag in enumerate(tags):
+        if tag == "O":
+            if start >= 0:
+                spans.append((start, index, kind))
+                start = -1
+            continue
+        prefix, new_kind = tag[0], tag[2:]
+        if start < 0 or prefix in _STARTING or new_kind != kind:
+            if start >= 0:
+                spans.append((start, index, kind))
+            start, kind = index, new_kind
+        if prefix in _ENDING:
+            spans.append((start, index + 1, kind))
+            start = -1
+    if start >= 0:
+        spans.append((start, len(tags), kind))
+    return spans
+
+
+def tags_from_spans(spans: Iterable[Span], num_words: int) -> list[str]:
+    """IOB2 tags of `num_words` words; the inverse of `spans_from_tags` on spans that do not overlap.
+
+    Raises:
+        ValueError: a span is empty, outside the sentence, or overlaps another.
+    """
+    tags = ["O"] * num_words
+    for start, end, kind in spans:
+        if not 0 <= start < end <= num_words or any(tag != "O" for tag in tags[start:end]):
+            raise ValueError(f"span {(start, end, kind)} is empty, outside {num_words} words, or overlaps another")
+        tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+    return tags
+
+
+def to_iob2(tags: Sequence[str]) -> list[str]:
+    """Tags of any scheme as valid IOB2, by the reading of `spans_from_tags`."""
+    return tags_from_spans(spans_from_tags(tags), len(tags))
+
+
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
+    """The scheme that a file's tags follow, or break least.
+
+    E- or S- means BIOES, L- or U- BILOU. With B- and I- only, IOB2 starts every entity with B-, IOB1 only one that
+    touches another of its type: the more frequent start decides, so that a few stray tags do not.
+
+    Raises:
+        DomainbertError: tags of BIOES and of BILOU stand in one file.
+    """
+    prefixes: set[str] = set()
+    starts = {"B": 0, "I": 0}
+    for tags in sentences:
+        previous = ("O", "")
+        for tag in tags:
+            prefix, kind = split_tag(tag)
+            prefixes.add(prefix)
+            # A B- that touches its own type is right in both schemes and tells nothing.
+            if prefix in starts and kind != previous[1]:
+                starts[prefix] += 1
+            previous = (prefix, kind)
+    return _scheme_of(prefixes, starts)
+
+
+def _scheme_of(prefixes: set[str], starts: dict[str, int]) -> Scheme:
+    bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
+    if bioes and bilou:
+        found = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
+        raise DomainbertError(f"tags with {found} in one file; expected one scheme (BIOES or BILOU)")
+    if bioes or bilou:
+        return "BIOES" if bioes else "BILOU"
+    return "IOB1" if starts["I"] > starts["B"] else "IOB2"
+
+
+def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
+    """What `scheme` forbids in the tags of one sentence; an empty list when they are valid."""
+    violations = []
+    previous = ("O", "")
+    for index, tag in enumerate(tags):
+        current = split_tag(tag)
+        if current[0] != "O" and current[0] not in PREFIXES[scheme]:
+            violations.append(Violation(index, f"{tag} is not a tag of {scheme}"))
+        elif _is_forbidden(previous, current, scheme):
+            place = f"follows {tags[index - 1]}" if index else "begins the sentence"
+            violations.append(Violation(index, f"{tag} {place}, which {scheme} forbids"))
+        previous = current
+    if scheme in ("BIOES", "BILOU") and previous[0] in "BI":
+        reason = f"{tags[-1]} leaves its entity open at the end of the sentence, which {scheme} forbids"
+        violations.append(Violation(len(tags) - 1, reason))
+    return violations
+
+
+def _is_forbidden(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme) -> bool:
+    """Whether `current` may not follow `previous`, both as prefix and type."""
+    inside = previous[0] in "BI"
+    continues = inside and previous[1] == current[1]
+    if scheme == "IOB2":
+        return current[0] == "I" and not continues
+    if scheme == "IOB1":
+        return current[0] == "B" and not continues
+    goes_on = current[0] in "IEL"
+    return not continues if goes_on else inside
+
+
+def entity_types(labels: Iterable[str]) -> list[str]:
+    """The sorted entity types of tags or of a model's labels: `O, B-b, I-b, B-a` gives `a, b`."""
+    return sorted({split_tag(label)[1] for label in labels} - {""})
+
+
+def iob2_labels(types: Iterable[str]) -> list[str]:
+    """The labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order."""
+    return ["O"] + [f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"]
+
+
+def tag_facts(labels: Sequence[str]) -> dict[str, str]:
+    """Keys for the `config.json` of a tagger: its tag scheme, where its labels are those of `iob2_labels`."""
+    return {_SCHEME: "IOB2"} if are_iob2_labels(labels) else {}
+
+
+def trained_as_iob2(fields: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` says that the labels are tags of IOB2; a folder from elsewhere does not say."""
+    return fields.get(_SCHEME) == "IOB2"
+
+
+def are_iob2_labels(labels: Sequence[str]) -> bool:
+    """Whether labels are those that `iob2_labels` makes of some types, in that order."""
+    types = [label[2:] for label in labels if label.startswith("B-")]
+    return bool(types) and list(labels) == iob2_labels(types)

@@ -1,0 +1,81 @@
+"""The LightningDataModule of every training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import lightning
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.signals import ignore_stop_signals
+from domainbert.data.types import Batch, Share, TrainBatches, ValidationBatches
+from domainbert.encoders.attention import segment_boundaries
+
+
+class TrainAndValidation(lightning.LightningDataModule):
+    """Hands ready-made batches to Lightning, to each rank its share.
+
+    Args:
+        train: the micro-batches of training for a rank and a range of optimiser steps.
+        validation: the batches of validation for a rank; several sets are validated one after the other.
+        num_steps: optimiser steps of the whole training; batches begin at the Trainer's `global_step`.
+        num_workers: processes that build batches; they change the speed, never the batches.
+    """
+
+    def __init__(
+        self,
+        train: TrainBatches,
+        validation: ValidationBatches | Sequence[ValidationBatches],
+        num_steps: int,
+        num_workers: int,
+    ) -> None:
+        super().__init__()
+        self.train = train
+        self.validation = list(validation) if isinstance(validation, Sequence) else [validation]
+        self.num_steps, self.num_workers = num_steps, num_workers
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Training batches, in order, from the next step on."""
+        assert self.trainer is not None
+        return self._loader(self.train(self._share(), range(self.trainer.global_step, self.num_steps)))
+
+    def val_dataloader(self) -> list[DataLoader[Batch]]:
+        """Validation batches, in order, for each set.
+
+        Raises:
+            DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
+        """
+        share = self._share()
+        last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
+        if not all(len(validation(last)) for validation in self.validation):  # type: ignore[arg-type]
+            raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
+        return [self._loader(validation(share)) for validation in self.validation]
+
+    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Count the texts of a batch that goes to a GPU, as long as nothing has to wait for that."""
+        if not self._on_gpu():
+            return batch
+        return batch | {"boundaries": segment_boundaries(batch["segment_ids"]).pin_memory()}
+
+    def _on_gpu(self) -> bool:
+        assert self.trainer is not None
+        return self.trainer.strategy.root_device.type == "cuda"
+
+    def _share(self) -> Share:
+        trainer = self.trainer
+        assert trainer is not None
+        return Share(trainer.global_rank, trainer.world_size, trainer.accumulate_grad_batches)
+
+    def _loader(self, batches: Dataset[Batch]) -> DataLoader[Batch]:
+        return DataLoader(
+            batches,
+            batch_size=None,
+            num_workers=self.num_workers,
+            pin_memory=self._on_gpu(),  # copied to it while it computes
+            persistent_workers=self.num_workers > 0,
+            worker_init_fn=ignore_stop_signals,
+            generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
+        )

@@ -1,0 +1,142 @@
+"""What the LightningModules share: optimiser, schedule, clipping, and the scale of a micro-batch's loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import AdamW, Optimizer
+
+from domainbert.base.counter_random import random_bits
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.text_dropout import TextDraws, draw_by_text
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.optimisers import build_optimizer
+from domainbert.training.schedules import build_schedule
+
+_DROPOUT = 1 << 20  # stream of random numbers, far from those of order and masking
+
+
+class TrainedModule(lightning.LightningModule):
+    """A model with its optimiser and schedule; subclasses add the steps.
+
+    Args:
+        model: the encoder with its head.
+        optim: optimiser settings.
+        schedule: learning-rate settings.
+        num_steps: optimiser steps of the whole training.
+        seed: of the dropout.
+
+    Attributes:
+        step_loss: the loss of the last optimiser step over the whole global batch, on the device.
+        step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
+    """
+
+    def __init__(
+        self, model: EncoderWithHead, optim: OptimConfig, schedule: ScheduleConfig, num_steps: int, seed: int
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
+        self.step_loss = torch.zeros(())
+        self.step_skipped = torch.zeros((), dtype=torch.bool)
+        self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
+        self._draws: TextDraws | None = None
+
+    def configure_model(self) -> None:
+        """Spread each layer's weights over the processes where the strategy is `fsdp`."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
+            mesh = self.device_mesh["data_parallel"]
+            for layer in self.model.encoder.layers:
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Optimiser and schedule, the latter stepped after every optimiser step."""
+        # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
+        fused = self.trainer.precision != "16-mixed"
+        extra = [parameter for name, parameter in self.named_parameters() if not name.startswith("model.")]
+        optimizer = build_optimizer(self.model, self.optim, fused, extra)
+        schedule = build_schedule(optimizer, self.schedule, self.num_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Make dropout a function of seed, step and text: resuming needs no generator's state, and how the global batch
+        is divided changes nothing. On a GPU it is one of seed, step, micro-batch and process."""
+        on_cpu = batch["input_ids"].device.type == "cpu"
+        share = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
+        torch.manual_seed(int(random_bits(self.seed, _DROPOUT, batch["step"], *share)))
+        if on_cpu:
+            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy()).tolist()
+            self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
+        draw_by_text(self._draws)
+
+    def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:
+        """End what `on_train_batch_start` began: validation and whoever comes next draw for themselves."""
+        self._draws = None
+        draw_by_text(None)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers.
+
+        Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
+        optimiser passes over parameters without one; AdamW on a GPU is told there. The schedule and the data go on.
+        """
+        norm = clip_grad_norm_(self.parameters(), self.optim.max_grad_norm or float("inf"))
+        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        loss = torch.stack(self._losses).sum()
+        self._losses.clear()
+        self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
+        # 16-mixed finds its loss scale by gradients that overflow: those steps its scaler skips by itself.
+        judged = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
+        self.step_skipped = ~torch.isfinite(judged)
+        if _skips_by_itself(optimizer):
+            optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
+        elif bool(self.step_skipped):
+            optimizer.zero_grad(set_to_none=True)
+        self.log("train/loss", self.step_loss)
+        self.log("train/grad_norm", norm)
+        self.log("train/lr", optimizer.param_groups[0]["lr"])
+
+    def forget(self) -> None:
+        """Forget the micro-batches since the last optimiser step: they were only tried."""
+        self._losses.clear()
+
+    def note_loss(self, loss: Tensor) -> Tensor:
+        """Note a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
+
+        Args:
+            loss: a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
+                micro-batches it is the exact mean, however unevenly the counted tokens are spread.
+        """
+        self._losses.append(loss.detach())
+        return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+
+def _skips_by_itself(optimizer: Optimizer) -> bool:
+    """Whether an optimiser leaves weights, moments and step counts alone where `found_inf`, on the device, is 1.
+
+    Fused AdamW does (a GradScaler tells it so, too), and the step is queued without waiting for the GPU to say whether
+    its numbers are finite. On a CPU there is nothing to wait for.
+    """
+    if not isinstance(optimizer, AdamW):
+        return False
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    fused = all(group["fused"] for group in optimizer.param_groups)
+    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
+
+
+def _on_one_gpu(parameter: Tensor) -> bool:
+    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)

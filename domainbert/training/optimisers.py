@@ -1,0 +1,103 @@
+"""Optimisers: parameter groups by rule, AdamW, and Muon for the hidden matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import AdamW, Muon, Optimizer
+
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.optim_config import OptimConfig
+
+ParameterGroup = dict[str, Any]
+
+
+class CombinedOptimizer(Optimizer):
+    """Several optimisers that step together, as Lightning and learning-rate schedules see one."""
+
+    def __init__(self, optimizers: list[Optimizer]) -> None:
+        self.optimizers = optimizers
+        super().__init__([{"params": group["params"]} for o in optimizers for group in o.param_groups], {})
+        self.share_groups()
+
+    def share_groups(self) -> None:
+        """Take the optimisers' groups as one's own, so that a schedule reaches them: a loaded state brings new ones."""
+        self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step each optimiser."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimisers' states, in order."""
+        return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        self.share_groups()
+
+
+def build_optimizer(
+    model: EncoderWithHead, config: OptimConfig, fused: bool = True, extra: Sequence[nn.Parameter] = ()
+) -> Optimizer:
+    """The optimiser of a model.
+
+    Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
+    2.2) takes the weight matrices of the layers; AdamW takes the rest, or everything. Weight decay goes to weight
+    matrices alone: not to biases and norms (fewer than two dimensions) nor to embeddings. Learning rates follow
+    `head_lr` and `layer_decay`.
+
+    Args:
+        model: the encoder with its head.
+        config: see `OptimConfig`.
+        fused: use AdamW's fused kernel.
+        extra: parameters beside the model's, which learn as its head does.
+    """
+    hidden: list[tuple[str, nn.Parameter]] = []
+    others: list[tuple[str, nn.Parameter]] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            by_muon = config.name == "muon" and _is_hidden_matrix(name, parameter)
+            (hidden if by_muon else others).append((name, parameter))
+    others += [(f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
+    adamw = AdamW(_groups(model, others, config), betas=config.betas, eps=config.eps, fused=fused)
+    if not hidden:
+        return adamw
+    muon = Muon(_groups(model, hidden, config), adjust_lr_fn="match_rms_adamw")
+    return CombinedOptimizer([muon, adamw])
+
+
+def _is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.ndim == 2 and name.startswith("encoder.layers.")
+
+
+def _groups(
+    model: EncoderWithHead, named: Iterable[tuple[str, nn.Parameter]], config: OptimConfig
+) -> list[ParameterGroup]:
+    groups: dict[tuple[float, float], ParameterGroup] = {}
+    for name, parameter in named:
+        decays = parameter.ndim >= 2 and "embeddings." not in name
+        decay = config.weight_decay if decays else 0.0
+        rate = _learning_rate(name, model.encoder.num_hidden_layers, config)
+        group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
+        group["params"].append(parameter)
+    return list(groups.values())
+
+
+def _learning_rate(name: str, num_layers: int, config: OptimConfig) -> float:
+    if name.startswith("head."):
+        return config.head_lr if config.head_lr is not None else config.lr
+    depth = int(name.split(".")[2]) + 1 if name.startswith("encoder.layers.") else 0
+    return config.lr * config.layer_decay ** (num_layers - depth)

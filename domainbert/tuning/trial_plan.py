@@ -1,0 +1,67 @@
+"""What a trial consists of: the stage, once or for each fold, and the measurement of what its model costs."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domainbert.runner.stage_table import Stage
+from domainbert.settings.choices import allow_import_words
+from domainbert.tuning.config import COST, VALIDATION
+from domainbert.tuning.folds import Fold
+from domainbert.tuning.metric_stream import MetricStream
+from domainbert.tuning.trial_process import TrialStep, stage_step
+
+_KEPT_BY = "validation/f1"  # stages that can stop early keep their best evaluation, by this
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """The processes of a trial, and where they write."""
+
+    steps: list[TrialStep]
+    stage_outs: list[Path]
+    """The folders of the stage."""
+    cost_file: Path
+    stream: MetricStream
+    """Follows the first of them."""
+    last: int | None
+    """The evaluation with which the trial is over, where that is known: there is nothing left to prune."""
+
+
+def make_plan(
+    stage: Stage, objectives: Sequence[str], folds: Sequence[Fold], plain: Mapping[str, Any], folder: Path
+) -> TrialPlan:
+    """Write the YAMLs of a trial.
+
+    Args:
+        stage: what is run.
+        objectives: what is asked for.
+        folds: of cross-validation; without them the stage runs once.
+        plain: the stage's settings.
+        folder: of the trial.
+    """
+    changes: Mapping[str, Mapping[str, Any]] = {"run": {}}
+    if folds:
+        changes = {
+            f"fold-{position}": {"train": str(fold.train), "validation": str(fold.validation)}
+            for position, fold in enumerate(folds, 1)
+        }
+    steps = [stage_step(stage.name, {**plain, **change}, folder, name) for name, change in changes.items()]
+    outs, cost_file = [step.out for step in steps], folder / "cost.json"
+    if any(name.startswith(COST) for name in objectives):
+        steps.append(_measurement(outs[0].with_suffix(".yaml"), cost_file))
+    once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
+    early = "patience" in inspect.signature(stage.function).parameters
+    metrics = [name for name in objectives if name.startswith(VALIDATION)]
+    stream = MetricStream(outs[0], metrics, _KEPT_BY if early else None)
+    return TrialPlan(steps, outs, cost_file, stream, plain.get("max_epochs") if once else None)
+
+
+def _measurement(config: Path, cost_file: Path) -> TrialStep:
+    words = (sys.executable, "-m", "domainbert.tuning.measure", str(config), str(cost_file), *allow_import_words())
+    return TrialStep(words, cost_file)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from domainbert.base.errors import DomainbertError, Problems
+
+
+def told(*messages: str) -> list[str]:
+    problems = Problems("test")
+    for message in messages:
+        problems.add(message)
+    with pytest.raises(DomainbertError) as error:
+        problems.raise_if_any()
+    assert error.value.problems == list(messages)
+    return [line.strip() for line in str(error.value).splitlines()]
+
+
+def test_three_examples_of_each_kind_in_each_file() -> None:
+    columns = [f"a.conll:{line}: {line} columns; expected 2" for line in range(1, 1238)]
+    tags = [f"a.conll:{line}: unknown tag 'x{line}'; expected O" for line in range(1, 4)]
+    starts = [f"a.conll:{line}: I-{kind} follows O" for line, kind in enumerate(("a", "b-c", "d", "e"), 1)]
+    other = ["b.conll:9: 9 columns; expected 2", "no such model"]
+    mixed = [columns[0], *tags, *columns[1:], *starts, *other]
+    assert told(*mixed) == [
+        "test: 1,246 problems",
+        *columns[:3],
+        "... and 1,234 more like this",
+        *tags,
+        *starts[:3],
+        "... and 1 more like this",
+        *other,
+    ]
+
+
+def test_settings_are_told_one_by_one() -> None:
+    """What differs in the key, not only in what was found, is not alike."""
+    keys = [f"a.yaml:{line}: stages.s{line}.{key}: found 'x'" for line, key in enumerate("abcde")]
+    assert told(*keys) == ["test: 5 problems", *keys]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import FileHashes, hash_file, hash_folder, hash_json
+from domainbert.base.paths import resolve_path
+
+
+def test_hash_file_is_sha256(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 10_000  # more than one block
+    (tmp_path / "a").write_bytes(data)
+    assert hash_file(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_hash_folder_sees_names_and_contents_only(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "a").write_text("x")
+    os.utime(tmp_path / "two" / "sub" / "a", (0, 0))
+    before = hash_folder(tmp_path / "one")
+    assert before == hash_folder(tmp_path / "two")
+    (tmp_path / "one" / "manifest.json").write_text("{}")
+    assert hash_folder(tmp_path / "one", ignore=frozenset({"manifest.json"})) == before != hash_folder(tmp_path / "one")
+    (tmp_path / "two" / "sub" / "a").rename(tmp_path / "two" / "sub" / "b")
+    assert hash_folder(tmp_path / "two") != before
+
+
+def test_hash_json_ignores_the_order_of_keys() -> None:
+    assert (
+        hash_json({"a": 1, "b": [1, "é"]}) == hash_json({"b": [1, "é"], "a": 1}) != hash_json({"a": 1, "b": ["é", 1]})
+    )
+
+
+def test_cache_is_used_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, cache = tmp_path / "a", tmp_path / "cache" / "hashes.json"
+    file.write_text("one")
+    hashes = FileHashes(cache)
+    first = hashes.of(file)
+    hashes.save()
+    with monkeypatch.context() as patch:
+        patch.setattr("domainbert.base.hashes.hash_file", lambda path: "read again")
+        assert FileHashes(cache).of(file) == first
+        assert FileHashes(cache, believe=False).of(file) == "read again"
+        os.utime(file, ns=(0, 1))
+        assert FileHashes(cache).of(file) == "read again"
+    cache.write_text('{"cut o')
+    assert FileHashes(cache).of(file) == first
+
+
+def test_a_change_of_the_same_size_and_time_is_seen(tmp_path: Path) -> None:
+    file, cache = tmp_path / "a", tmp_path / "hashes.json"
+    file.write_text("one")
+    hashes = FileHashes(cache)
+    first, status = hashes.of(file), file.stat()
+    hashes.save()
+    while file.stat().st_ctime_ns == status.st_ctime_ns:  # the clock of the disk has ticks of some milliseconds
+        file.write_text("two")
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert FileHashes(cache).of(file) == hash_file(file) != first
+    (tmp_path / "b").write_text("six")
+    os.utime(tmp_path / "b", ns=(status.st_atime_ns, status.st_mtime_ns))
+    (tmp_path / "b").replace(file)  # another file in its place
+    assert FileHashes(cache).of(file) == hash_file(file) != first
+
+
+def test_a_cache_of_an_older_version_does_not_count(tmp_path: Path) -> None:
+    """It looked at size and modification time alone."""
+    file, cache = tmp_path / "a", tmp_path / "hashes.json"
+    file.write_text("one")
+    status = file.stat()
+    cache.write_text(json.dumps({str(file): [status.st_size, status.st_mtime_ns, "0" * 64]}))
+    assert FileHashes(cache).of(file) == hash_file(file)
+
+
+def test_package_paths_are_found_without_importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "some_model_package" / "model").mkdir(parents=True)
+    (tmp_path / "some_model_package" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "some_model_package" / "model"
+    assert resolve_path("package:some_model_package/model") == folder
+    assert resolve_path(Path("package:some_model_package/model")) == folder
+    assert "some_model_package" not in sys.modules
+    assert resolve_path("data/x") == Path("data/x")
+    with pytest.raises(DomainbertError, match="no installed Python package has the name 'absent_package'"):
+        resolve_path("package:absent_package/model")
+    for text in ("package:some_model_package/../x", "package:json.tool/x", "package:/etc"):
+        with pytest.raises(DomainbertError):
+            resolve_path(text)

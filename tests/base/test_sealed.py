@@ -1,0 +1,246 @@
+"""What a stage has written is compared before anyone relies on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import FileHashes, hash_file
+from domainbert.base.sealed import (
+    MANIFEST,
+    check_sealed,
+    damages,
+    in_short,
+    read_manifest,
+    record_outputs,
+    write_manifest,
+)
+
+FACTS = {"stage": "make", "key": "k", "seal": {"stage": "make", "config": {}, "inputs": {}, "stages": {}}}
+FACTS |= {"config": {}, "metrics": {"f1": 0.5}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A sealed folder of a stage with a model for a seed."""
+    made = tmp_path / "stage"
+    for name in ("data.bin", "seed-1/config.json", "seed-1/README.md", "seed-1/logs/metrics.jsonl", "config.yaml"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(f"content of {name}")
+    write_manifest(made, FACTS)
+    return made
+
+
+def found(folder: Path, **options: Any) -> list[str]:
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    return damages(folder, manifest, FileHashes(), **options)
+
+
+def test_outputs_are_recorded_by_content_without_logs_cards_and_what_the_runner_notes(folder: Path) -> None:
+    outputs = json.loads((folder / MANIFEST).read_text())["outputs"]
+    assert list(outputs) == ["data.bin", "seed-1/config.json"]
+    for name, facts in outputs.items():
+        status = (folder / name).stat()
+        assert facts["sha256"] == hash_file(folder / name) and facts["bytes"] == status.st_size
+        assert facts["quick_look"] == [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    assert found(folder) == found(folder, thorough=True) == []
+
+
+def test_only_another_content_is_damage(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    os.utime(tmp_path / "copy/data.bin", ns=(0, 0))
+    (tmp_path / "copy/seed-1/README.md").write_text("my own model card")
+    (tmp_path / "copy/notes.txt").write_text("mine")
+    assert found(tmp_path / "copy") == []
+    (tmp_path / "copy/data.bin").write_text("Content of data.bin")
+    assert found(tmp_path / "copy") == ["data.bin has changed"]
+    (tmp_path / "copy/data.bin").write_text("")
+    assert found(tmp_path / "copy") == ["data.bin has changed (0 bytes; it had 19)"]
+    shutil.rmtree(tmp_path / "copy/seed-1")
+    (tmp_path / "copy/data.bin").unlink()
+    assert found(tmp_path / "copy") == ["data.bin is missing", "seed-1/config.json is missing"]
+
+
+def test_a_quick_look_clears_what_only_hashing_finds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that forgets a bit changes no time."""
+    changed = {"data.bin": "0" * 64}
+    monkeypatch.setattr("domainbert.base.hashes.hash_file", lambda path: changed.get(path.name) or hash_file(path))
+    assert found(folder) == []
+    assert found(folder, thorough=True) == ["data.bin has changed"]
+
+
+def test_a_changed_manifest_is_itself_damage(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace("0.5", "0.9"))
+    assert found(folder) == ["manifest.json has changed"]
+    without = {name: value for name, value in json.loads(text).items() if name != "sha256"}
+    (folder / MANIFEST).write_text(json.dumps(without))
+    assert found(folder) == ["manifest.json has changed"]
+
+
+def test_a_manifest_of_an_older_version_says_nothing(folder: Path) -> None:
+    (folder / MANIFEST).write_text(json.dumps(FACTS))
+    shutil.rmtree(folder / "seed-1")
+    assert found(folder) == found(folder, thorough=True) == []
+    check_sealed(folder / "seed-1", "config.json")
+
+
+def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
+    (folder / "seed-1/config.json").write_text("{}")
+    check_sealed(folder, "*.bin", "*.json")
+    check_sealed(folder.parent, "*")
+    with pytest.raises(DomainbertError) as caught:
+        check_sealed(folder / "seed-1", "config.json")
+    assert str(caught.value) == (
+        f"{folder}: not as stage make left it: seed-1/config.json has changed (2 bytes; it had 29); expected it as it "
+        "was: run the stage again with --force (in a recipe: --force stage)"
+    )
+    with pytest.raises(DomainbertError, match=r"config\.json has changed"):
+        check_sealed(folder, "seed-*/config.json")
+
+
+def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOO_TOKEN", "data.bin")
+    write_manifest(folder, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
+    assert found(folder) == found(folder, thorough=True) == []
+    manifest = json.loads((folder / MANIFEST).read_text())
+    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json"]
+    assert "data.bin" not in manifest["config"]["url"]
+
+
+def test_many_damages_are_counted() -> None:
+    assert in_short(["a is missing"]) == "a is missing"
+    many = [f"{name} is missing" for name in "abcde"]
+    assert in_short(many) == "a is missing, b is missing, c is missing and 2 more"
+
+
+def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
+    (folder / MANIFEST).write_text('{"start_url": "mine"}')
+    check_sealed(folder, "*")
+    with pytest.raises(DomainbertError, match="expected a manifest of domainbert"):
+        read_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"[1, 2]", "expected a manifest of domainbert, with the keys stage, key and seal"),
+        (b"7", "expected a manifest of domainbert, with the keys"),
+        (b'{"stage": "make"', "not valid JSON"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b'{"stage": "\xe9"}', "not valid JSON"),
+        (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
+        (json.dumps({**FACTS, "seal": "text"}).encode(), "seal is missing, or not what a stage writes there"),
+        (json.dumps({"stage": "make", "key": "", "seal": {}}).encode(), "config is missing"),
+        (json.dumps({**FACTS, "key": 7}).encode(), "key is missing, or not what a stage writes there"),
+        (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing, or not what a stage writes there"),
+        (json.dumps({**FACTS, "seal": {}}).encode(), "seal.stage is missing"),
+        (json.dumps({**FACTS, "seal": {**FACTS["seal"], "stages": []}}).encode(), "seal.stages is missing, or"),
+    ],
+)
+def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
+    (folder / MANIFEST).write_bytes(content)
+    with pytest.raises(DomainbertError) as caught:
+        read_manifest(folder)
+    assert str(caught.value).startswith(f"{folder / MANIFEST}: ") and expected in str(caught.value)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+@pytest.fixture(scope="module")
+def sealed(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of stage folders, sealed as the runner does."""
+    root = tmp_path_factory.mktemp("sealed")
+    for name in ("vocab", "pretrain", "ner-pretrained"):
+        shutil.copytree(runs / name, root / name)
+        write_manifest(root / name, FACTS)
+    return root
+
+
+def flip_a_bit(file: Path) -> None:
+    """In the midst of the file; size and modification time stay."""
+    status, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def permute_ids(file: Path) -> None:
+    content = json.loads(file.read_text())
+    vocab = content["model"]["vocab"]
+    ids = list(vocab.values())
+    content["model"]["vocab"] = dict(zip(vocab, ids[:5] + ids[:4:-1], strict=True))
+    file.write_text(json.dumps(content))
+
+
+def read_tokenizer(folder: Path) -> None:
+    from domainbert.tokenization.load import load_tokenizer
+
+    load_tokenizer(folder)
+
+
+def read_model(folder: Path) -> None:
+    from domainbert.models.folder import load_model
+
+    load_model(folder, "masked_lm")
+
+
+def read_tagger(folder: Path) -> None:
+    from domainbert.serving.predictor import load_tagger
+
+    load_tagger(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage", "read"),
+    [
+        ("vocab", "tokenizer.json", permute_ids, read_tokenizer),
+        ("vocab", "tokenizer_config.json", Path.unlink, read_tokenizer),
+        ("pretrain", "model.safetensors", flip_a_bit, read_model),
+        ("pretrain", "model.safetensors", Path.unlink, read_model),
+        ("pretrain", "config.json", Path.unlink, read_model),
+        ("ner-pretrained", "seed-1/model.safetensors", flip_a_bit, read_tagger),
+        ("ner-pretrained", "seed-1/tokenizer.json", permute_ids, read_tagger),
+        ("ner-pretrained", "seeds.json", flip_a_bit, read_tagger),
+    ],
+)
+def test_readers_refuse_what_a_stage_did_not_write(
+    sealed: Path, tmp_path: Path, name: str, file: str, damage: Callable[[Path], None], read: Callable[[Path], None]
+) -> None:
+    folder = shutil.copytree(sealed / name, tmp_path / name)
+    (folder / "README.md").write_text("my own model card")
+    if name == "ner-pretrained":
+        (folder / "seeds.json").write_text((sealed / name / "seeds.json").read_text())
+        best = json.loads((folder / "seeds.json").read_text())["best"]
+        file = file.replace("seed-1", best)
+    read(folder)
+    damage(folder / file)
+    with pytest.raises(DomainbertError) as caught:
+        read(folder)
+    change = "is missing" if damage is Path.unlink else "has changed"
+    assert str(caught.value).startswith(f"{folder}: not as stage make left it: {file} {change}")
+    (folder / MANIFEST).unlink()  # whoever means the change takes the seal off
+
+
+def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path, tmp_path: Path) -> None:
+    from domainbert.stages.evaluate import _model_folders
+
+    folder = shutil.copytree(sealed / "ner-pretrained", tmp_path / "ner")
+    assert list(_model_folders({"a": folder})["a"]) == ["seed-1", "seed-2"]
+    (folder / "seed-2/config.json").unlink()
+    with pytest.raises(DomainbertError, match=r"seed-2/config\.json is missing"):
+        _model_folders({"a": folder})
+
+
+def test_outputs_hold_no_hidden_or_temporary_files(tmp_path: Path) -> None:
+    for name in ("a", ".hidden", ".cache/b", "checkpoints/step-1/state.pt", "seed-1/checkpoints/x", "logs/y"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert list(record_outputs(tmp_path)) == ["a"]

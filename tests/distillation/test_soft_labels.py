@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.distillation.batches import output_index
+from domainbert.distillation.soft_labels import SoftLabels, cached_labels
+
+SIZES = (3, 1, 0, 4)
+LOGITS = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32) * 3
+
+
+def blocks():
+    yield np.array([7, 0, 3]), LOGITS[[7, 0, 3]]
+    yield np.array([1, 2, 4, 5, 6]), LOGITS[[1, 2, 4, 5, 6]]
+
+
+def softmax(x):
+    return np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+
+
+def test_rows_are_the_logits_in_half_precision(tmp_path):
+    labels = cached_labels(tmp_path / "cache", {"a": 1}, SIZES, 6, 64, blocks)
+    assert isinstance(labels.logits, np.memmap) and labels.logits.dtype == np.float16
+    assert np.array_equal(labels.rows([3, 0]), LOGITS[[4, 5, 6, 7, 0, 1, 2]].astype(np.float16).astype(np.float32))
+    assert labels.rows([2, 1]).tolist() == LOGITS[[3]].astype(np.float16).astype(np.float32).tolist()
+
+
+def test_they_are_made_once_for_the_same_key(tmp_path):
+    asked = []
+
+    def ask():
+        asked.append(1)
+        return blocks()
+
+    for key in ({"a": 1}, {"a": 1}, {"a": 2}):
+        cached_labels(tmp_path, key, SIZES, 6, 64, ask)
+    assert len(asked) == 2 and len(list(tmp_path.glob("[!.]*"))) == 2
+
+
+def test_how_many_are_kept_is_part_of_the_key(tmp_path):
+    """As far as there are as many labels: one cache serves runs with different `top_k`."""
+    rows = [cached_labels(tmp_path, {}, SIZES, 6, top_k, blocks).rows([0, 1, 3]) for top_k in (2, 3, 6, 64)]
+    assert [len(np.unique(row[0])) for row in rows] == [3, 4, 6, 6] and len(list(tmp_path.glob("[!.]*"))) == 3
+    assert np.array_equal(rows[2], rows[3])
+
+
+def test_an_interrupted_one_is_made_again(tmp_path):
+    def interrupted():
+        yield np.array([7]), LOGITS[[7]]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached_labels(tmp_path, {}, SIZES, 6, 64, interrupted)
+    assert np.allclose(cached_labels(tmp_path, {}, SIZES, 6, 64, blocks).rows([1]), LOGITS[[3]], atol=2e-3)
+    assert len(list(tmp_path.glob("[!.]*"))) == 1
+
+
+def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
+    def want():
+        def ask():
+            (tmp_path / f"asked-{os.getpid()}").touch()
+            time.sleep(0.3)
+            return blocks()
+
+        rows = cached_labels(tmp_path / "cache", {}, SIZES, 6, 64, ask).rows([0, 1, 2, 3])
+        sys.exit(0 if np.allclose(rows, LOGITS, atol=5e-3) else 1)
+
+    processes = [multiprocessing.get_context("fork").Process(target=want) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(list(tmp_path.glob("asked-*"))) == 1
+
+
+def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_path):
+    rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).rows([0, 1, 3])
+    found, wanted = softmax(rows), softmax(LOGITS)
+    order = np.argsort(-LOGITS, axis=1)
+    for kept in (0, 1):
+        place = order[:, kept : kept + 1]
+        np.testing.assert_allclose(np.take_along_axis(found, place, 1), np.take_along_axis(wanted, place, 1), atol=2e-3)
+    others = np.take_along_axis(found, order[:, 2:], 1)
+    assert np.ptp(others, axis=1).max() < 1e-6
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+
+
+def test_damage_is_named(tmp_path):
+    cached_labels(tmp_path, {}, SIZES, 6, 64, blocks)
+    (folder,) = tmp_path.glob("[!.]*")
+    with pytest.raises(DomainbertError, match="8 soft labels; expected 9"):
+        SoftLabels(folder, (9,))
+    (folder / "logits.npy").write_bytes(b"x")
+    with pytest.raises(DomainbertError, match="not readable soft labels"):
+        SoftLabels(folder, SIZES)
+
+
+def test_output_index_counts_through_the_examples():
+    index = output_index(np.array([0, 0, 1, 0, 3]), np.array([0, -1, 0, 2, 0]), SIZES)
+    assert index.tolist() == [0, -1, 3, 2, 4]

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.base.errors import DomainbertError
+from domainbert.distillation.student_config import StudentConfig
+from domainbert.distillation.students import as_bert, build_student, principal_directions, student_config
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.distilbert.config import DistilBertConfig
+from domainbert.encoders.families import family
+from domainbert.encoders.heads import EncoderWithHead, build_head
+
+TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
+VOCABULARY = 60
+
+
+def make_teacher(config=TEACHER, head="masked_lm") -> EncoderWithHead:
+    torch.manual_seed(0)
+    encoder = family(config).build_encoder(config, VOCABULARY)
+    return EncoderWithHead(encoder, build_head(head, encoder, 5)).eval()
+
+
+def make_student(student: StudentConfig, teacher: EncoderWithHead, vocab_size=VOCABULARY, head="masked_lm"):
+    torch.manual_seed(1)
+    config = student_config(student, TEACHER)
+    model, taken = build_student(config, student, teacher, head, 5, vocab_size)
+    return config, model.eval(), taken
+
+
+def logits(model: EncoderWithHead) -> torch.Tensor:
+    ids = torch.arange(10).view(1, 10) * 5 % VOCABULARY
+    return model(ids, torch.arange(10).view(1, 10), torch.ones_like(ids), torch.arange(10))
+
+
+@pytest.mark.parametrize("family_name", ["bert", "distilbert"])
+@pytest.mark.parametrize("head", ["masked_lm", "tokens"])
+def test_all_layers_make_the_teacher_again(family_name, head):
+    """A student of every layer is its teacher, also where the family has no token types."""
+    teacher = make_teacher(head=head)
+    config, model, taken = make_student(StudentConfig(family=family_name), teacher, head=head)
+    assert config.model_type == family_name and taken == ["embeddings", "layers 0, 1, 2, 3", "head"]
+    torch.testing.assert_close(logits(model), logits(teacher), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("of", "head", "family_name", "taken"),
+    [
+        ("sequence", "sequence", "bert", True),
+        ("sequence", "sequence", "distilbert", False),  # tanh there, ReLU here
+        ("crf", "tokens", "bert", True),
+        ("tokens", "crf", "bert", True),
+        ("tokens", "sequence", "bert", False),
+    ],
+)
+def test_a_head_is_taken_where_it_means_the_same(of, head, family_name, taken):
+    teacher = make_teacher(head=of)
+    _, model, what = make_student(StudentConfig(family=family_name), teacher, head=head)
+    assert ("head" in what) == taken
+    if taken:
+        torch.testing.assert_close(logits(model), logits(teacher), atol=1e-5, rtol=0)
+
+
+def test_layers_with_another_number_of_heads_are_not_taken():
+    config = dataclasses.replace(TEACHER, num_attention_heads=6)
+    assert make_student(StudentConfig(encoder=config), make_teacher())[2] == ["embeddings", "head"]
+
+
+@pytest.mark.parametrize(
+    ("student", "layers"),
+    [
+        (StudentConfig(layers=(0, 3)), (0, 3)),
+        (StudentConfig(every=2), (0, 2)),
+        (StudentConfig(every=3), (0, 3)),
+        (StudentConfig(first=3), (0, 1, 2)),
+        (StudentConfig(encoder=dataclasses.replace(TEACHER, num_hidden_layers=1), layers=(2,)), (2,)),
+    ],
+)
+def test_chosen_layers(student, layers):
+    teacher = make_teacher()
+    config, model, taken = make_student(student, teacher)
+    assert as_bert(config).num_hidden_layers == len(model.encoder.layers) == len(layers)
+    assert taken == ["embeddings", f"layers {', '.join(map(str, layers))}", "head"]
+    for own, source in zip(model.encoder.layers, layers, strict=True):
+        for name, tensor in own.state_dict().items():
+            assert torch.equal(tensor, teacher.encoder.layers[source].state_dict()[name])
+
+
+def test_a_random_student_takes_nothing():
+    teacher = make_teacher()
+    _, model, taken = make_student(StudentConfig(first=2, init="random"), teacher)
+    assert taken == []
+    assert not torch.equal(model.encoder.input_embeddings.weight, teacher.encoder.input_embeddings.weight)
+
+
+@pytest.mark.parametrize("narrow", ["pca", "svd"])
+def test_a_narrow_student_has_the_principal_directions(narrow):
+    """Against NumPy's SVD: the same subspace, and products between entries that are the best of their rank."""
+    teacher = make_teacher()
+    encoder = DistilBertConfig(dim=8, n_layers=2, n_heads=2, hidden_dim=16, max_position_embeddings=20)
+    _, model, taken = make_student(StudentConfig(encoder=encoder, narrow=narrow), teacher)
+    assert taken == ["embeddings along 8 principal directions"]
+    words = teacher.encoder.input_embeddings.weight.detach().double().numpy()
+    _, _, right = np.linalg.svd(words - (words.mean(axis=0) if narrow == "pca" else 0))
+    wanted = words @ right[:8].T
+    found = model.encoder.input_embeddings.weight.detach().double().numpy()
+    np.testing.assert_allclose(np.abs(found), np.abs(wanted), atol=1e-5)
+    positions = teacher.encoder.embeddings.position.weight + teacher.encoder.embeddings.token_type.weight[0]
+    own = model.encoder.embeddings.position.weight[:16].detach().double().numpy()
+    np.testing.assert_allclose(np.abs(own), np.abs(positions.detach().double().numpy() @ right[:8].T), atol=1e-5)
+
+
+def test_directions_have_a_sign():
+    rows = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    directions = principal_directions(rows, 3, centred=True)
+    assert (directions.gather(0, directions.abs().argmax(0, keepdim=True)) > 0).all()
+    torch.testing.assert_close(directions.T @ directions, torch.eye(3), atol=1e-5, rtol=0)
+
+
+def test_another_vocabulary_leaves_words_and_head_alone():
+    teacher = make_teacher()
+    _, model, taken = make_student(StudentConfig(first=2), teacher, vocab_size=33)
+    assert taken == ["position embeddings", "layers 0, 1"]
+    assert model.encoder.input_embeddings.num_embeddings == 33
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
+        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
+        (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
+        (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
+        (
+            lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
+            "student.layers: asks for layer 4; the teacher has layers 0 to 3",
+        ),
+        (
+            lambda: student_config(StudentConfig(encoder=TEACHER, first=2), TEACHER),
+            "student.layers: 2 are chosen; the student's encoder has 4",
+        ),
+    ],
+)
+def test_what_makes_no_student(make, message):
+    with pytest.raises(DomainbertError, match=message):
+        make()

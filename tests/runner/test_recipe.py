@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.runner.recipe import read_recipe
+from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
+
+RECIPE = """\
+out: runs/test
+vars: {words: plain, folder: texts}
+stages:
+  make: {words: ["${words}", b]}
+  again: {stage: make, words: [c], texts: {files: ["${folder}/a.txt"]}}
+  use: {source: "@make/words.txt", shape: {class_path: Circle}}
+  use-file: {stage: use, source: "${folder}/a.txt"}
+  score: {models: {ours: "@use", theirs: "@use-file"}}
+"""
+ALL = Selection()
+NAMES = ["make", "again", "use", "use-file", "score"]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("text")
+    Path("recipe.yaml").write_text(RECIPE)
+
+
+def read(*options: tuple[str, str], environment: dict[str, str] | None = None) -> Recipe:
+    return read_recipe(Path("recipe.yaml"), options, environment or {})
+
+
+def to_run(*options: tuple[str, str], selection: Selection = ALL) -> dict[str, str]:
+    """Names of the stages that would run, with the reasons."""
+    return {step.name: step.reason for step in make_plan(read(*options), selection) if step.run}
+
+
+def run(*options: tuple[str, str], selection: Selection = ALL) -> dict:
+    recipe = read(*options)
+    return run_plan(recipe, make_plan(recipe, selection), "domainbert run recipe.yaml")
+
+
+def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    results = run()
+    assert fake_stages.CALLS == NAMES
+    assert results == json.loads(Path("runs/test/results.json").read_text())
+    assert results["stages"]["use"]["metrics"] == {"source": "plain b plain b", "area": 3.0}
+    printed = capsys.readouterr().out
+    assert "score  theirs  entity F1  40.00  [40.00, 60.00]  3      +10.00 [5.00, 15.00]" in printed
+    assert run() == results
+    assert fake_stages.CALLS == NAMES  # nothing ran
+    assert capsys.readouterr().out.count("skipped (done)") == 5
+
+
+def test_warnings_of_all_stages_stand_at_the_end(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also when the stage that gave them was done before."""
+    make = fake_stages.make
+
+    def warn(out: Path, words: list[str], size: int = 2, num_workers: int = 1) -> dict:
+        return {**make(out, words, size), "warnings": [f"{words[0]} is short", "all is vain"]}
+
+    monkeypatch.setattr(fake_stages, "make", warn)
+    Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))
+    expected = [f"{name}: {text}" for name in ("make", "again") for text in ("x is short", "all is vain")]
+    expected[0], expected[2] = "make: plain is short", "again: c is short"
+    for _ in range(2):
+        assert run()["warnings"] == expected
+        assert capsys.readouterr().out.endswith("\n".join(["\nwarnings:", *(f"  {one}" for one in expected)]) + "\n")
+
+
+def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: ModuleType) -> None:
+    run()
+    assert to_run(("stages.make.size", "3")) == {
+        "make": "size was 2, is now 3",
+        "use": "@make changed",
+        "score": "@use changed",
+    }
+    assert to_run(("stages.use.shape.radius", "9")) == {
+        "use": "shape.radius was 1.0, is now 9.0",
+        "score": "@use changed",
+    }
+    assert to_run(("stages.again.num_workers", "9"), ("stages.use.trainer", "{devices: 2}")) == {
+        "use": "trainer changed",
+        "score": "@use changed",
+    }
+    assert to_run(("stages.again.num_workers", "9")) == {}
+    assert to_run(("vars.words", "other")) == {"make": "words changed", "use": "@make changed", "score": "@use changed"}
+
+
+def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) -> None:
+    run()
+    shutil.copytree("texts", "moved")
+    assert to_run(("vars.folder", "moved")) == {}  # the same content elsewhere
+    Path("texts/a.txt").write_text("other")
+    assert to_run() == {"again": "texts.files changed", "use-file": "source changed", "score": "@use-file changed"}
+
+
+def test_a_file_beside_one_of_an_earlier_stage_counts(fake_stages: ModuleType) -> None:
+    recipe = """\
+out: runs/test
+stages:
+  make: {words: [a]}
+  both: {stage: make, words: [c], texts: {files: ["@make/words.txt", texts/a.txt]}}
+"""
+    Path("recipe.yaml").write_text(recipe)
+    run()
+    assert to_run() == {}
+    Path("texts/a.txt").write_text("other")
+    assert to_run() == {"both": "texts.files changed"}
+
+
+def test_a_moved_run_is_still_done(fake_stages: ModuleType) -> None:
+    run()
+    Path("runs/test").rename("elsewhere")
+    assert to_run(("out", "elsewhere")) == {}
+
+
+def test_only_from_and_force(fake_stages: ModuleType) -> None:
+    assert to_run(selection=Selection(only=("make", "again"))) == {"make": "never run", "again": "never run"}
+    with pytest.raises(DomainbertError, match=r"use: needs @make, which is not up to date \(never run\)"):
+        to_run(selection=Selection(only=("use",)))
+    run()
+    assert to_run(selection=Selection(force=("use",))) == {"use": "forced", "score": "forced"}
+    assert list(to_run(selection=Selection(force=()))) == NAMES
+    assert list(to_run(selection=Selection(first="use-file", force=()))) == ["use-file", "score"]
+    with pytest.raises(DomainbertError, match="--only: no stage 'mke' in the recipe; did you mean 'make'"):
+        to_run(selection=Selection(only=("mke",)))
+
+
+def test_nothing_is_said_of_stages_that_were_not_asked_for(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run()
+    capsys.readouterr()
+    results = run(selection=Selection(only=("use",)))
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if "skipped" in line or "selected" in line] == ["use: skipped (done)"]
+    assert list(results["stages"]) == NAMES, "their results count"
+
+
+def test_variables_from_file_environment_and_command_line(fake_stages: ModuleType) -> None:
+    environment = {"DOMAINBERT_WORDS": "from-environment"}
+
+    def word(recipe: Recipe) -> str:
+        return recipe.jobs["make"].settings.arguments["words"][0]
+
+    assert word(read()) == "plain"
+    assert word(read(environment=environment)) == "from-environment"
+    assert word(read(("vars.words", "typed"), environment=environment)) == "typed"
+    assert word(read(("stages.make.words", "['${words}!']"))) == "plain!"
+
+
+def test_all_problems_of_all_stages_come_at_once(fake_stages: ModuleType) -> None:
+    Path("recipe.yaml").write_text("""\
+out: runs/test
+vars: {folder: null}
+stages:
+  make: {wrds: [a]}
+  use: {source: "@mke/words.txt", steps: x}
+  other: {stage: mak}
+  missing: {stage: use, source: "${foldr}/nope.txt"}
+""")
+    with pytest.raises(DomainbertError) as caught:
+        read()
+    assert str(caught.value).splitlines() == [
+        "recipe.yaml: 2 problems",
+        "  recipe.yaml:2: vars.folder: found null; expected text, here, from --vars.folder or from DOMAINBERT_FOLDER",
+        "  recipe.yaml:7: ${foldr} is not among vars; did you mean 'folder'?",
+    ]
+    Path("recipe.yaml").write_text(Path("recipe.yaml").read_text().replace("foldr", "folder"))
+    with pytest.raises(DomainbertError) as caught:
+        read(("vars.folder", "texts"), ("stages.use.optim.lr", "abc"))
+    assert str(caught.value).splitlines() == [
+        "recipe.yaml: 7 problems",
+        "  recipe.yaml:4: stages.make.wrds: unknown key; did you mean 'words'?",
+        "  recipe.yaml:4: stages.make.words: missing; expected a list, each item text",
+        "  recipe.yaml:5: @mke/words.txt: no earlier stage has this name; did you mean 'make'?",
+        "  --stages.use.optim.lr: expected a number; found 'abc'",
+        "  recipe.yaml:5: stages.use.steps: expected an integer; found 'x'",
+        "  recipe.yaml:6: stages.other: no stage 'mak'; did you mean 'make'?",
+        "  recipe.yaml:7: stages.missing.source: texts/nope.txt does not exist; expected a file or folder",
+    ]
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("out: a\nstages: {}\n", "recipe.yaml:2: stages: expected a mapping"),
+        ("out: [a]\nstages: {make: {words: [a]}}\n", "recipe.yaml:1: out: expected the folder"),
+        ("stages: {make: {words: [a]}}\n", "out: expected the folder"),
+        ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
+        ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
+        ("out: a\nstages: {../make: {stage: make}}\n", "expected a name of letters"),
+        ("out: a\nstages: {use: {source: '@use'}}\n", "recipe.yaml:2: @use: no earlier stage has this name"),
+    ],
+)
+def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> None:
+    Path("recipe.yaml").write_text(text)
+    with pytest.raises(DomainbertError, match=expected):
+        read()
+
+
+def test_a_failing_stage_leaves_nothing_and_is_named(fake_stages: ModuleType) -> None:
+    with pytest.raises(DomainbertError, match="stage make: words: 'bad' is bad"):
+        run(("vars.words", "bad"))
+    assert not Path("runs/test/make").exists()
+
+
+def test_an_unfinished_stage_runs_again(fake_stages: ModuleType) -> None:
+    with pytest.raises(RuntimeError):
+        run(("vars.words", "crash"))
+    assert (Path("runs/test/make") / "running.lock").exists()
+    assert to_run()["make"] == "not finished"
+    run()
+    assert sorted(path.name for path in Path("runs/test/make").iterdir()) == [
+        "config.yaml",
+        "manifest.json",
+        "status.json",
+        "words.txt",
+    ]
+
+
+def test_foreign_folders_are_found_before_anything_runs(fake_stages: ModuleType) -> None:
+    for name in ("use", "score"):
+        Path("runs/test", name).mkdir(parents=True)
+        Path("runs/test", name, "thesis.tex").write_text("mine")
+    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*use: holds files that.*score: holds files that"):
+        run()
+    assert fake_stages.CALLS == [] and Path("runs/test/use/thesis.tex").read_text() == "mine"

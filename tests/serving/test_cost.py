@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from domainbert.serving import cost
+from domainbert.serving.predictor import load_predictor
+from domainbert.tokenization.report import vocabulary_report, words_of
+
+SENTENCES = [["Cash", "transfers", "raised", "attendance", "."], ["unaffordability"], ["(", "Prices", "fell"]]
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_the_cost_of_a_model(runs, task):
+    folder = runs / f"{task}-pretrained/seed-1"
+    predictor = load_predictor(folder)
+    found = cost.measure_cost(predictor, folder, SENTENCES)
+    assert found.parameters == sum(parameter.numel() for parameter in predictor.model.parameters())
+    assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    words = [word for sentence in SENTENCES for word in sentence if word.isalpha()]
+    assert found.pieces_per_word == sum(map(len, predictor.tokenizer.encode(words))) / 7
+    (told,) = vocabulary_report(predictor.tokenizer, None, {"test": words_of(map(" ".join, SENTENCES))})[
+        "texts"
+    ].values()
+    assert found.pieces_per_word == told["ours"]["pieces_per_word"]
+    assert found.words_per_second > 0 and found.latency_1 > 0 and found.latency_32 > 0
+
+
+def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
+    now, asked = [0.0], []
+
+    class Slow:
+        tokenizer = load_predictor(runs / "ner-pretrained/seed-1").tokenizer
+        model = load_predictor(runs / "ner-pretrained/seed-1").model
+
+        def predict_texts(self, texts):
+            asked.append(len(texts))
+            now[0] += len(texts) * (100.0 if len(asked) == 3 else 1.0)  # one of the three is disturbed
+
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
+    found = cost.measure_cost(Slow(), runs / "ner-pretrained/seed-1", SENTENCES)
+    assert asked == [1, 3, 3, 3, *[1] * 32, *[3] * 8]
+    assert found.words_per_second == pytest.approx(9 / 3) and (found.latency_1, found.latency_32) == (1.0, 3.0)
+
+
+def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch):
+    sizes = {"model.onnx": 100, "quantized.onnx": 30, "config.json": 7, "vocab.txt": 2}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    (tmp_path / "folder").mkdir()
+    for used, wanted in (("model.onnx", 109), ("quantized.onnx", 39), (None, 139)):
+        opened = SimpleNamespace(path=tmp_path, onnx=tmp_path / used if used else None)
+        monkeypatch.setattr(cost, "open_model", lambda folder, opened=opened: opened)
+        assert cost._folder_bytes(tmp_path) == wanted
+
+
+def test_the_texts_that_are_predicted_at_once_are_taken_from_all_over():
+    sentences = [[str(number)] for number in range(40)]
+    ones, many = cost._slices(sentences, 1), cost._slices(sentences, 32)
+    assert [texts[0][0] for texts in ones] == [str(number) for number in range(32)]
+    assert {len(texts) for texts in many} == {32} and len({texts[0][0] for texts in many}) > 1

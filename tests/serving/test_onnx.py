@@ -1,0 +1,341 @@
+"""Exported models of every family and head, against `transformers` on the same folders."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from _pytest.mark import ParameterSet
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import Example, Window
+from domainbert.encoders.base import HEADS
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.crf import Crf, crf_of
+from domainbert.encoders.distilbert.config import DistilBertConfig
+from domainbert.encoders.families import family, family_names
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
+from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
+from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows
+from domainbert.serving.onnx.transitions import read_crf, write_crf
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
+POSITIONS = 40
+CONFIGS: dict[str, EncoderConfig] = {
+    "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
+    "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
+}
+AUTO = {
+    "masked_lm": "AutoModelForMaskedLM",
+    "tokens": "AutoModelForTokenClassification",
+    "crf": "AutoModelForTokenClassification",
+    "sequence": "AutoModelForSequenceClassification",
+}
+
+
+@pytest.fixture(autouse=True)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here."""
+
+
+def make_tokenizer() -> DomainTokenizer:
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
+    return DomainTokenizer(bert_backend(vocab, {}), model_max_length=POSITIONS)
+
+
+def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHead:
+    """Random weights, in which no bias is 0, no norm 1, no transition 0 and attention is far from uniform."""
+    torch.manual_seed(seed)
+    encoder = family(config).build_encoder(config, 31)
+    model = EncoderWithHead(encoder, build_head(head, encoder, len(LABELS)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+    return model.eval()
+
+
+def rows(sizes: list[int], length: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Random ids (B, S), of which the first so many of each row are text."""
+    ids = torch.randint(0, 31, (len(sizes), length), generator=torch.Generator().manual_seed(seed))
+    mask = (torch.arange(length) < torch.tensor(sizes).unsqueeze(1)).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def run(path: Path, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    types = torch.zeros_like(inputs["input_ids"])
+    (output,) = session.run(None, {name: inputs.get(name, types).numpy() for name in names})
+    return torch.from_numpy(output)
+
+
+def every_kind() -> Iterator[ParameterSet]:
+    """Family and head; an export takes some seconds, so that the fast tests make two only."""
+    for name, head in itertools.product(family_names(), HEADS):
+        marks = () if (name, head) in (("bert", "tokens"), ("distilbert", "sequence")) else pytest.mark.slow
+        yield pytest.param((name, head), marks=marks, id=f"{name}-{head}")
+
+
+@pytest.fixture(scope="module", params=every_kind())
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Path]:
+    """Family, head, and a model folder with `model.onnx` beside the weights."""
+    name, head = request.param
+    folder = tmp_path_factory.mktemp(f"{name}-{head}")
+    model = make_model(CONFIGS[name], head)
+    save_model(folder, model, CONFIGS[name], make_tokenizer(), head, "card", [] if head == "masked_lm" else LABELS)
+    write_onnx(folder / "model.onnx", model)
+    return name, head, folder
+
+
+@pytest.mark.parametrize("sizes", [[1], [40], [7, 40, 1], [12] * 5, [3, 2, 9, 9, 1, 5, 8]])
+def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, sizes):
+    """Those of the masked-LM head, of labels, and of classes; read on real text, as nobody reads them on padding."""
+    transformers = pytest.importorskip("transformers")
+    _, head, folder = exported
+    theirs = getattr(transformers, AUTO[head]).from_pretrained(folder).eval()
+    inputs = rows(sizes, max(sizes))
+    with torch.inference_mode():
+        wanted = theirs(**inputs).logits
+    found = run(folder / "model.onnx", inputs)
+    assert found.shape == wanted.shape and found.dtype == torch.float32
+    real = inputs["attention_mask"].bool() if head != "sequence" else torch.ones(len(sizes), dtype=torch.bool)
+    torch.testing.assert_close(found[real], wanted[real], atol=1e-5, rtol=0)
+
+
+def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
+    """The way of `predict` in ONNX Runtime and in torch: other rows, the same numbers, whatever the batch."""
+    from domainbert.serving.predictor import packed_logits
+
+    _, head, folder = exported
+    model, opened, _ = load_model(folder, head)
+    tokenizer = opened.tokenizer()
+    texts = [whole_example(ids, head == "sequence", POSITIONS) for ids in made_up_texts(31, POSITIONS)]
+    wanted = logits_by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu")))
+    runtime = OnnxModel(folder / "model.onnx", tokenizer)
+    for budget in (1, 70, 10_000):
+        found = logits_by_item(runtime.logits(texts, budget))
+        assert found.keys() == wanted.keys() == set(range(len(texts)))
+        for item, logits in wanted.items():
+            assert logits.shape == (texts[item].num_outputs, 31 if head == "masked_lm" else len(LABELS))
+            torch.testing.assert_close(found[item], logits, atol=1e-5, rtol=0)
+
+
+def test_the_file_says_how_it_is_called_and_nothing_of_where_it_was_made(exported):
+    name, head, folder = exported
+    proto = onnx.load(folder / "model.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    assert (proto.ir_version, [(one.domain, one.version) for one in proto.opset_import]) == (9, [("", 20)])
+
+    def shown(values):
+        return {
+            one.name: (
+                one.type.tensor_type.elem_type,
+                [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim],
+            )
+            for one in values
+        }
+
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if name == "bert" else [])]
+    assert shown(proto.graph.input) == {one: (onnx.TensorProto.INT64, ["batch", "sequence"]) for one in names}
+    shapes = {"sequence": ["batch", 5], "masked_lm": ["batch", "sequence", 31]}
+    wanted = shapes.get(head, ["batch", "sequence", 5])
+    assert shown(proto.graph.output) == {"logits": (onnx.TensorProto.FLOAT, wanted)}
+    content = (folder / "model.onnx").read_bytes()
+    assert b".py" not in content and b"stack_trace" not in content and b"/domainbert" not in content
+    assert sorted(path.suffix for path in folder.glob("model*")) == [".onnx", ".safetensors"]
+
+
+@pytest.mark.slow
+def test_token_types_count_where_the_family_has_them(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = make_model(CONFIGS["bert"], "sequence")
+    save_model(tmp_path, model, CONFIGS["bert"], make_tokenizer(), "sequence", "card", LABELS)
+    write_onnx(tmp_path / "model.onnx", model)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    inputs = rows([9, 14], 14)
+    inputs["token_type_ids"] = torch.tensor([[0] * 4 + [1] * 10, [0] * 6 + [2] * 8])
+    with torch.inference_mode():
+        wanted = theirs(**inputs).logits
+    torch.testing.assert_close(run(tmp_path / "model.onnx", inputs), wanted, atol=1e-5, rtol=0)
+    plain = run(tmp_path / "model.onnx", inputs | {"token_type_ids": torch.zeros(2, 14, dtype=torch.int64)})
+    assert (plain - wanted).abs().max() > 1e-2
+
+
+@pytest.mark.slow
+def test_the_same_model_gives_the_same_bytes_and_a_failure_leaves_no_file(tmp_path, monkeypatch):
+    model = make_model(CONFIGS["bert"], "tokens")
+    for name in ("a", "b"):
+        write_onnx(tmp_path / f"{name}.onnx", model)
+        quantize_int8(tmp_path / f"{name}.onnx", tmp_path / f"{name}.int8.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    assert (tmp_path / "a.int8.onnx").read_bytes() == (tmp_path / "b.int8.onnx").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 4
+    monkeypatch.setattr("domainbert.serving.onnx.graph._MOST_BYTES", 1000)
+    with pytest.raises(DomainbertError, match=r"c\.onnx: 0\.0 GiB of weights; expected less than the 2 GiB of an ONNX"):
+        write_onnx(tmp_path / "c.onnx", model)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.slow
+def test_int8_is_small_close_and_always_the_same(tmp_path):
+    config = BertConfig(128, 2, 2, 512, max_position_embeddings=POSITIONS)
+    model = make_model(config, "tokens")
+    write_onnx(tmp_path / "model.onnx", model)
+    quantize_int8(tmp_path / "model.onnx", tmp_path / "model.int8.onnx")
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes["model.onnx"] > 3 * sizes["model.int8.onnx"]
+    inputs = rows([12, 30, 3], 30)
+    exact, once, again = (run(tmp_path / name, inputs) for name in ("model.onnx", "model.int8.onnx", "model.int8.onnx"))
+    assert torch.equal(once, again)
+    real = inputs["attention_mask"].bool()
+    error = (once - exact)[real].std() / exact[real].std()
+    assert 1e-4 < error < 0.2
+    kinds = {node.op_type for node in onnx.load(tmp_path / "model.int8.onnx").graph.node}
+    assert {"DynamicQuantizeLinear", "MatMulInteger"} <= kinds
+
+
+@pytest.mark.slow
+def test_tied_weights_are_in_the_file_once(tmp_path):
+    config = BertConfig(32, 1, 2, 64, max_position_embeddings=16)
+    encoder = family(config).build_encoder(config, 5_000)
+    model = EncoderWithHead(encoder, build_head("masked_lm", encoder)).eval()
+    write_onnx(tmp_path / "model.onnx", model)
+    weights = sum(parameter.numel() * 4 for parameter in model.parameters())
+    assert weights > 640_000 and (tmp_path / "model.onnx").stat().st_size < 1.2 * weights
+
+
+def example(*sizes: int) -> Example:
+    """An example with windows of so many pieces, the first of which is read."""
+    one = np.asarray([0])
+    return Example(tuple(Window(np.full(size, 7), one, one * 0 + n, one) for n, size in enumerate(sizes)), len(sizes))
+
+
+def test_batches_hold_texts_of_like_length_within_the_budget():
+    examples = [example(3), example(10), example(1, 2), example(4), example(10, 6), example(60)]
+    batches = batches_by_length(examples, 30)
+    assert batches == [[5], [1], [4], [3, 0, 2]]
+    for batch in batches:
+        width = max(len(window.input_ids) + 2 for item in batch for window in examples[item].windows)
+        assert len(batch) == 1 or width * sum(len(examples[item].windows) for item in batch) <= 30
+    assert batches_by_length([], 30) == []
+
+
+def test_rows_are_padded_behind_their_text():
+    tokenizer = make_tokenizer()
+    examples = [whole_example([10, 11, 12], False, POSITIONS), example(1, 2)]
+    batch = pad_rows(examples, [8, 3], tokenizer)
+    cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+    assert batch["input_ids"].tolist() == [[cls, 10, 11, 12, sep], [cls, 7, sep, pad, pad], [cls, 7, 7, sep, pad]]
+    assert batch["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
+    assert batch["items"].tolist() == [8, 3] and batch["example"].tolist() == [0, 0, 0, 1, 1]
+    assert batch["positions"].tolist() == [1, 2, 3, 6, 11] and batch["outputs"].tolist() == [0, 1, 2, 0, 1]
+    at_cls = pad_rows([whole_example([9], True, POSITIONS)] * 2, [0, 1], tokenizer)
+    assert at_cls["positions"].tolist() == [0, 3]
+
+
+def test_made_up_texts_have_all_lengths():
+    texts = made_up_texts(31, POSITIONS)
+    lengths = [len(text) for text in texts]
+    assert lengths == sorted(set(lengths)) and lengths[0] == 1 and lengths[-1] == POSITIONS - 2 and len(lengths) > 8
+    assert {int(entry) for text in texts for entry in text} <= set(range(31)) and len(set(texts[-1].tolist())) > 10
+    assert [text.tolist() for text in made_up_texts(31, POSITIONS)] == [text.tolist() for text in texts]
+
+
+def test_a_difference_that_is_not_a_number_is_not_tolerable():
+    wanted = {0: torch.tensor([[1.0, -20.0]]), 1: torch.tensor([[0.5, 0.0]])}
+    near = {0: wanted[0] + 1.5e-3, 1: wanted[1]}
+    apart = largest_difference(wanted, [wanted, near])
+    assert apart.largest == pytest.approx(1.5e-3, rel=1e-2) and apart.scale == 20 and apart.tolerable
+    assert not Difference(1.5e-3, 2.0).tolerable and Difference(9e-5, 0.01).tolerable
+    assert not largest_difference(wanted, [wanted, {**wanted, 1: torch.tensor([[float("nan"), 0.0]])}]).tolerable
+
+
+def test_a_random_field_is_written_to_the_bit(tmp_path):
+    crf = Crf(5)
+    with torch.no_grad():
+        for parameter in crf.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    write_crf(tmp_path, crf, LABELS)
+    found = read_crf(tmp_path, LABELS)
+    assert torch.equal(found.end, crf.end)
+    assert torch.equal(found.start, torch.where(crf.allowed_first, crf.start, -1e4))
+    assert torch.equal(found.transitions, torch.where(crf.allowed, crf.transitions, -1e4))
+    fields = json.loads((tmp_path / "crf.json").read_text())
+    assert fields["labels"] == LABELS and fields["transitions"][0][2] == -10000 and "Viterbi" in fields["how"]
+    with pytest.raises(DomainbertError, match=r"crf\.json: labels are not those of config\.json; expected O, B-x"):
+        read_crf(tmp_path, ["O", "B-x"])
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"labels": ["O"], "start": [0], "transitions": [0], "end": [0]}'])
+def test_a_broken_random_field_is_named(tmp_path, text):
+    if text is not None:
+        (tmp_path / "crf.json").write_text(text)
+    with pytest.raises(DomainbertError, match=r"crf\.json: not the random field of an exported tagger"):
+        read_crf(tmp_path, ["O"])
+
+
+def test_broken_and_foreign_files_are_named(tmp_path):
+    path = tmp_path / "model.onnx"
+    with pytest.raises(DomainbertError, match=rf"{re.escape(str(path))}: ONNX Runtime cannot open it: .*[Ff]ile"):
+        OnnxModel(path, make_tokenizer())
+    path.write_bytes(b"no protobuf")
+    with pytest.raises(DomainbertError, match=r"model\.onnx: ONNX Runtime cannot open it"):
+        OnnxModel(path, make_tokenizer())
+    one = onnx.helper.make_tensor_value_info("pixels", onnx.TensorProto.FLOAT, ["n"])
+    same = onnx.helper.make_tensor_value_info("same", onnx.TensorProto.FLOAT, ["n"])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["pixels"], ["same"])], "g", [one], [same])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(
+        DomainbertError, match=r"inputs are pixels; expected some of input_ids, attention_mask, token_ty"
+    ):
+        OnnxModel(path, make_tokenizer())
+
+
+def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(*names):
+        def imported(name, *arguments, **more):
+            if name.partition(".")[0] in names:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            return real(name, *arguments, **more)
+
+        return imported
+
+    need_onnx()
+    monkeypatch.setattr(builtins, "__import__", without("onnxscript"))
+    with pytest.raises(DomainbertError, match=r"export needs onnxscript; pip install 'domainbert\[onnx\]'"):
+        need_onnx()
+    monkeypatch.setattr(builtins, "__import__", without("onnxruntime"))
+    with pytest.raises(DomainbertError, match=r"model\.onnx: needs onnxruntime; pip install 'domainbert\[onnx\]'"):
+        OnnxModel(tmp_path / "model.onnx", make_tokenizer())
+
+
+def test_a_folder_is_an_exported_one_only_without_weights(tmp_path):
+    model = make_model(CONFIGS["bert"], "crf")
+    save_model(tmp_path, model, CONFIGS["bert"], make_tokenizer(), "crf", "card", LABELS)
+    (tmp_path / "model.onnx").touch()
+    assert open_model(tmp_path).onnx is None and crf_of(load_model(tmp_path, "crf")[0].head) is not None
+    named = open_model(tmp_path / "model.int8.onnx")
+    assert named.onnx == tmp_path / "model.int8.onnx" and named.path == tmp_path and named.labels == tuple(LABELS)
+    (tmp_path / "model.safetensors").unlink()
+    assert open_model(tmp_path).onnx == tmp_path / "model.onnx"
+    with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected a model folder with"):
+        load_model(tmp_path, "crf")

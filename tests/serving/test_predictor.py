@@ -1,0 +1,240 @@
+"""Fine-tuned models from Python, against `transformers` on the same folders."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import domainbert
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import text_example
+from domainbert.data.types import IGNORED
+from domainbert.models.folder import load_model
+from domainbert.serving.predictor import Tagger, load_classifier, load_predictor, load_tagger, packed_logits
+from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.tags import to_iob2
+from domainbert.tokenization.align import align_text
+
+
+@pytest.fixture(scope="module")
+def natural(runs, tagger) -> list[str]:
+    """Sentences of the corpus as it is written, commas and brackets in their places, each within one window."""
+    lines = (runs / "sample/corpus.jsonl").read_text().splitlines()
+    texts = [sentence for line in lines[:40] for sentence in re.split(r"(?<=\.) (?=[A-Z])", json.loads(line)["text"])]
+    pieces = map(len, tagger.tokenizer.encode(texts))
+    return [text for text, length in zip(texts, pieces, strict=True) if length <= 94][:150]
+
+
+@pytest.fixture(scope="module")
+def tagger(runs) -> Tagger:
+    return load_tagger(runs / "ner-pretrained")
+
+
+def best(runs, name: str):
+    return runs / name / runs.results[name]["best"]
+
+
+def our_logits(model, ids: list[int], positions: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        shape = torch.ones(1, len(ids), dtype=torch.long)
+        return model.eval()(torch.tensor([ids]), shape.cumsum(1) - 1, shape, torch.tensor(positions))
+
+
+@pytest.mark.parametrize(
+    ("run", "head", "auto_class"),
+    [
+        ("pretrain", "masked_lm", "AutoModelForMaskedLM"),
+        ("ner-pretrained", "tokens", "AutoModelForTokenClassification"),
+        ("classification-scratch", "sequence", "AutoModelForSequenceClassification"),
+    ],
+)
+def test_transformers_loads_the_folders_and_agrees(runs, natural, run, head, auto_class):
+    transformers = pytest.importorskip("transformers")
+    folder = best(runs, run) if "best" in runs.results[run] else runs / run
+    theirs, loading = getattr(transformers, auto_class).from_pretrained(folder, output_loading_info=True)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    ours, opened, made = load_model(folder, head)
+    assert made == []
+    assert opened.labels == tuple(theirs.config.id2label[number] for number in range(len(opened.labels)))
+    their_tokenizer, tokenizer = transformers.AutoTokenizer.from_pretrained(folder), opened.tokenizer()
+    assert their_tokenizer.model_max_length == 96
+    for text in natural[:10]:
+        ids = [tokenizer.cls_id, *tokenizer.encode([text])[0], tokenizer.sep_id]
+        encoded = their_tokenizer(text, return_tensors="pt")
+        assert encoded["input_ids"][0].tolist() == ids
+        with torch.inference_mode():
+            wanted = theirs.eval()(**encoded).logits
+        found = our_logits(ours, ids, [0] if head == "sequence" else list(range(len(ids))))
+        torch.testing.assert_close(found, wanted.flatten(0, -2), atol=1e-4, rtol=0)
+
+
+def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
+    """All of them, word by word; decoding changes only the sentences whose best tags are not valid."""
+    transformers = pytest.importorskip("transformers")
+    folder = str(best(runs, "ner-pretrained"))
+    pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
+    word_by_word = load_tagger(folder)
+    word_by_word.valid = None
+    found = word_by_word.predict_entities(natural)
+    decoded = tagger.predict_entities(natural)
+    assert 20 < sum(one == other for one, other in zip(found, decoded, strict=True)) < 150
+    for entities, text, theirs in zip(found, natural, pipeline(natural), strict=True):
+        ours = [(one.type, one.start, one.end) for one in entities]
+        assert ours == [(one["entity_group"], one["start"], one["end"]) for one in theirs]
+        assert [one.text for one in entities] == [text[one["start"] : one["end"]] for one in theirs]
+        assert [one.score for one in entities] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-4)
+    assert len(natural) == 150 and sum(map(len, found)) > 100
+    assert len({entity.type for entities in found for entity in entities}) >= 3
+
+
+def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(runs, tagger, natural):
+    """What the README says of long texts: domainbert reads them whole, `transformers` cuts them or fails."""
+    transformers = pytest.importorskip("transformers")
+    folder = str(best(runs, "ner-pretrained"))
+    pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
+    text = " ".join(natural[:40])
+    room = tagger.max_length - 2
+    cut = align_text(tagger.tokenizer, [text])[0]
+    end = max(stop for (_, stop), first in zip(cut.word_offsets, cut.first_piece, strict=True) if first < room)
+    found, theirs = tagger.predict_entities([text])[0], pipeline(text)
+    assert len(cut.input_ids) > 5 * room and max(one["end"] for one in theirs) <= end
+    assert sum(one.end > end for one in found) > 10 and max(one.end for one in found) > len(text) * 0.9
+    strided = transformers.pipeline(
+        "token-classification", folder, aggregation_strategy="first", device="cpu", stride=room // 2
+    )
+    assert max(one["end"] for one in strided(text)) > len(text) * 0.9
+
+    folder = str(best(runs, "classification-pretrained"))
+    pipeline = transformers.pipeline("text-classification", folder, top_k=None, device="cpu")
+    with pytest.raises(RuntimeError, match="must match the size"):
+        pipeline([text])
+    (scores,) = pipeline([text], truncation=True)
+    beginning = load_classifier(folder).predict_texts([text[:end]])[0].scores
+    assert {one["label"]: one["score"] for one in scores} == pytest.approx(beginning, abs=1e-5)
+
+
+def test_prediction_loads_no_training_library(runs):
+    code = (
+        "import sys, domainbert\n"
+        f"assert domainbert.load_tagger({str(runs / 'ner-pretrained')!r}).predict_entities(['Rates.']) is not None\n"
+        "heavy = {'lightning', 'torchmetrics', 'transformers', 'datasets', 'scipy', 'torch._dynamo', 'onnxruntime'}\n"
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_a_few_lines_of_python(runs, tagger, natural):
+    model = domainbert.load_tagger(str(runs / "ner-pretrained"))
+    assert model.labels == tagger.labels and model.labels[:2] == ("O", "B-coreference")
+    entities = model.predict_entities(natural[:20])
+    assert entities == tagger.predict_entities(natural[:20])
+    entity = next(entity for one in entities for entity in one)
+    assert 0 < entity.score <= 1 and entity.type in {label[2:] for label in model.labels[1:]}
+    assert {type(load_predictor(runs / name)).__name__ for name in ("ner-scratch", "classification-scratch")} == {
+        "Tagger",
+        "Classifier",
+    }
+
+
+@pytest.mark.parametrize(("name", "head"), [("ner-pretrained", "tokens"), ("classification-scratch", "sequence")])
+def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
+    predictor = load_predictor(runs / name, "bf16-mixed")
+    aligned = align_text(predictor.tokenizer, natural)
+    examples = [text_example(words, IGNORED, predictor.max_length) for words in aligned]
+    model = load_model(runs / name, head)[0].eval()
+    assert {model.head.classifier.weight.dtype, predictor.model.head.classifier.weight.dtype} == {
+        torch.float32,
+        torch.bfloat16,
+    }
+    wanted = packed_logits(model, predictor.tokenizer, examples, torch.device("cpu"), torch.bfloat16)
+    for (_, one), (_, other) in zip(predictor.logits(examples), wanted, strict=True):
+        assert one.dtype == other.dtype == torch.bfloat16 and torch.equal(one, other)
+
+
+def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):
+    words = [one.words for one in read_conll(runs.labelled("ner", "test")).sentences]
+    tags = tagger.predict_words(words)
+    repaired = tagger.num_repaired
+    assert [len(one) for one in tags] == [len(one) for one in words]
+    assert all(to_iob2(one) == one for one in tags) and any(set(one) != {"O"} for one in tags)
+    alone = [tagger.predict_words([one])[0] for one in words[:15]]
+    assert alone == tags[:15]
+    assert tagger.predict_words([words[0], [], ["\x00"], words[1]]) == [
+        tags[0],
+        [],
+        *tagger.predict_words([["\x00"]]),
+        tags[1],
+    ]
+    tagger.predict_words([["the"]])
+    assert tagger.num_repaired <= repaired
+
+
+def test_a_long_text_is_read_in_windows(runs, tagger):
+    """No word is left out, and those in the middle of a window get the tags of that window read alone."""
+    sentences = read_conll(runs.labelled("ner", "test")).sentences
+    words = [word for sentence in sentences[:40] for word in sentence.words]
+    pieces = tagger.tokenizer.encode([" ".join(words)])[0]
+    assert len(pieces) > 5 * tagger.max_length
+    (tags,) = tagger.predict_words([words])
+    assert len(tags) == len(words) and sum(tag.startswith("B-") for tag in tags) > 20
+    text = " ".join(words)
+    (entities,) = tagger.predict_entities([text])
+    assert max(one.end for one in entities) > 0.9 * len(text) and min(one.start for one in entities) < 0.1 * len(text)
+    assert [one.start for one in entities] == sorted(one.start for one in entities)
+    first = [
+        number
+        for number, word in enumerate(words)
+        if len(tagger.tokenizer.encode([" ".join(words[: number + 1])])[0]) <= 94
+    ][-1]
+    (alone,) = tagger.predict_words([words[: first + 1]])
+    assert tags[: first // 2] == alone[: first // 2]
+
+
+def test_windows_of_a_long_text_are_averaged_for_its_class(runs):
+    classifier = load_classifier(runs / "classification-pretrained")
+    lines = runs.labelled("classification", "test").read_text().splitlines()
+    text = " ".join(json.loads(line)["text"] for line in lines[:10])
+    short, long = "No effect .", text
+    predictions = classifier.predict_texts([short, long, short])
+    assert predictions[0] == predictions[2] and predictions[0].scores != predictions[1].scores
+    assert predictions[1].scores == pytest.approx(classifier.predict_texts([long])[0].scores, abs=1e-5)
+    assert sum(predictions[1].scores.values()) == pytest.approx(1)
+
+
+def test_scores_are_those_of_transformers(runs, natural):
+    transformers = pytest.importorskip("transformers")
+    folder = best(runs, "classification-pretrained")
+    pipeline = transformers.pipeline("text-classification", str(folder), top_k=None, device="cpu")
+    for ours, theirs in zip(load_classifier(folder).predict_texts(natural[:20]), pipeline(natural[:20]), strict=True):
+        scores = {one["label"]: one["score"] for one in theirs}
+        assert ours.scores == pytest.approx(scores, abs=1e-5)
+        assert ours.scores[ours.label] == max(np.array(list(ours.scores.values())))
+
+
+def test_the_wrong_folder_is_named(runs):
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load_classifier reads"):
+        load_tagger(runs / "classification-pretrained")
+    with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
+        load_classifier(runs / "ner-pretrained")
+    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
+        load_tagger(runs / "pretrain")
+    with pytest.raises(DomainbertError, match="no trained head for this task"):
+        load_classifier(runs / "pretrain")
+    with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
+        load_predictor(runs / "pretrain")
+    with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
+        load_predictor(runs / "nowhere")
+
+
+@pytest.mark.parametrize("length", [-1, 0, 2, 97])
+def test_windows_that_cannot_be_are_refused(runs, length):
+    with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
+        Tagger(best(runs, "ner-pretrained"), max_length=length)
+    assert Tagger(best(runs, "ner-pretrained"), max_length=3).max_length == 3

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.serving.texts import read_texts
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"text": "\\ud800"}', ":2: half a surrogate pair; expected valid Unicode"),
+        (b'{"text": "a", "more": {"k": ["\\ud800"]}}', ":2: half a surrogate pair; expected valid Unicode"),
+        (b'{"text": "a", "\\ud800": 1}', ":2: half a surrogate pair; expected valid Unicode"),
+        (b'{"text": "a", "text": "b"}', ":2: JSON that cannot be read (the key 'text' more than once)"),
+        (b'{"text": ["a"]}', ":2: no string under 'text'; expected an object with one"),
+        (b'{"text": "\xff"}', ":2: byte 11 of the line, 0xff, is not UTF-8"),
+        (b'{"text": "a", "n": ' + b"[" * 5000 + b"}", ":2: JSON that cannot be read (maximum recursion depth"),
+    ],
+)
+def test_rows_that_could_not_be_written_again_are_refused_when_they_are_reached(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "first", "n": NaN}\n' + content + b"\n")
+    _, rows = read_texts(path, "auto", "text", 0)
+    assert next(rows)[0]["text"] == "first"
+    with pytest.raises(DomainbertError) as error:
+        next(rows)
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_any_line_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffa\u2028b\r\n\nc\x00\x0b\ufeff\r\r\n \x85".encode())
+    assert [row["text"] for row, _ in read_texts(path, "auto", "text", 0)[1]] == [
+        "a\u2028b",
+        "",
+        "c\x00\x0b\ufeff\r",
+        " \x85",
+    ]

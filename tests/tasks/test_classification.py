@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import Share
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.labelled import LabelledText
+from domainbert.tasks.task import task_files
+
+TEXTS = [
+    LabelledText("a b c", "dove", 1),
+    LabelledText(" ".join("abcdefgh" * 3), "hawk", 2),
+    LabelledText("", "neutral", 3),
+    LabelledText(" ".join("hgfedcba" * 2), "dove", 4),
+]
+TASK = ClassificationTask(("dove", "hawk", "neutral"))
+GOLD = np.asarray([0, 1, 2, 0])
+
+
+def one_batch(tokenizer):
+    examples = TASK.encode(TEXTS, tokenizer, 10)
+    assert [len(example.windows) for example in examples] == [1, 5, 1, 3]
+    batch = LabelledBatches(examples, tokenizer, 10_000, Share())[0]
+    return {name: torch.from_numpy(value) for name, value in batch.items()}
+
+
+def test_the_windows_of_a_text_are_averaged(tokenizer):
+    batch = one_batch(tokenizer)
+    logits = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+    owners = batch["items"].numpy()[batch["example"].numpy()]
+    wanted = np.stack([logits[owners == text].mean(axis=0) for text in range(4)])
+    found = mean_over_windows(torch.from_numpy(logits), batch).numpy()
+    np.testing.assert_allclose(found, wanted[batch["items"].numpy()], atol=1e-6)
+
+    log_probabilities = wanted - np.log(np.exp(wanted).sum(axis=1, keepdims=True))
+    loss = TASK.loss(torch.from_numpy(logits), batch | {"num_examples": 40})
+    assert float(loss) == pytest.approx(-log_probabilities[np.arange(4), GOLD].sum() / 40, rel=1e-6)
+
+    metric = TASK.metric()
+    TASK.update(metric, torch.from_numpy(logits), batch, TEXTS)
+    scores = metric.compute()
+    assert float(scores["accuracy"]) == (wanted.argmax(axis=1) == GOLD).mean()
+    half = mean_over_windows(torch.from_numpy(logits).bfloat16(), batch)
+    assert half.dtype == torch.float32, "averaged in fp32, whatever the model computed in"
+
+
+def test_the_loss_of_shares_adds_up(tokenizer, make_model):
+    model = make_model("sequence", 3).eval()
+    examples = TASK.encode(TEXTS * 4, tokenizer, 10)
+    order = GlobalOrder(len(examples), 8, seed=0)
+
+    def total(world_size, accumulation):
+        summed = 0.0
+        for rank in range(world_size):
+            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(1))
+            for index in range(accumulation):
+                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
+                inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+                with torch.inference_mode():
+                    summed += float(TASK.loss(model(*inputs), batch))
+        return summed
+
+    assert total(1, 1) == pytest.approx(np.log(3), rel=0.05)
+    for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):
+        assert total(world_size, accumulation) == pytest.approx(total(1, 1), rel=1e-5)
+
+
+def test_files_give_the_labels_of_training(tmp_path, capsys):
+    train, validation = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
+    train.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) + "\n" for i in range(4)))
+    validation.write_text(json.dumps({"text": "text", "label": "c"}) + "\n")
+    files = task_files(Classification())
+    items = files.read(train)
+    task = files.task(items)
+    assert task.labels == ("a", "b") and task.head == "sequence"
+    assert "train.jsonl" in capsys.readouterr().out
+    with pytest.raises(DomainbertError, match=r"validation\.jsonl"):
+        files.check(files.read(validation), task, validation)

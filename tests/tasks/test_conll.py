@@ -1,0 +1,212 @@
+import gzip
+
+import pyarrow as pa
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.ner.conll import read_conll, read_words
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(content, name="file.conll"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file
+
+
+@pytest.mark.parametrize("separator", [" ", "\t", "   "])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_separators_line_ends_and_blank_lines(write, separator, end):
+    rows = ["A x O", "cat x B-a", "", "", "  ", "sat x I-a", "down x I-a"]
+    file = read_conll(write(end.join(row.replace(" ", separator) for row in rows)), repair=True)
+    assert [sentence.words for sentence in file.sentences] == [["A", "cat"], ["sat", "down"]]
+    assert [sentence.tags for sentence in file.sentences] == [["O", "B-a"], ["B-a", "I-a"]]
+    assert [sentence.line for sentence in file.sentences] == [1, 6]
+    assert [sentence.document for sentence in file.sentences] == [0, 1]
+    assert (file.num_spans, file.num_words, len(file.repairs), file.scheme) == (2, 4, 1, "IOB2")
+
+
+def test_only_spaces_or_tabs_separate(write):
+    odd = ["10\u00a0000", "a\u2028b", "\u0085", "\x90", "\x1c", "\u200b", "x\x0cy"]
+    file = read_conll(write("\n".join(f"{word} O" for word in odd)))
+    assert file.sentences[0].words == odd
+    file = read_conll(write("New York\tB-a\n\u00a0\tO\n"))
+    assert file.sentences[0].words == ["New York", "\u00a0"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", lambda raw: pa.Codec("zstd").compress(raw, asbytes=True))]
+)
+def test_byte_order_mark_and_compression(write, suffix, pack):
+    path = write(pack(b"\xef\xbb\xbfA O\n"), f"file.conll{suffix}")
+    assert read_conll(path).sentences[0].words == ["A"]
+    with pytest.raises(DomainbertError, match=rf"cannot be read \(.*expected a whole \{suffix} file"):
+        read_conll(write(b"A O\n", f"file.conll{suffix}"))
+
+
+def test_documents_begin_at_docstart(write):
+    content = "-DOCSTART- -X- O\n\na O\n\nb O\n\n-DOCSTART-\nc O\n-DOCSTART-\n\n-DOCSTART-\n\nd O\n-DOCSTART-x O\n"
+    file = read_conll(write(content))
+    assert [(sentence.words, sentence.document) for sentence in file.sentences] == [
+        (["a"], 0),
+        (["b"], 0),
+        (["c"], 1),
+        (["d", "-DOCSTART-x"], 2),
+    ]
+    assert "4 sentences in 3 documents, 5 words" in file.describe()
+
+
+@pytest.mark.parametrize("header", ["word pos ner\n\n", "# global.columns = word pos ner\n"])
+def test_columns_by_name(write, header):
+    file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")
+    assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
+    with pytest.raises(DomainbertError, match="no column 'tag'; the header names 'word', 'pos', 'ner'"):
+        read_conll(write(header + "A D O\n"), token_column="word", tag_column="tag")
+    with pytest.raises(DomainbertError, match="2 columns 'ner'; the header names 'word', 'ner', 'ner'"):
+        read_conll(write(header.replace("pos", "ner") + "A D O\n"), token_column="word", tag_column="ner")
+
+
+def test_columns_by_number(write):
+    path = write("O A x\nB-a cat x\n")
+    file = read_conll(path, token_column=1, tag_column=-3)
+    assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
+    assert list(read_words(path, token_column=1)) == [["A", "cat"]]
+    with pytest.raises(DomainbertError, match="no column 3; the file has 3"):
+        read_conll(path, tag_column=3)
+    with pytest.raises(DomainbertError, match="column 2 would hold both"):
+        read_conll(path, token_column=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("A x O\nb O\n", ":2: 2 columns separated by spaces; expected 3 as in line 1"),
+        ("A\tO\nb\tO\nc O\n", ":3: 1 column separated by tabs; expected 2 as in line 1"),
+        ("A\tO\n\tO\n", ":2: column 0 is empty"),
+        ("A O\nb O\nc\td O\n", ":3: a tab; expected spaces"),
+        ("A O\nb N\n", ":2: unknown tag 'N'"),
+        ("A O\nb I-a\nc B-b\n", ":2: I-a follows O, which IOB2 forbids; expected B-a"),
+        ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
+        ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
+        ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
+        ("A\u00a0O\n", ": column 0 would hold both words and tags; expected two columns"),
+        ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
+        ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
+        ("A O\n\ufeffb O\n", ":2: a byte order mark; expected none but the one that may begin the file"),
+        ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected none but"),
+        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D behind -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 behind -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
+        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters without white space"),
+        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
+        ("A O\nb B-\x00x\n", ":2: tag 'B-\\x00x'; expected a type of visible characters"),
+        ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
+        (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
+        ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected one scheme"),
+        ("A O\n".encode("utf-16"), ":1: byte 1 of the line, 0xff, is not UTF-8"),
+        ("A O\n".encode("utf-16-le"), ":2: 1 column separated by spaces; expected 2"),
+        (b"A O\n\xed\xa0\x80 O\n", ":2: byte 1 of the line, 0xed, is not UTF-8"),
+        ("", ": no words"),
+        ("\ufeff", ": no words"),
+        ("\n-DOCSTART- O\n\n", ": no words"),
+    ],
+)
+def test_bad_files_name_the_line(write, content, message):
+    path = write(content)
+    with pytest.raises(DomainbertError) as error:
+        read_conll(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+@pytest.mark.parametrize("character", "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
+def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, character):
+    path = write(f"a{character}b L{character} B-x\nc d O\n")  # a lemma repeats its word
+    assert read_conll(path).sentences[0].words == [f"a{character}b", "c"]
+    path = write(
+        character.join(["A O", "b B-x", "c O"]) + "\n"
+    )  # three lines for another program, one of 4 columns here
+    for read in (read_conll, lambda path: list(read_words(path))):
+        with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected lines that end"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: b"\xef\xbb\xbf" + raw,
+        lambda raw: raw.replace(b"\n", b"\r\n"),
+        lambda raw: raw.replace(b"\n", b" \n"),
+        lambda raw: raw.replace(b"\n\n", b"\n \t\n\n"),
+        lambda raw: raw.replace(b"-DOCSTART-", b"  -DOCSTART-"),
+        lambda raw: raw.replace(b" ", b"   "),
+        lambda raw: raw.replace(b" ", b"\t"),
+        lambda raw: raw.rstrip(b"\n"),
+    ],
+)
+def test_changes_that_must_not_matter(write, change):
+    raw = b"-DOCSTART- O\n\nA O\ncat B-a\n\n-DOCSTART- O\n\n\x00 B-a\n\xc2\xa0x I-a\n"
+    found, expected = read_conll(write(change(raw))), read_conll(write(raw, "whole.conll"))
+    assert expected.num_spans == 2 and expected.sentences[1].words == ["\x00", "\u00a0x"]
+    for one, other in zip(found.sentences, expected.sentences, strict=True):
+        assert (one.words, one.tags, one.document) == (other.words, other.tags, other.document)
+
+
+def test_an_extremely_long_line(write, monkeypatch):
+    path = write("A O\n" + "x" * 2_000_000 + " B-a\n")
+    assert len(read_conll(path).sentences[0].words[1]) == 2_000_000
+    monkeypatch.setattr("domainbert.corpus.files.MAX_DOCUMENT_BYTES", 1024**2)
+    with pytest.raises(DomainbertError, match=r"file\.conll:2: a line of more than 1 MiB; expected"):
+        read_conll(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DomainbertError, match=r"none\.conll: cannot be read \(No such file or directory\)"):
+        read_conll(tmp_path / "none.conll")
+
+
+def test_many_problems_come_together_with_their_number(write):
+    with pytest.raises(DomainbertError) as error:
+        read_conll(write("A O\n" + "b\n" * 30))
+    lines = str(error.value).splitlines()
+    assert lines[0].endswith("30 problems") and len(lines) == 5 and lines[-1].strip() == "... and 27 more like this"
+
+
+def test_repairs_are_listed(write):
+    file = read_conll(write("A O\nb I-a\nc B-b\n"), repair=True)
+    assert file.sentences[0].tags == ["O", "B-a", "B-b"]
+    assert [repair.partition(":2: ")[2] for repair in file.repairs] == [
+        "I-a follows O, which IOB2 forbids; read as B-a"
+    ]
+    assert "1 tags repaired" in file.describe() and file.repairs[0] in file.describe()
+
+
+def test_other_schemes_become_iob2(write):
+    file = read_conll(write("A U-a\nb B-a\nc L-a\nd O\n"))
+    assert (file.scheme, file.sentences[0].tags) == ("BILOU", ["B-a", "B-a", "I-a", "O"])
+    file = read_conll(write("A I-a\nb B-a\nc I-b\nd O\n"))
+    assert (file.scheme, file.sentences[0].tags) == ("IOB1", ["B-a", "B-a", "B-b", "O"])
+
+
+@pytest.mark.parametrize(
+    ("split", "sentences", "spans", "repairs"),
+    [("train", 4632, 14816, 5), ("dev", 1158, 3800, 0), ("test", 1732, 4956, 13)],
+)
+def test_econ_ie_keeps_every_entity(econ_data, split, sentences, spans, repairs):
+    file = read_conll(econ_data / "ner" / f"{split}.conll", repair=True)
+    assert (len(file.sentences), file.num_spans, len(file.repairs)) == (sentences, spans, repairs)
+    assert file.scheme == "IOB2" and "columns separated by spaces" in file.layout
+
+
+def test_econ_ie_test_is_refused_without_repair(econ_data):
+    with pytest.raises(DomainbertError, match="13 problems") as error:
+        read_conll(econ_data / "ner" / "test.conll")
+    assert "test.conll:1: I-effect_size begins the sentence" in str(error.value)
+
+
+def test_ncbi_disease(bio_data):
+    file = read_conll(bio_data / "ner" / "ncbi-disease" / "test.txt")
+    assert (len(file.sentences), file.num_spans, file.repairs) == (940, 960, [])
+    assert file.layout.startswith("CoNLL, 4 columns separated by tabs")

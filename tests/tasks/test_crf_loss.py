@@ -1,0 +1,166 @@
+"""The loss of a random field against its formula: every label sequence of every sentence, spelled out in NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import IGNORED, Share
+from domainbert.encoders.crf import label_logits
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.task import CrfNerTask
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+
+LABELS = ("O", "B-cell", "I-cell", "B-part", "I-part")
+SENTENCES = [
+    (["a", "men's", "b", "rates"], ["O", "B-cell", "I-cell", "B-part"]),
+    (["men's"], ["B-part"]),
+    (["rates", "a", "men's", "a", "b"], ["B-cell", "I-cell", "I-cell", "O", "B-part"]),
+    (["a", "b"], ["O", "O"]),
+]
+
+
+@pytest.fixture
+def task(make_model) -> CrfNerTask:
+    """With transitions that matter, in fp64."""
+    task = CrfNerTask(LABELS)
+    task.bind(make_model("crf", 5).head)
+    task.crf.double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in task.crf.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return task
+
+
+@pytest.fixture
+def examples(task, tokenizer):
+    items = [Sentence(tuple(words), tuple(tags), line=1, document=0) for words, tags in SENTENCES]
+    return task.encode(items, tokenizer, 9)
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
+
+
+def follows(label: str, before: str | None) -> bool:
+    return not label.startswith("I-") or (before is not None and before[1:] == label[1:])
+
+
+def negative_log_likelihood(crf, words: np.ndarray, gold: list[int]) -> float:
+    """Of a sentence (words, labels): the log of the sum over all sequences that IOB2 allows, less the score of one."""
+    start, end, moves = (one.detach().numpy() for one in (crf.start, crf.end, crf.transitions))
+    scores = {}
+    for path in itertools.product(range(len(LABELS)), repeat=len(words)):
+        names = [None, *(LABELS[label] for label in path)]
+        if all(follows(label, before) for before, label in itertools.pairwise(names)):
+            moved = sum(moves[a, b] for a, b in itertools.pairwise(path))
+            emitted = sum(words[place, label] for place, label in enumerate(path))
+            scores[path] = start[path[0]] + emitted + moved + end[path[-1]]
+    return float(np.log(np.exp(list(scores.values())).sum()) - scores[tuple(gold)])
+
+
+def formula(crf, batch, logits: np.ndarray) -> float:
+    """Summed over the batch: sentences by the field, pieces that go on with a word by cross-entropy."""
+    example, outputs, targets = (batch[name].numpy() for name in ("example", "outputs", "targets"))
+    total = 0.0
+    for number in np.unique(example):
+        places = [place for place in np.flatnonzero((example == number) & (outputs >= 0)) if targets[place] != IGNORED]
+        places.sort(key=lambda place: outputs[place])
+        if places:
+            total += negative_log_likelihood(crf, logits[places], targets[places].tolist())
+    for place in np.flatnonzero((outputs < 0) & (targets != IGNORED)):
+        total += np.log(np.exp(logits[place]).sum()) - logits[place, targets[place]]
+    return total
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_the_loss_is_the_formula(task, examples, tokenizer, ignored):
+    """Sentences of 4, 1, 5 and 2 words in one batch and several windows; also beside a sentence without labels."""
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    assert max(len(example.windows) for example in examples) > 1
+    assert sorted(batch["outputs"].tolist()).count(-1) == 6, "two further pieces of each of three words"
+    if ignored:
+        own = batch["items"][batch["example"]] == 2
+        batch["targets"] = batch["targets"].masked_fill(own, IGNORED)
+    logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    found = task.loss(logits, batch | {"num_targets": 7})
+    assert float(found.detach()) == pytest.approx(formula(task.crf, batch, logits.detach().numpy()) / 7, rel=1e-5)
+    (gradient,) = torch.autograd.grad(found, logits)
+    assert (gradient[batch["targets"] == IGNORED] == 0).all() and (gradient[batch["targets"] != IGNORED] != 0).any()
+
+
+def test_it_is_a_mean_over_the_global_batch(task, examples, tokenizer):
+    """Words and further pieces count, over all ranks and micro-batches: 12 words and 6 pieces."""
+    order, total = GlobalOrder(len(examples), 4, seed=0), 0.0
+    wanted = 0.0
+    for rank in range(2):
+        batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, 2, 2), range(1))
+        for index in range(2):
+            batch = tensors(batches[index])
+            logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(3 * rank + index))
+            total += float(task.loss(logits, batch).detach())
+            wanted += formula(task.crf, batch, logits.numpy())
+    assert total == pytest.approx(wanted / 18, rel=1e-5)
+
+
+def test_a_batch_without_labels_has_no_loss(task, examples, tokenizer):
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    logits = torch.randn(len(batch["positions"]), 5, requires_grad=True)
+    loss = task.loss(logits, batch | {"num_targets": 1, "targets": torch.full_like(batch["targets"], IGNORED)})
+    assert float(loss.detach()) == 0.0
+
+
+def test_marginals_are_finite_and_0_behind_the_end(task):
+    """Also those of labels that no sequence has: they are teachers' logits, whose differences are taken."""
+    emissions, lengths = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(2)), torch.tensor([5, 1, 3])
+    found = task.crf.log_marginals(emissions, lengths)
+    inside = torch.arange(5) < lengths[:, None]
+    assert found.isfinite().all() and (found[~inside] == 0).all()
+    torch.testing.assert_close(found[inside].exp().sum(dim=1), torch.ones(9), atol=1e-5, rtol=0)
+    assert (found[:, 0, [2, 4]] < -20).all(), "no sentence begins with I-"
+
+
+def test_a_teacher_in_half_precision_has_its_marginals_in_full(make_model, examples, tokenizer):
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    head = make_model("crf", 5).head
+    logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(3)).bfloat16()
+    found = label_logits(head, logits, batch["example"], batch["outputs"])
+    assert found.dtype == torch.float32
+    assert torch.equal(found, label_logits(head, logits.float(), batch["example"], batch["outputs"]))
+    others = batch["outputs"] < 0
+    assert torch.equal(found[others], logits[others].float()) and not torch.equal(
+        found[~others], logits[~others].float()
+    )
+    assert label_logits(head, logits, batch["example"], torch.full_like(batch["outputs"], -1)) is logits
+    plain = make_model("tokens", 5).head
+    assert label_logits(plain, logits, batch["example"], batch["outputs"]) is logits
+
+
+def test_fine_tuning_binds_the_head_and_keeps_its_table_of_entries_out_of_checkpoints(make_model, examples, tokenizer):
+    """A model that has the embeddings of some entries alone reads them where they are."""
+    task, model = CrfNerTask(LABELS), make_model("crf", 5)
+    row = torch.arange(tokenizer.vocab_size).flip(0)
+    settings = OptimConfig(), ScheduleConfig(), 10, []
+    module = FineTuning(model, task, *settings, row=row).eval()
+    assert task.crf is model.head.crf and not any("row" in name for name in module.state_dict())
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    plain = FineTuning(model, CrfNerTask(LABELS), *settings).eval()
+    flipped = batch | {"input_ids": tokenizer.vocab_size - 1 - batch["input_ids"]}
+    with torch.no_grad():
+        found, wanted = module._logits(batch), plain._logits(flipped)
+        assert torch.equal(found, wanted) and not torch.allclose(found, plain._logits(batch), atol=1e-3)
+
+
+def test_a_sentence_of_one_word_alone_has_marginals_too(make_model, examples, tokenizer):
+    (batch,) = (tensors(one) for one in LabelledBatches(examples[1:2], tokenizer, 10_000, Share()))
+    assert batch["outputs"].tolist() == [0, -1, -1]
+    logits = torch.randn(3, 5, generator=torch.Generator().manual_seed(4))
+    found = label_logits(make_model("crf", 5).head, logits, batch["example"], batch["outputs"])
+    assert float(found[0].exp().sum()) == pytest.approx(1.0, abs=1e-5) and torch.equal(found[1:], logits[1:])

@@ -1,0 +1,183 @@
+import gzip
+import json
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.labelled import (
+    LabelledText,
+    check_labels_known,
+    label_set,
+    read_classification,
+    read_ner,
+    read_words_or_texts,
+)
+from domainbert.tasks.ner.config import NerFormat
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8", newline="")
+        return path
+
+    return write_file
+
+
+def test_the_same_texts_from_jsonl_csv_and_tsv(write):
+    texts = [("Rates, they said,\n\u2028rose.", "up"), ('"Quoted" \u0085', "down")]
+    expected = [LabelledText(*texts[0], 1), LabelledText(*texts[1], 2)]
+    jsonl = (
+        "\ufeff" + "\n".join(json.dumps({"text": text, "label": label, "n": None}) for text, label in texts) + "\n\n"
+    )
+    assert read_classification(write("a.jsonl", jsonl)).texts == expected
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        rows = ["kind" + separator + "body"]
+        rows += [separator.join([label, '"' + text.replace('"', '""') + '"']) for text, label in texts]
+        path = write(f"a{suffix}", "\r\n".join(rows) + "\r\n")
+        format = ClassificationFormat(text_key="body", label_key="kind")
+        found = read_classification(path, format).texts
+        assert [(text.text, text.label) for text in found] == texts
+        assert [text.line for text in found] == [2, 4]
+        packed = path.with_name(f"a{suffix}.gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert read_classification(packed, format).texts == found
+    said = read_classification(path, format).describe()
+    assert said == f"{path}: 2 texts; TSV with a header; 2 classes (down 1, up 1)"
+    long = "x" * 300_000
+    assert read_classification(write("long.csv", f"text,label\n{long},up\n")).texts[0].text == long
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", '{"text": "a", "label": "b"}\n{"text": "a"}', ":2: no key 'label'; found 'text'"),
+        ("a.jsonl", '{"text": "a", "label": null}', ":1: 'label' is null; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": 3.0}', ":1: 'label' is 3.0; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": true}', ":1: 'label' is true; expected a string or whole number"),
+        ("a.jsonl", '{"text": "a", "label": -1}', ":1: 'label' is -1; expected a number from 0"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "a", "label": "1"}',
+            ":2: 'label' is \"1\", a string; expected a number as in line 1",
+        ),
+        ("a.jsonl", '{"text": " ", "label": "b"}', ":1: 'text' is empty"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "b"}', ":1: 'text' holds half a surrogate pair"),
+        ("a.jsonl", '{"text": "a", \n', ":1: not JSON ("),
+        ("a.jsonl", "[1]\n", ":1: a JSON list; expected an object"),
+        ("a.jsonl", "\n", ": no texts"),
+        ("a.jsonl", '{"text": "a"', ":1: not JSON (Expecting ',' delimiter at character 13 of 12); expected an object"),
+        ("a.jsonl", '{"text": "a", "label": "b"} {}', ":1: not JSON (Extra data at character 29 of 30)"),
+        ("a.jsonl", '{"text": "a", "label": "b", "label": "c"}', ":1: JSON that cannot be read (the key 'label' more"),
+        ("a.jsonl", '{"text": "a", "n": ' + "9" * 5000 + "}", ":1: JSON that cannot be read (Exceeds the limit (4300"),
+        ("a.jsonl", '{"text": "a", "n": ' + "[" * 5000, ":1: JSON that cannot be read (maximum recursion depth"),
+        ("a.jsonl", '{"text": "a", "label": NaN}', ":1: 'label' is NaN; expected a string"),
+        ("a.jsonl", '{"text": "a", "label": ["b"]}', ":1: 'label' is a JSON list; expected a string"),
+        ("a.jsonl", '{"text": "a", "label": ' + "[" * 900 + "]" * 900 + "}", ":1: 'label' is a JSON list"),
+        ("a.jsonl", '{"text": "a", "label": "b "}', ":1: 'label' is \"b \"; expected visible characters and no white"),
+        ("a.jsonl", '{"text": "a", "label": "b\\ufeff"}', ":1: 'label' is \"b\\ufeff\"; expected visible characters"),
+        (
+            "a.jsonl",
+            "{" + ", ".join(f'"k{i}": 1' for i in range(99)) + "}",
+            ":1: no key 'text'; found 'k0', 'k1', 'k2'",
+        ),
+        ("a.csv", "text,label\na,b\n\ufeffc,b\u200b\n", ":3: 'label' is \"b\\u200b\"; expected visible characters"),
+        ("a.csv", "text,label,label\na,b,c\n", ":1: 2 columns 'label'; the header names 'text', 'label', 'label'"),
+        ("a.csv", "text,label\ra,b\r", ":1: broken CSV (new-line character seen in unquoted field"),
+        ("a.tsv", 'text\tlabel\n"a"b\tc\n', ":2: broken CSV ('\\t' expected after '\"')"),
+        ("a.csv", 'text,label\n"a,b\nc,d\n', ":2: broken CSV (unexpected end of data)"),
+        ("a.csv", "text,label\na,b\nc\n", ":3: 1 columns; expected 2 as in the header"),
+        ("a.csv", 'text,label\n"a"b,c\n', ":2: broken CSV ("),
+        ("a.csv", "text,lable\na,b\n", ":1: no column 'label'; the header names 'text', 'lable'"),
+        ("a.csv", "", ": no texts"),
+        ("a.xml", "", ": unknown suffix '.xml'"),
+    ],
+)
+def test_bad_texts_name_the_line(write, name, content, message):
+    path = write(name, content)
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
+    path = write("a.jsonl", "A O\ncat B-a\n")
+    assert read_ner(path).kind == "conll" == read_ner(path, NerFormat(kind="conll")).kind
+    with pytest.raises(DomainbertError, match=r"a.jsonl: 2 problems\n  .*:1: not JSON"):
+        read_ner(path, NerFormat(kind="jsonl"))
+    path = write("a.dat", "text\tlabel\na, b\tup\n")
+    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to say which"):
+        read_classification(path)
+    assert read_classification(path, ClassificationFormat(kind="tsv")).texts == [LabelledText("a, b", "up", 2)]
+    path = write("b.txt", '{"text": "a", "label": "up"}\n')
+    assert read_classification(path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "A O\ncat B-a\n", ["A", "cat"]),
+        ("a.jsonl", '{"tokens": ["A", "cat"], "ner_tags": [0, 1]}\n', ["A", "cat"]),
+        ("a.jsonl", '{"text": "A cat", "entities": []}\n{"text": "", "entities": []}\n', ["A cat", ""]),
+        ("a.csv", "text,label\nA cat,up\n", ["A cat"]),
+    ],
+)
+def test_words_without_their_labels(write, name, content, found, capsys):
+    path = write(name, content)
+    assert read_words_or_texts(path) == found
+    assert capsys.readouterr().out.startswith(f"{path}: read as ")
+    with pytest.raises(DomainbertError, match=r"b.jsonl:2: no key 'text'; found 'body'"):
+        read_words_or_texts(write("b.jsonl", '{"text": "a"}\n{"body": "b"}\n'))
+
+
+def test_ner_jsonl_equals_conll(write):
+    conll = read_ner(write("a.txt", "A O\ncat B-a\n\nsat I-a\n"), NerFormat(repair=True))
+    rows = [{"w": ["A", "cat"], "t": ["O", "B-a"]}, {"w": ["sat"], "t": ["I-a"]}, {"w": [], "t": []}]
+    path = write("a.jsonl", "\n".join(map(json.dumps, rows)))
+    jsonl = read_ner(path, NerFormat(token_column="w", tag_column="t", repair=True))
+    assert [(one.words, one.tags) for one in conll.sentences] == [(one.words, one.tags) for one in jsonl.sentences][:2]
+    assert jsonl.sentences[2].words == [] and [one.document for one in jsonl.sentences] == [0, 1, 2]
+    assert jsonl.repairs[0].startswith(f"{path}:2: I-a begins the sentence")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"tokens": ["a"], "ner": ["O"]}', ":1: no key 'tags'; found 'tokens', 'ner'"),
+        ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
+        (
+            '{"tokens": ["a"], "tags": [0]}',
+            ":1: 'tags' holds the number 0; expected names of tags (label_names says what",
+        ),
+        ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
+        ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' holds \"\""),
+        ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),
+        ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected a type of visible characters"),
+        ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected a type of visible characters"),
+        ('{"tokens": ["\\udc00"], "tags": ["O"]}', ":1: 'tokens' holds \"\\udc00\"; expected filled strings"),
+        ('{"tokens": [{}], "tags": ["O"]}', ":1: 'tokens' holds a JSON dict; expected filled strings"),
+        ('{"tokens": ["a"], "tags": ["O"]}\r{"tokens": ["b"], "tags": ["O"]}\r', ":1: not JSON (Extra data"),
+        ('{"tokens": ["a"], "tags": ["O"]}\u2028{"tokens": ["b"], "tags": ["O"]}', ":1: not JSON (Extra data"),
+        ('{"tokens": ["a"], "tags": ["O"]}\n\ufeff{"tokens": ["b"], "tags": ["O"]}', ":2: not JSON ("),
+        ("", ": no sentences"),
+    ],
+)
+def test_bad_ner_jsonl(write, content, message):
+    path = write("a.jsonl", content)
+    with pytest.raises(DomainbertError) as error:
+        read_ner(path)
+    assert f"{path}{message}" in str(error.value)
+
+
+def test_labels_unseen_in_training_are_refused(write):
+    sentences = read_ner(write("a.conll", "A B-x\n\nb B-y\nc I-y\n\nd B-y\n")).sentences
+    assert label_set(sentences) == ["x", "y"]
+    check_labels_known(sentences, ["x", "y", "z"], "a.conll")
+    with pytest.raises(DomainbertError, match=r"a.conll:3: label 'y' \(2 times, first here\) was not in training"):
+        check_labels_known(sentences, ["x"], "a.conll")
+    texts = [LabelledText("a", "up", 4)]
+    assert label_set(texts) == ["up"]
+    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected one of down"):
+        check_labels_known(texts, ["down"], "a.jsonl")

@@ -1,0 +1,310 @@
+"""Labelled JSONL as data sets and annotation tools write it: numbered labels, entities as stretches of characters."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.labelled import label_set, read_classification, read_ner
+from domainbert.tasks.ner.config import NerFormat
+from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+
+NAMES = ["O", "B-gene", "I-gene", "B-drug"]
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("key", ["tags", "ner_tags"])
+@pytest.mark.parametrize("place", ["format", "list", "id2label", "label2id", "row"])
+def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> None:
+    rows: list[Any] = [{"tokens": ["p", "53", "x"], key: [1, 2, 0]}, {"tokens": ["aspirin"], key: [3]}]
+    format = NerFormat()
+    if place == "format":
+        format = NerFormat(label_names=tuple(NAMES))
+    elif place == "row":
+        rows[0]["label_names"] = NAMES
+    else:
+        numbered = {str(number): name for number, name in enumerate(NAMES)}
+        named = {name: number for number, name in enumerate(NAMES)}
+        value = {"list": NAMES, "id2label": {"model_type": "bert", "id2label": numbered}, "label2id": named}[place]
+        (tmp_path / "names.json").write_text(json.dumps(value))
+        format = NerFormat(label_names_file=tmp_path / "names.json")
+    file = read_ner(write(tmp_path / "a.jsonl", rows), format)
+    assert [one.tags for one in file.sentences] == [["B-gene", "I-gene", "O"], ["B-drug"]]
+    assert (file.num_spans, file.kind, file.layout) == (2, "jsonl", f"JSONL, words in 'tokens', tags in {key!r}")
+
+
+@pytest.mark.parametrize(
+    ("row", "format", "message"),
+    [
+        (
+            {"tags": [0, 1]},
+            {},
+            "'tags' holds the number 0; expected names of tags (label_names says what numbers stand",
+        ),
+        ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' holds 4; expected numbers from 0 to 3 (label_names)"),
+        ({"tags": [0, -100]}, {"label_names": NAMES}, "'tags' holds -100; expected numbers from 0 to 3"),
+        ({"tags": [0, "O"]}, {"label_names": NAMES}, "'tags' holds \"O\"; expected numbers from 0 to 3"),
+        ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' holds true; expected numbers from 0 to 3"),
+        ({"tags": [0]}, {"label_names": NAMES}, "2 tokens but 1 tags; expected as many"),
+        ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "names of labels in label_names and in "),
+        ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "a name of a label twice in 'O', 'O'; expected different"),
+        ({"tags": [0, 0], "label_names": "O"}, {}, 'the names of labels are "O"; expected a list of names, or an'),
+        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "1 among the names of labels; expected visible strings"),
+        ({"tags": ["O"], "ner_tags": ["O"]}, {}, "both 'tags', 'ner_tags'; expected one of them, or tag_column"),
+        ({"tags": ["O"], "entities": []}, {}, "both 'tags' and 'entities'; expected one, or tag_column or entity_key"),
+    ],
+)
+def test_bad_numbers_name_the_line(tmp_path: Path, row: dict[str, Any], format: dict[str, Any], message: str) -> None:
+    path = write(tmp_path / "a.jsonl", [{"tokens": ["a", "b"], **row}])
+    with pytest.raises(DomainbertError) as error:
+        read_ner(path, NerFormat(**format))
+    assert str(error.value).startswith(f"{path}:1: {message}")
+
+
+def test_the_numbers_of_a_file_of_names_have_no_holes(tmp_path: Path) -> None:
+    (tmp_path / "names.json").write_text('{"0": "O", "2": "B-gene"}')
+    path = write(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [0]}])
+    with pytest.raises(DomainbertError, match=r"names.json: the numbers of the labels are not 0 to 1; expected a list"):
+        read_ner(path, NerFormat(label_names_file=tmp_path / "names.json"))
+    (tmp_path / "names.json").write_text("[")
+    with pytest.raises(DomainbertError, match=r"names.json: cannot be read as JSON \("):
+        read_ner(path, NerFormat(label_names_file=tmp_path / "names.json"))
+
+
+def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Path) -> None:
+    rows = [{"text": "a", "label": 2}, {"text": "b", "label": 0}]
+    path = write(tmp_path / "a.jsonl", rows)
+    file = read_classification(path)
+    assert [text.label for text in file.texts] == ["2", "0"] == label_set(file.texts)[::-1]
+    assert file.describe().endswith(
+        "2 classes (0 1, 2 1); classes are numbers without names (label_names gives them some)"
+    )
+    names = ("down", "flat", "up")
+    named = read_classification(path, ClassificationFormat(label_names=names))
+    assert [text.label for text in named.texts] == ["up", "down"] and "without names" not in named.describe()
+    (tmp_path / "a.csv").write_text("text,label\na,2\nb,down\n")
+    assert read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts == [
+        *named.texts[:0],
+        *(type(one)(one.text, one.label, one.line + 1) for one in named.texts),
+    ]
+    write(path, [{"text": "a", "label": 3}, {"text": "b", "label": "sideways"}])
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path, ClassificationFormat(label_names=names))
+    expected = "expected one of 'down', 'flat', 'up', or its number from 0"
+    assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
+
+
+def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> None:
+    """Stars 1 to 3 as 0, 1, 2: CSV gave 1, 1, 2."""
+    stars = ClassificationFormat(label_names=("1", "2", "3"))
+    numbers = write(tmp_path / "a.jsonl", [{"text": "a", "label": number} for number in range(3)])
+    assert [text.label for text in read_classification(numbers, stars).texts] == ["1", "2", "3"]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2\nd,3\n")
+    strings = write(tmp_path / "b.jsonl", [{"text": "a", "label": str(number)} for number in range(4)])
+    for path, first in ((tmp_path / "a.csv", 2), (strings, 1)):
+        with pytest.raises(DomainbertError) as error:
+            read_classification(path, stars)
+        assert error.value.problems == [
+            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, for the names are '
+            "'1', '2', '3'; expected names that are no such numbers, or no label_names where the labels are names"
+            for number in range(4)
+        ]
+    (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
+    for names, found in (
+        (("0", "1", "2000"), ["0", "1", "2000"]),
+        (("1999", "2001", "2000"), ["1999", "2001", "2000"]),
+    ):
+        texts = read_classification(tmp_path / "a.csv", ClassificationFormat(label_names=names)).texts
+        assert [text.label for text in texts] == found, "one of the readings only, or the same"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ('{"a": [1]}', "a JSON list as the number of a label"),
+        ('{"label2id": {"O": 0}}', "a JSON dict as the number of a label"),
+        ('{"a": 0, "b": true}', "true as the number of a label"),
+        ('{"a": 0, "b": 1.0}', "1.0 as the number of a label"),
+        ('{"a": 0, "b": "x"}', '"x" as the number of a label'),
+        (f'{{"{"9" * 5000}": "a"}}', '"a" as the number of a label'),
+        ('{"0": ["a"]}', "a JSON list among the names of labels"),
+        ("{}", "the names of labels are a JSON list"),
+        ("3", "the names of labels are 3"),
+    ],
+)
+def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: str, found: str) -> None:
+    file, path = tmp_path / "names.json", write(tmp_path / "a.jsonl", [{"text": "a", "label": 0}])
+    file.write_text(names)
+    with pytest.raises(DomainbertError) as error:
+        read_classification(path, ClassificationFormat(label_names_file=file))
+    assert str(error.value).startswith(f"{file}: {found}; expected ")
+
+
+TEXT = "\U0001f600 Cafe\u0301's aspirin,\r\nstopped TP53."
+ENTITIES = [(8, 15, "drug"), (26, 30, "gene"), (2, 7, "place")]
+
+
+@pytest.mark.parametrize("form", ["label", "type", "both", "list"])
+def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) -> None:
+    entities = [
+        (TEXT.index("aspirin"), "aspirin", "drug"),
+        (TEXT.index("TP"), "TP53", "gene"),
+        (2, "Cafe\u0301", "bar"),
+    ]
+    spelled: list[Any] = []
+    for start, text, kind in entities:
+        keys = {"both": ("label", "type")}.get(form, (form,))
+        one = {"start": start, "end": start + len(text), "text": text, **dict.fromkeys(keys, kind)}
+        spelled.append([start, start + len(text), kind] if form == "list" else one)
+    file = read_ner(write(tmp_path / "a.jsonl", [{"text": TEXT, "entities": spelled}, {"text": "", "entities": []}]))
+    words = ["\U0001f600", "Cafe\u0301", "'", "s", "aspirin", ",", "stopped", "TP53", "."]
+    assert file.sentences[0].words == words and file.sentences[1].words == []
+    assert file.sentences[0].tags == ["O", "B-bar", "O", "O", "B-drug", "O", "O", "B-gene", "O"]
+    assert file.layout == "JSONL, texts in 'text', entities in 'entities', words cut at spaces and punctuation"
+
+
+@pytest.mark.parametrize(
+    ("entities", "message"),
+    [
+        (
+            [(0, 3, "x")],
+            "entities[0]: 'COV' (0-3) is not on the borders of words; expected it to begin and end as 'COVID'",
+        ),
+        ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not on the borders of words; expected it to begin and end as"),
+        ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not on the borders of words; expected it to begin and end as some"),
+        ([(0, 12, "x")], "entities[0]: 'COVID vaccin' (0-12) is not on the borders of words; expected it to begin"),
+        ([(0, 99, "x")], "entities[0]: characters 0-99; expected some of the 14 of the text, end exclusive"),
+        ([(3, 3, "x")], "entities[0]: characters 3-3; expected some of the 14 of the text"),
+        ([(-5, 5, "x")], "entities[0]: characters -5-5; expected some of the 14 of the text"),
+        (
+            [(0, 14, "x"), (6, 14, "y")],
+            "'COVID vaccine.' (0-14) and 'vaccine.' (6-14) overlap; expected entities apart",
+        ),
+        (
+            [(0, 5, "x"), (0, 5, "x")],
+            "'COVID' (0-5) and 'COVID' (0-5) overlap; expected entities apart from each other",
+        ),
+        ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
+        ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected numbers of characters"),
+        ([(0, 5, "x ")], "tag 'B-x '; expected a type of visible characters"),
+        (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of them'),
+        ([{"start": 0, "end": 5}], "entities[0]: neither; expected its type as a string under 'label' or 'type'"),
+        ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected its type as'),
+        ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected numbers of characters"),
+        (
+            [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
+            "entities[0]: characters 0-5 are 'COVID', its text is 'OVID '; expected the same (offsets count Unicode",
+        ),
+        ({}, "'entities' is a JSON dict; expected a list"),
+    ],
+)
+def test_a_span_is_never_moved(tmp_path: Path, entities: Any, message: str) -> None:
+    rows = [{"text": "fine", "entities": []}, {"text": "COVID vaccine.", "entities": entities}]
+    path = write(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DomainbertError) as error:
+        read_ner(path)
+    assert str(error.value).startswith(f"{path}:2: {message}")
+
+
+def test_other_keys_are_named_in_the_format(tmp_path: Path) -> None:
+    """As of Prodigy, whose rows have tokens too, and of Doccano."""
+    rows: list[Any] = [{"body": "a b", "tokens": [{"text": "a"}], "spans": [{"start": 2, "end": 3, "label": "x"}]}]
+    path = write(tmp_path / "a.jsonl", rows)
+    assert read_ner(path, NerFormat(text_key="body", entity_key="spans")).sentences[0].tags == ["O", "B-x"]
+    with pytest.raises(DomainbertError, match=r":1: no key 'tags'; found 'body', 'tokens', 'spans'"):
+        read_ner(path)
+    path = write(tmp_path / "a.jsonl", [{"text": "a b", "label": [[2, 3, "x"]]}])
+    assert read_ner(path, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
+    with pytest.raises(DomainbertError, match=r":1: no key 'entities'; found 'text', 'label'"):
+        read_ner(path)
+
+
+PARTS = [
+    "cat",
+    "TP53",
+    "Cafe\u0301",
+    "\u00e9t\u00e9",
+    "\U0001f600",
+    "\U0001f468\u200d\U0001f469",
+    "\u4e2d\u56fd",
+    "\u0e01\u0e34",
+    "n\u0303",
+]
+PARTS += [
+    " ",
+    "  ",
+    "\r\n",
+    "\n",
+    "\t",
+    "\u00a0",
+    "\u200b",
+    "\ufeff",
+    "\x00",
+    "-",
+    "'",
+    ".",
+    "(",
+    "\u2014",
+    "[SEP]",
+    "\u0130",
+    "\ufb01",
+    "x" * 120,
+]
+
+
+def random_text(generator: random.Random) -> str:
+    return "".join(generator.choices(PARTS, k=generator.randrange(30)))
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def tokenizer(request: pytest.FixtureRequest) -> DomainTokenizer:
+    pieces = [chr(code) for code in range(33, 127)] + ["cat", "caf", "##e", "\u4e2d", "\U0001f600"]
+    vocab = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS.values(), *pieces])}
+    return DomainTokenizer(bert_backend(vocab, {"do_lower_case": request.param}))
+
+
+def test_words_of_a_text_are_those_that_prediction_reads(tokenizer: DomainTokenizer) -> None:
+    generator = random.Random(0)
+    texts = [random_text(generator) for _ in range(500)]
+    read = align_text(tokenizer, texts)
+    assert [one.word_offsets for one in read] == basic_words(texts)
+    words = [[text[start:end] for start, end in one] for text, one in zip(texts, basic_words(texts), strict=True)]
+    trained = align_words(tokenizer, words)
+    for one, other in zip(read, trained, strict=True):
+        assert (one.input_ids, one.word_index, one.starts_pretoken) == (
+            other.input_ids,
+            other.word_index,
+            other.starts_pretoken,
+        )
+
+
+def test_every_entity_on_words_comes_back_at_its_place(tmp_path: Path) -> None:
+    generator = random.Random(1)
+    rows, wanted = [], []
+    for _ in range(300):
+        text = random_text(generator)
+        words = basic_words([text])[0]
+        borders = sorted(generator.sample(range(len(words) + 1), k=min(len(words), 6) // 2 * 2))
+        pairs = [
+            (words[a][0], words[b - 1][1], generator.choice("xy"))
+            for a, b in zip(borders[::2], borders[1::2], strict=True)
+        ]
+        rows.append({"text": text, "entities": [{"start": s, "end": e, "type": k} for s, e, k in pairs]})
+        wanted.append(pairs)
+    file = read_ner(write(tmp_path / "a.jsonl", rows))
+    assert file.num_spans == sum(map(len, wanted)) > 300
+    for row, sentence, pairs in zip(rows, file.sentences, wanted, strict=True):
+        words = basic_words([str(row["text"])])[0]
+        assert [(words[a][0], words[b - 1][1], kind) for a, b, kind in sentence.spans] == pairs

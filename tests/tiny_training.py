@@ -1,0 +1,121 @@
+"""A tiny model, a corpus in memory and a Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import lightning
+import numpy as np
+import pytest
+import torch
+
+from domainbert.data.order import GlobalOrder
+from domainbert.data.packing import plan_rows
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.bert.model import build_encoder
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, PackedRowsReader
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.masking import Masker
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.config import Runtime
+from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.trainer import build_trainer
+
+NUM_STEPS, BATCH_SIZE = 10, 8
+CONFIG = BertConfig(
+    hidden_size=16,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=32,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=32,
+    initializer_range=0.1,
+)
+
+
+@pytest.fixture(autouse=True)
+def on_one_thread(one_thread: None) -> None:
+    """Every test here."""
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> DomainTokenizer:
+    """Letters, `men's` in three pieces, and `##s`."""
+    pieces = ["men", "'", "s", "rate", "bank", "##s", *"abcdefgh"]
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *pieces])}
+    return DomainTokenizer(bert_backend(vocab, {}))
+
+
+@pytest.fixture
+def make_model(tokenizer: DomainTokenizer) -> Callable[..., EncoderWithHead]:
+    """The same tiny model for every call."""
+
+    def make(head: str, num_labels: int = 0) -> EncoderWithHead:
+        torch.manual_seed(0)
+        encoder = build_encoder(CONFIG, tokenizer.vocab_size)
+        return EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+
+    return make
+
+
+@pytest.fixture
+def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
+    """Rows of documents in which each token mostly decides the next, so that there is something to learn."""
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(5, 40, 60)
+    steps = np.where(generator.random(sizes.sum()) < 0.9, 1, 3)
+    ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
+    ids[::17] = tokenizer.unk_id
+    continuation = np.asarray(tokenizer.continuation)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    plan = plan_rows(offsets, lambda start, stop: ids[start:stop], continuation, tokenizer.special_ids, 24)
+    masker = Masker(MaskingConfig(), tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
+    split = SimpleNamespace(take=lambda start, stop: ids[start:stop])
+    return PackedRowsReader(split, plan, tokenizer, masker)
+
+
+class Losses(lightning.Callback):
+    """The loss of every optimiser step, over its whole batch."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_train_batch_end(self, trainer, module, *_) -> None:
+        """Note it."""
+        if trainer.global_step > len(self.values):
+            self.values.append(float(module.step_loss))
+
+
+@pytest.fixture
+def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[..., tuple[MaskedLM, list[float]]]:
+    """Trains the tiny model for some steps: gives the module and the losses."""
+
+    def train(
+        optim: OptimConfig = OptimConfig(lr=5e-2),
+        num_steps: int = NUM_STEPS,
+        micro_batch_size: int | None = None,
+    ) -> tuple[MaskedLM, list[float]]:
+        schedule = ScheduleConfig(warmup_steps=2)
+        module = MaskedLM(make_model("masked_lm"), optim, schedule, num_steps, 0.5, unigram_entropy=2.5)
+        runtime = Runtime(tmp_path, "32-true", micro_batch_size, 0, [], {"accelerator": "cpu", "devices": 1})
+        losses = Losses()
+        trainer = build_trainer(runtime, num_steps, BATCH_SIZE, num_steps, [losses])
+        order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
+        data = TrainAndValidation(
+            lambda share, steps: MaskedLMTrainBatches(reader, order, share, steps),
+            lambda share: MaskedLMValidationBatches(reader, BATCH_SIZE, share),
+            num_steps,
+            num_workers=0,
+        )
+        trainer.fit(module, datamodule=data)
+        module.final_metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        return module, losses.values
+
+    return train

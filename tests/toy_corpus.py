@@ -1,0 +1,56 @@
+"""A toy corpus that goes the whole way: a prepared folder on disk, packed into rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from domainbert.corpus.documents import Document
+from domainbert.corpus.report import CorpusReport
+from domainbert.data.parallel_encoding import encode_documents
+from domainbert.data.prepared import PreparedCorpus, open_prepared
+from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+
+WORDS = ["men", "rate", "bank", "##s", "##ing", "'", "s", *(f"w{number}" for number in range(38))]
+
+
+@pytest.fixture(scope="session")
+def toy_tokenizer() -> DomainTokenizer:
+    """50 entries; `men`, `rate`, `bank` take `##s` and `##ing`, and anything else is [UNK]."""
+    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *WORDS])}
+    return DomainTokenizer(bert_backend(vocab, {}), model_max_length=64)
+
+
+@pytest.fixture(scope="session")
+def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    """80 documents of up to 60 words; one word in ten is [UNK] and every fifth document is for validation."""
+    folder = tmp_path_factory.mktemp("prepared")
+    tokenizer_folder = tmp_path_factory.mktemp("tokenizer")
+    toy_tokenizer.save(tokenizer_folder)
+    generator = np.random.default_rng(0)
+    words = [*WORDS[:3], "rates", "bankings", "men's", *WORDS[7:], *["unheard"] * 4]
+    documents = [
+        Document(
+            id=f"d{number}",
+            text=" ".join(generator.choice(words, size=1 + generator.integers(60))),
+            split="validation" if number % 5 == 0 else "train",
+        )
+        for number in range(80)
+    ]
+    writer = PreparedWriter(folder, load_tokenizer(tokenizer_folder))
+    for batch in encode_documents(documents, tokenizer_folder, 0):
+        writer.write(batch)
+    writer.close(CorpusReport())
+    return open_prepared([folder])
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["pieces", "words"])
+def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_tokenizer: DomainTokenizer) -> Any:
+    """Training and validation rows of the toy corpus, of 24 tokens; single pieces or whole words are masked."""
+    return rows_of_corpus(toy_corpus, toy_tokenizer, MaskingConfig(whole_word=request.param), max_length=24)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import Share
+from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+from domainbert.training.data_module import TrainAndValidation
+
+
+@pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
+def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_workers(readers, num_workers, first):
+    order = GlobalOrder(readers[0].plan.num_rows, 8, seed=2)
+    data = TrainAndValidation(
+        lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
+        lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        5,
+        num_workers,
+    )
+    on_cpu = SimpleNamespace(root_device=torch.device("cpu"))
+    data.trainer = SimpleNamespace(
+        global_step=first, global_rank=1, world_size=2, accumulate_grad_batches=2, strategy=on_cpu
+    )
+    share = Share(1, 2, 2)
+    wanted = MaskedLMTrainBatches(readers[0], order, share, range(first, 5))
+    loader = data.train_dataloader()
+    assert not loader.pin_memory
+    found = list(loader)
+    assert data.on_before_batch_transfer(found[0], 0) is found[0]
+    assert len(loader) == len(found) == 2 * (5 - first)
+    assert [(batch["step"], batch["micro_batch"]) for batch in found[-3:]] == [(3, 1), (4, 0), (4, 1)]
+    for index, batch in enumerate(found):
+        assert batch.keys() == wanted[index].keys() and batch["num_targets"] == wanted[index]["num_targets"]
+        for name in ("input_ids", "position_ids", "segment_ids", "positions", "targets"):
+            assert torch.equal(batch[name], torch.from_numpy(wanted[index][name]))
+    assert len(list(data.val_dataloader()[0])) == len(MaskedLMValidationBatches(readers[1], 4, share))
+
+
+def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeypatch):
+    data = TrainAndValidation(
+        lambda share, steps: MaskedLMTrainBatches(
+            readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps
+        ),
+        lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        5,
+        num_workers=0,
+    )
+    on_gpu = SimpleNamespace(root_device=torch.device("cuda", 0))
+    data.trainer = SimpleNamespace(
+        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu
+    )
+    assert data.train_dataloader().pin_memory and data.val_dataloader()[0].pin_memory
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    batch = {"segment_ids": torch.tensor([[1, 1, 2, 2], [1, 1, 1, 0]]), "step": 3}
+    moved = data.on_before_batch_transfer(batch, 0)
+    assert moved["boundaries"].tolist() == [0, 2, 4, 7, 8] and moved.keys() == {"segment_ids", "step", "boundaries"}
+    assert len(pinned) == 1 and "boundaries" not in batch

@@ -1,0 +1,144 @@
+"""What is dropped depends on seed, step and place in the global batch, and on nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.data.batches import LabelledTrainBatches
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import Share
+from domainbert.distillation.batches import CountedRows
+from domainbert.distillation.on_corpus import CorpusDistillation
+from domainbert.distillation.prediction_config import SoftTargets
+from domainbert.distillation.weighted import WeightedLosses
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.bert.model import build_encoder
+from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.layers import Dropout
+from domainbert.pretraining.batches import MaskedLMTrainBatches
+from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.labelled import LabelledText
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+
+RATE, STEPS = 0.5, 4
+ALONE = Share()
+KINDS = ("masked_lm", "classification", "distillation")
+
+
+@pytest.fixture
+def dropped(reader, tokenizer):
+    """What each dropout of a training drops, by (layer, step, micro-batch): for each row that of its tokens."""
+    config = BertConfig(
+        **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
+        **{"hidden_dropout_prob": RATE, "attention_probs_dropout_prob": RATE, "max_position_embeddings": 32},
+    )
+    words = np.random.default_rng(0).choice([*"abcdefgh"], (40, 6))
+    task = ClassificationTask(("x", "y"))
+    examples = task.encode([LabelledText(" ".join(six), "xy"[n % 2], n) for n, six in enumerate(words)], tokenizer, 32)
+
+    def build(kind: str, seed: int):
+        torch.manual_seed(0)
+        encoder = build_encoder(config, tokenizer.vocab_size)
+        head = "sequence" if kind == "classification" else "masked_lm"
+        model = EncoderWithHead(encoder, build_head(head, encoder, 2))
+        settings = OptimConfig(), ScheduleConfig(), STEPS
+        if kind == "masked_lm":
+            return MaskedLM(model, *settings, 1.0, 1.0, seed)
+        if kind == "classification":
+            return FineTuning(model, task, *settings, [], seed)
+        losses = WeightedLosses([SoftTargets()], encoder, encoder)
+        teacher_encoder = build_encoder(config, tokenizer.vocab_size)
+        teacher = EncoderWithHead(teacher_encoder, build_head(head, teacher_encoder))
+        return CorpusDistillation(model, [teacher], losses, *settings, seed)
+
+    def batches_of(kind: str, share: Share):
+        steps = range(STEPS)
+        if kind == "classification":
+            return LabelledTrainBatches(examples, tokenizer, GlobalOrder(len(examples), 8, 0), share, steps)
+        rows = MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
+        return CountedRows(rows) if kind == "distillation" else rows
+
+    def run(kind: str, seed: int = 1, share: Share = ALONE, disturb: int = 0):
+        module = build(kind, seed).train()
+        module.trainer = SimpleNamespace(
+            global_rank=share.rank, world_size=share.world_size, accumulate_grad_batches=share.accumulation
+        )
+        found, here, segments = {}, [0, 0], [torch.empty(0)]
+        parts = [part for part in module.model.modules() if isinstance(part, Dropout)]
+
+        def note(part, _, output) -> None:
+            real = segments[0] > 0
+            rows = (
+                [row[own] for row, own in zip(output == 0, real, strict=True)]
+                if output.shape[:2] == real.shape
+                else output == 0
+            )
+            found[parts.index(part), here[0], here[1]] = [row.flatten() for row in rows]
+
+        for part in parts:
+            part.register_forward_hook(note)
+        data = batches_of(kind, share)
+        for index in range(len(data)):
+            arrays = data[index].items()
+            batch = {name: torch.from_numpy(np.asarray(value)) for name, value in arrays}
+            batch |= {name: int(batch[name]) for name in ("step", "micro_batch")}
+            here[:], segments[0] = (batch["step"], batch["micro_batch"]), batch["segment_ids"]
+            torch.manual_seed(disturb + index)
+            module.on_train_batch_start(batch, index)
+            module.training_step(batch, index)
+            module.on_train_batch_end(None, batch, index)
+        assert len(found) == len(parts) * len(data) and len(parts) >= 2
+        return found
+
+    return run
+
+
+def independent(one, other) -> bool:
+    """Elements that are dropped with probability 1/2, here and there: half of them agree."""
+    one, other = (torch.cat(mask) if isinstance(mask, list) else mask for mask in (one, other))
+    size = min(len(one), len(other))
+    agree = (one[:size] == other[:size]).double().mean().item()
+    return abs(agree - 0.5) < 5 * 0.5 / size**0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_and_step_drop_the_same_whatever_was_drawn_before(dropped, kind):
+    one, other = dropped(kind), dropped(kind, disturb=1000)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(torch.cat(mask), torch.cat(other[place])) for place, mask in one.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_steps_and_micro_batches_differ(dropped, kind):
+    found = dropped(kind, share=Share(0, 1, 2))
+    assert {place[1:] for place in found} == set(itertools.product(range(STEPS), range(2)))
+    for one, other in itertools.combinations(found, 2):
+        assert independent(found[one], found[other]), f"{one} and {other}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_differ(dropped, kind):
+    for place, mask in dropped(kind).items():
+        for one, other in itertools.combinations(mask, 2):
+            assert independent(one, other), place
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_seeds_differ(dropped, kind):
+    one, other = dropped(kind), dropped(kind, seed=2)
+    for place, mask in one.items():
+        assert independent(mask, other[place]), place
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_differ(dropped, kind):
+    one, other = (dropped(kind, share=Share(rank, 2, 1)) for rank in range(2))
+    for place, mask in one.items():
+        assert independent(mask, other[place]), place

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.optim import AdamW, Muon
+
+from domainbert.base.errors import DomainbertError
+from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.optimisers import CombinedOptimizer, build_optimizer
+from domainbert.training.schedules import build_schedule
+
+MATRICES = ["attention.query_key_value", "attention.output", "feed_forward.expand", "feed_forward.contract"]
+HIDDEN = {f"encoder.layers.{layer}.{name}.weight" for layer in range(3) for name in MATRICES}
+
+
+def settings_by_name(model, optimizer):
+    """Parameter name -> (learning rate, weight decay); every parameter is in one group."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = [(group, parameter) for group in optimizer.param_groups for parameter in group["params"]]
+    assert len(groups) == len({id(parameter) for _, parameter in groups})
+    return {names[id(parameter)]: (group["lr"], group["weight_decay"]) for group, parameter in groups}
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize(("head", "decaying"), [("masked_lm", "dense"), ("tokens", "classifier")])
+def test_what_decays_and_at_which_rate_it_learns(make_model, name, head, decaying):
+    model = make_model(head, 3)
+    config = OptimConfig(name, lr=1e-3, head_lr=5e-3, layer_decay=0.5, weight_decay=0.1, betas=(0.8, 0.9), eps=1e-7)
+    optimizer = build_optimizer(model, config)
+    found = settings_by_name(model, optimizer)
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert {name for name, (_, decay) in found.items() if decay} == HIDDEN | {f"head.{decaying}.weight"}
+    assert {decay for _, decay in found.values()} == {0.0, 0.1}
+    rates = {"head.": 5e-3, "encoder.embeddings.": 1.25e-4}
+    rates |= {f"encoder.layers.{layer}.": 1e-3 * 0.5 ** (2 - layer) for layer in range(3)}
+    for name, (rate, _) in found.items():
+        assert rate == next(wanted for prefix, wanted in rates.items() if name.startswith(prefix)), name
+    groups = [group for group in optimizer.param_groups if "betas" in group]
+    assert {(*group["betas"], group["eps"], group["fused"]) for group in groups} == {(0.8, 0.9, 1e-7, True)}
+
+
+def test_defaults_give_one_rate(make_model):
+    model = make_model("masked_lm")
+    assert {rate for rate, _ in settings_by_name(model, build_optimizer(model, OptimConfig(lr=3e-4))).values()} == {
+        3e-4
+    }
+
+
+def test_muon_takes_exactly_the_hidden_matrices(make_model):
+    model = make_model("masked_lm")
+    optimizer = build_optimizer(model, OptimConfig("muon"))
+    assert isinstance(optimizer, CombinedOptimizer)
+    muon, adamw = optimizer.optimizers
+    assert isinstance(muon, Muon) and isinstance(adamw, AdamW)
+    assert settings_by_name(model, muon).keys() == HIDDEN
+    assert settings_by_name(model, adamw).keys() == dict(model.named_parameters()).keys() - HIDDEN
+
+
+def test_frozen_parameters_are_left_out(make_model):
+    model = make_model("tokens", 2)
+    model.encoder.requires_grad_(False)
+    optimizer = build_optimizer(model, OptimConfig("muon"))
+    assert isinstance(optimizer, AdamW)
+    assert settings_by_name(model, optimizer).keys() == {"head.classifier.weight", "head.classifier.bias"}
+
+
+def steps(model, optimizer, schedule, count):
+    for step in range(count):
+        optimizer.zero_grad()
+        for number, parameter in enumerate(model.parameters()):
+            parameter.grad = torch.sin(parameter.detach() * 10 + number + step)
+        optimizer.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_a_restored_optimiser_goes_on_as_the_first_would_have(make_model, name):
+    def start(model):
+        optimizer = build_optimizer(model, OptimConfig(name, lr=1e-2))
+        return optimizer, build_schedule(optimizer, ScheduleConfig(warmup_steps=2), 20)
+
+    model = make_model("masked_lm")
+    before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    optimizer, schedule = start(model)
+    steps(model, optimizer, schedule, 3)
+    assert not any(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    other = make_model("masked_lm")
+    other.load_state_dict(model.state_dict())
+    restored, other_schedule = start(other)
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    restored.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
+    other_schedule.load_state_dict(schedule.state_dict())
+    steps(model, optimizer, schedule, 3)
+    steps(other, restored, other_schedule, 3)
+    rates = [group["lr"] for group in restored.param_groups]
+    assert rates == [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2 * 14 / 18] * len(rates))
+    for key, tensor in model.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
+def test_gradients_are_unscaled_before_they_are_clipped(make_model, precision, fused):
+    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 100, 1.0, 1.0)
+    trainer = SimpleNamespace(precision=precision)
+    module.trainer = trainer
+    optimizer = module.configure_optimizers()["optimizer"]
+    assert {group["fused"] for group in optimizer.param_groups} == {fused}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lr": 0.0}, "lr: found 0.0; expected a number above 0 and up to 1"),
+        ({"layer_decay": -1.0}, "layer_decay: found -1.0; expected a number above 0 and up to 1"),
+        ({"weight_decay": -0.1}, "weight_decay: found -0.1; expected a number from 0 to 1"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm: found -1.0; expected a number from 0 to "),
+    ],
+)
+def test_numbers_that_make_no_sense(changes, message):
+    with pytest.raises(DomainbertError, match=message):
+        OptimConfig(**changes)
+
+
+def orthogonalised(gradient):
+    """Five steps of Newton-Schulz with the coefficients of Jordan et al. (2024), in fp64."""
+    wide = gradient.double() if gradient.shape[0] <= gradient.shape[1] else gradient.double().T
+    x = wide / wide.norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return x if gradient.shape[0] <= gradient.shape[1] else x.T
+
+
+def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
+    """Liu et al. (2025), arXiv:2502.16982, eq. 4: 0.2 sqrt(max(rows, columns)) times the orthogonal matrix, beside
+    decoupled weight decay; so the root mean square of every update is about 0.2 times the learning rate."""
+    model, rate, decay = make_model("masked_lm"), 1e-2, 0.5
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    optimizer = build_optimizer(model, OptimConfig("muon", lr=rate, weight_decay=decay))
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    optimizer.step()
+    shapes = set()
+    for name in HIDDEN:
+        found = before[name] * (1 - rate * decay) - model.get_parameter(name).detach()
+        rows, columns = found.shape
+        wanted = (0.2 * rate * max(rows, columns) ** 0.5 * orthogonalised(gradients[name])).float()
+        assert float((found - wanted).norm() / wanted.norm()) < 0.05, f"{name}: torch computes it in bf16"
+        assert float(found.square().mean().sqrt()) == pytest.approx(0.2 * rate, rel=0.2)
+        shapes.add((rows, columns))
+    assert len(shapes) == 4, "wide, tall and square ones"
