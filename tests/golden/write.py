@@ -1,0 +1,107 @@
+"""Runs the golden recipe, and writes anew what tests/golden/*.json hold of it: `python -m tests.golden.write`.
+
+Only where numbers are meant to change; the message of the commit says why they do. A refactoring writes nothing anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+PROCESSOR = "processor"  # the file that says where the numbers were made
+_MEASURED_TIME = {"tokens_per_second", "model_flop_utilisation", "words_per_second", "latency_1", "latency_32"}
+_PROSE = {"warnings", "folder_bytes"}  # words, and the size of a folder with a model card, which is words
+_STABLE = ("config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+def run_recipe(out: Path) -> None:
+    """Run recipe.yaml in a process of its own with one thread, so that sums are added up in the same order."""
+    command = [sys.executable, "-m", "domainbert", "run", "recipe.yaml", "--out", str(out)]
+    command += ["--vars.cache", str(out / "soft-labels")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def numbers_of(stage: Path) -> dict[str, Any]:
+    """All numbers of a stage folder that do not depend on time, by relative path; text files as their SHA-256."""
+    numbers: dict[str, Any] = {"metrics": _timeless(_read(stage / "manifest.json")["metrics"])}
+    for file in sorted(path for path in stage.rglob("*") if path.is_file()):
+        name = str(file.relative_to(stage))
+        if file.name in _STABLE or file.suffix == ".conll":
+            numbers[f"sha256 of {name}"] = _sha256(file)
+        if file.name in ("config.json", "metrics.json", "seeds.json"):
+            numbers[name] = _timeless(_read(file))
+        elif file.suffix == ".jsonl":
+            lines = file.read_text(encoding="utf-8").splitlines()
+            numbers[name] = [_timeless(json.loads(line)) for line in lines]
+        elif file.suffix == ".safetensors":
+            numbers[f"sha256 of {name}"] = _sha256(file)
+            numbers[name] = {key: _statistics(tensor) for key, tensor in sorted(load_file(file).items())}
+    return numbers
+
+
+def processor() -> dict[str, str]:
+    """On what the last bits of a sum depend."""
+    described = {"machine": platform.machine(), "torch": torch.__version__}
+    described["capability"] = torch.backends.cpu.get_cpu_capability()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n", 1)[0].splitlines()
+    except FileNotFoundError:
+        return described
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return described | {key: fields[key] for key in ("model name", "cpu family", "model", "flags") if key in fields}
+
+
+def _timeless(value: Any) -> Any:
+    """A copy with None for what time decides, and the number of sentences in place of their words."""
+    if isinstance(value, list):
+        return [_timeless(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    copied = {key: _timeless(one) for key, one in value.items()}
+    copied |= {key: None for key in value if key.rpartition("/")[2] in _MEASURED_TIME}
+    return copied | {key: len(one) if isinstance(one, list) else None for key, one in value.items() if key in _PROSE}
+
+
+def _statistics(tensor: torch.Tensor) -> dict[str, Any]:
+    """Sums in which nothing cancels, so that a relative tolerance fits them."""
+    exact = tensor.double()
+    found = {"shape": list(tensor.shape), "dtype": str(tensor.dtype), "squares": float(exact.square().sum())}
+    return found | {"positive": float(exact.clamp(min=0).sum()), "negative": float(exact.clamp(max=0).sum())}
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def write() -> None:
+    """Run the recipe and write the files."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_recipe(Path(folder))
+        found = {file.parent.name: numbers_of(file.parent) for file in sorted(Path(folder).glob("*/manifest.json"))}
+    for old in HERE.glob("*.json"):
+        old.unlink()
+    for name, numbers in {**found, PROCESSOR: processor()}.items():
+        text = json.dumps(numbers, indent=1, ensure_ascii=False, sort_keys=True)
+        (HERE / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
