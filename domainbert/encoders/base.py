@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from domainbert.encoders.attention import Segments
+from domainbert.encoders.packed import Packed
 
 HEADS = ("masked_lm", "tokens", "sequence", "crf")
 
@@ -30,8 +31,7 @@ class Encoder(nn.Module, ABC):
         dropout_prob: dropout of heads put on top.
         sequence_dropout_prob: that of a sequence head.
         pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
-        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart. If there are any,
-            `forward` takes `token_type_ids` (B, S), too; without them every token is of type 0.
+        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart.
         activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass.
     """
 
@@ -48,20 +48,11 @@ class Encoder(nn.Module, ABC):
     activation_checkpointing: bool = False
 
     @abstractmethod
-    def forward(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
-    ) -> Tensor:
-        """The last hidden states (B, S, H) of `input_ids` (B, S).
-
-        A row holds several texts back to back: `segment_ids` (B, S) numbers them from 1, with 0 for padding, and
-        `position_ids` (B, S) restarts at 0 with each. No token sees another segment. On a GPU, attention may be faster
-        with the `boundaries` of the segments (see `attention.segment_boundaries`); they change nothing else.
-        """
+    def forward(self, tokens: Packed) -> Tensor:
+        """The last hidden states (B, S, H)."""
 
     @abstractmethod
-    def hidden_states(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
-    ) -> list[Tensor]:
+    def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """The embeddings' output and every layer's, each (B, S, H)."""
 
     def run_layer(self, layer: nn.Module, hidden: Tensor, segments: Segments) -> Tensor:

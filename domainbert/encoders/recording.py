@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.layers import SelfAttention
+from domainbert.encoders.packed import Packed
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,16 @@ class Recording:
     projections: dict[int, Projections]
 
 
-def record(
-    encoder: Encoder,
-    input_ids: Tensor,
-    position_ids: Tensor,
-    segment_ids: Tensor,
-    layers: Collection[int] = (),
-    boundaries: Tensor | None = None,
-) -> Recording:
+def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
     """Run an encoder and keep what losses look at.
 
     Args:
-        encoder: see `Encoder.forward` for the tensors.
-        input_ids: (B, S).
-        position_ids: (B, S).
-        segment_ids: (B, S).
+        encoder: whatever its family.
+        tokens: what it reads.
         layers: numbers of the layers, from 1, whose projections are kept.
-        boundaries: (N + 1,), or None.
     """
     with _projections(encoder, layers) as projections:
-        hidden = encoder.hidden_states(input_ids, position_ids, segment_ids, boundaries)
+        hidden = encoder.hidden_states(tokens)
     return Recording(hidden, projections)
 
 

@@ -14,21 +14,14 @@ from torchmetrics import SumMetric
 
 from domainbert.data.types import IGNORED
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
-def masked_lm_loss(
-    model: EncoderWithHead,
-    input_ids: Tensor,
-    position_ids: Tensor,
-    segment_ids: Tensor,
-    positions: Tensor,
-    targets: Tensor,
-    boundaries: Tensor | None = None,
-) -> Tensor:
+def masked_lm_loss(model: EncoderWithHead, tokens: Packed, positions: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy at the masked positions, summed over the batch (Devlin et al. 2019, section 3.1). A scalar."""
-    logits = model(input_ids, position_ids, segment_ids, positions, boundaries)
+    logits = model(tokens, positions)
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
@@ -107,12 +100,4 @@ class MaskedLM(TrainedModule):
         return cast(SumMetric, self.loss_sums[index]), cast(SumMetric, self.target_counts[index])
 
     def _summed(self, batch: dict[str, Any]) -> Tensor:
-        return self.summed_loss(
-            self.model,
-            batch["input_ids"],
-            batch["position_ids"],
-            batch["segment_ids"],
-            batch["positions"],
-            batch["targets"],
-            batch.get("boundaries"),
-        )
+        return self.summed_loss(self.model, Packed.of(batch), batch["positions"], batch["targets"])

@@ -13,6 +13,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import family
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 
 TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
 VOCABULARY = 60
@@ -33,7 +34,7 @@ def make_student(student: StudentConfig, teacher: EncoderWithHead, vocab_size=VO
 
 def logits(model: EncoderWithHead) -> torch.Tensor:
     ids = torch.arange(10).view(1, 10) * 5 % VOCABULARY
-    return model(ids, torch.arange(10).view(1, 10), torch.ones_like(ids), torch.arange(10))
+    return model(Packed(ids, torch.arange(10).view(1, 10), torch.ones_like(ids)), torch.arange(10))
 
 
 @pytest.mark.parametrize("family_name", ["bert", "distilbert"])

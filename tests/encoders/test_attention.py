@@ -16,6 +16,7 @@ from domainbert.encoders.attention import (
     segment_mask,
 )
 from domainbert.encoders.layers import Dropout, SelfAttention
+from domainbert.encoders.packed import Packed
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
 
@@ -212,11 +213,11 @@ def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
 def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_text, training):
     encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
     ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
-    rows = ids, torch.arange(8).expand(2, 8), SEGMENTS
+    rows = Packed(ids, torch.arange(8).expand(2, 8), SEGMENTS)
     boundaries = segment_boundaries(SEGMENTS)
-    wanted = encoder.hidden_states(*rows)
+    wanted = encoder.hidden_states(rows)
     assert not text_by_text
-    found = encoder.hidden_states(*rows, boundaries)
+    found = encoder.hidden_states(rows._replace(boundaries=boundaries))
     assert len(text_by_text) == 3 and all(one is boundaries for one in text_by_text), "made once"
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
@@ -227,7 +228,7 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
     if training:  # attention dropout is above 0 then, which the kernel does not have
         text_by_text.clear()
-        encoder.train()(*rows, boundaries)
+        encoder.train()(rows._replace(boundaries=boundaries))
         assert not text_by_text
 
 
