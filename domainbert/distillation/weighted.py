@@ -13,7 +13,7 @@ from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Re
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.encoders.recording import attention_of, record
+from domainbert.encoders.recording import record
 
 Batch = Mapping[str, Tensor]
 
@@ -93,7 +93,7 @@ class WeightedLosses(nn.Module):
 
 def sizes_of(encoder: Encoder) -> Sizes:
     """What losses know of an encoder."""
-    return Sizes(encoder.num_hidden_layers, encoder.hidden_size, attention_of(encoder, 1).num_heads)
+    return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
 def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool) -> Outputs:

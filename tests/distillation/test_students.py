@@ -83,11 +83,11 @@ def test_layers_with_another_number_of_heads_are_not_taken():
 def test_chosen_layers(student, layers):
     teacher = make_teacher()
     config, model, taken = make_student(student, teacher)
-    assert as_bert(config).num_hidden_layers == len(model.encoder.layers) == len(layers)
+    assert as_bert(config).num_hidden_layers == len(model.encoder.blocks()) == len(layers)
     assert taken == ["embeddings", f"layers {', '.join(map(str, layers))}", "head"]
-    for own, source in zip(model.encoder.layers, layers, strict=True):
+    for own, source in zip(model.encoder.blocks(), layers, strict=True):
         for name, tensor in own.state_dict().items():
-            assert torch.equal(tensor, teacher.encoder.layers[source].state_dict()[name])
+            assert torch.equal(tensor, teacher.encoder.blocks()[source].state_dict()[name])
 
 
 def test_a_random_student_takes_nothing():

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.families import family
-from domainbert.encoders.layers import Dropout, SelfAttention
+from domainbert.encoders.layers import Attention, Dropout
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -75,7 +75,7 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
     assert folder.head is None
     assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
     assert {part.rate for part in model.modules() if isinstance(part, Dropout)} == {0.25}
-    assert {part.attention_dropout for part in model.modules() if isinstance(part, SelfAttention)} == {0.25}
+    assert {part.dropout for part in model.modules() if isinstance(part, Attention)} == {0.25}
     assert folder.config == reference.config, "the folder keeps its own dropout"
     tokens = batch()
     with torch.inference_mode():

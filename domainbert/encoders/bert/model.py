@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -47,34 +49,26 @@ class BertEncoder(Encoder):
         super().__init__()
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
-        self.hidden_size = config.hidden_size
-        self.num_hidden_layers = len(layers)
-        self.head_size = config.hidden_size // config.num_attention_heads
+        self.hidden_size, self.num_heads = config.hidden_size, config.num_attention_heads
         self.attention_dropout = config.attention_probs_dropout_prob
         self.hidden_act = config.hidden_act
         self.layer_norm_eps = config.layer_norm_eps
         self.initializer_range = config.initializer_range
         self.dropout_prob = self.sequence_dropout_prob = config.hidden_dropout_prob
 
-    def forward(self, tokens: Packed) -> Tensor:
-        """See `Encoder.forward`."""
-        segments = self._segments(tokens)
-        hidden = self.embeddings(tokens)
-        for layer in self.layers:
-            hidden = self.run_layer(layer, hidden, segments)
-        return hidden
+    def embed(self, tokens: Packed) -> Tensor:
+        """See `Encoder.embed`."""
+        embedded: Tensor = self.embeddings(tokens)
+        return embedded
 
-    def hidden_states(self, tokens: Packed) -> list[Tensor]:
-        """See `Encoder.hidden_states`."""
-        segments = self._segments(tokens)
-        states = [self.embeddings(tokens)]
-        for layer in self.layers:
-            states.append(self.run_layer(layer, states[-1], segments))
-        return states
-
-    def _segments(self, tokens: Packed) -> Segments:
+    def context(self, tokens: Packed) -> Segments:
+        """See `Encoder.context`."""
         rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(tokens.segment_ids, tokens.boundaries, self.head_size, rate)
+        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See `Encoder.blocks`."""
+        return list(self.layers)
 
     @property
     def input_embeddings(self) -> nn.Embedding:
