@@ -11,8 +11,11 @@ import ast
 import importlib
 import inspect
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -319,26 +322,25 @@ def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_training_from_python_runs(tmp_path, monkeypatch, one_thread):
-    monkeypatch.chdir(tmp_path)
+def test_training_from_python_runs(tmp_path):
+    """Each block as a script of its own, one after the other."""
     made = [block for block in of("python") if "runs/pretrain" in block.text]
     assert len(made) == 2
     for block in made:
-        exec(compile(block.text, str(block), "exec"), {})
+        (tmp_path / "script.py").write_text(block.text, encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=environment, check=True)
 
 
 @pytest.mark.slow
 def test_the_recipe_of_classification_runs(tmp_path, monkeypatch):
     """Shortened, on little sample data."""
-    sizes = {"corpus_documents": 300, "train_texts": 80, "validation_texts": 40, "test_texts": 40}
     monkeypatch.chdir(tmp_path)
-    assert (
-        cli.main(["sample", "--out", "runs/sample", *(word for k, v in sizes.items() for word in (f"--{k}", str(v)))])
-        == 0
-    )
-    short = "vocab.vocab_size 2048 pretrain.budget.max_epochs 1 classes.seeds 1 classes-scratch.seeds 1".split()
-    options = [word if word[0].isdigit() else f"--stages.{word}" for word in short]
-    assert cli.main(["run", str(ROOT / "configs/classification.yaml"), *options]) == 0
+    sizes = ["corpus_documents=300", "train_texts=80", "validation_texts=40", "test_texts=40"]
+    assert cli.main(["sample", "--out", "runs/sample", *(f"--{size}" for size in sizes)]) == 0
+    short = ["vocab.vocab_size=2048", "pretrain.budget.max_epochs=1", "classes.seeds=1", "classes-scratch.seeds=1"]
+    recipe = str(ROOT / "configs/classification.yaml")
+    assert cli.main(["run", recipe, *(f"--stages.{value}" for value in short)]) == 0
     assert len((tmp_path / "runs/classification/labels/predictions.jsonl").read_text().splitlines()) == 300
 
 
