@@ -14,8 +14,9 @@ import torch
 from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import plan_rows
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, PackedRowsReader
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masked_lm import MaskedLM
@@ -59,8 +60,7 @@ def make_model(tokenizer: DomainTokenizer) -> Callable[..., EncoderWithHead]:
 
     def make(head: str, num_labels: int = 0) -> EncoderWithHead:
         torch.manual_seed(0)
-        encoder = build_encoder(CONFIG, tokenizer.vocab_size)
-        return EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+        return build_model(CONFIG, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), head, num_labels)
 
     return make
 

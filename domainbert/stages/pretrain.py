@@ -161,8 +161,8 @@ def _build_model(
     encoder: EncoderConfig | None, init_from: Path | None, tokenizer: DomainTokenizer, dropout: Dropout | None
 ) -> tuple[EncoderWithHead, EncoderConfig]:
     """The model to train, and the architecture to save, whose dropout is not overridden."""
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
     from domainbert.models.folder import load_model
 
     if init_from is not None:
@@ -172,8 +172,8 @@ def _build_model(
         return model, folder.config
     assert encoder is not None
     trained = encoder if dropout is None else encoder.with_dropout(dropout)
-    built = family(encoder).build_encoder(trained, tokenizer.vocab_size)
-    return EncoderWithHead(built, build_head("masked_lm", built)), encoder
+    vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
+    return build_model(trained, vocabulary, "masked_lm"), encoder
 
 
 def _fit(

@@ -10,12 +10,12 @@ import pytest
 import torch
 import transformers
 
-from domainbert.encoders.base import from_hugging_face
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family, family_names
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model, family_names, name_map
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.names import from_hugging_face
 
 VOCAB_SIZE = 101
 NUM_LABELS = 5
@@ -43,9 +43,8 @@ class Reference:
 
     def ours(self, head: str, theirs: transformers.PreTrainedModel) -> EncoderWithHead:
         """Our model with the weights of theirs."""
-        encoder = family(self.config).build_encoder(self.config, VOCAB_SIZE)
-        model = EncoderWithHead(encoder, build_head(head, encoder, NUM_LABELS))
-        state, missing = from_hugging_face(theirs.state_dict(), family(self.config).name_map(self.config, head))
+        model = build_model(self.config, VocabularyFacts(VOCAB_SIZE, self.their_config.pad_token_id), head, NUM_LABELS)
+        state, missing = from_hugging_face(theirs.state_dict(), name_map(self.config, head))
         assert missing == []
         model.load_state_dict(state)
         return model.eval()

@@ -9,9 +9,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from domainbert.encoders.base import to_hugging_face
-from domainbert.encoders.families import family
+from domainbert.encoders.families import name_map
 from domainbert.encoders.layers import Attention, Dropout
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -98,7 +98,7 @@ def test_round_trip_is_exact(reference, head, tmp_path):
 
 @pytest.mark.parametrize("head", [None, *AUTO])
 def test_the_name_map_covers_every_parameter(reference, head):
-    names = family(reference.config).name_map(reference.config, head)
+    names = name_map(reference.config, head)
     model = reference.ours(head or "masked_lm", reference.theirs(head or "masked_lm"))
     state = (model if head else torch.nn.ModuleDict({"encoder": model.encoder})).state_dict()
     assert set(names) == set(state)
