@@ -22,11 +22,11 @@ from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
-from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.data_module import TrainAndValidation, share_of
 from domainbert.training.micro_batches import divisors
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.trainer import build_trainer, micro_batch_size
+from domainbert.training.trainer import build_trainer
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -81,7 +81,7 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         )
         trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
-        return module, micro_batch_size(trainer, ROWS)
+        return module, share_of(trainer).micro_batch_size(ROWS)
 
     return fit
 
