@@ -92,8 +92,8 @@ def _plan(settings: Settings) -> None:
 
     corpus, tokenizer = open_prepared([settings.out]), load_tokenizer(settings.tokenizer)
     for split in (corpus.train, corpus.validation):
-        continuation = np.asarray(tokenizer.continuation)
-        plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, _LENGTH)
+        continuation, extra = np.asarray(tokenizer.continuation), tokenizer.template.extra()
+        plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, _LENGTH, extra)
 
 
 def _documents_of_domainbert(folder: Path) -> list[np.ndarray]:

@@ -75,7 +75,7 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     ids[::17] = tokenizer.unk_id
     continuation = np.asarray(tokenizer.continuation)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    plan = plan_rows(offsets, lambda start, stop: ids[start:stop], continuation, tokenizer.special_ids, 24)
+    plan = plan_rows(offsets, lambda start, stop: ids[start:stop], continuation, tokenizer.special_ids, 24, 2)
     masker = Masker(MaskingConfig(), tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
     split = SimpleNamespace(take=lambda start, stop: ids[start:stop])
     return PackedRowsReader(split, plan, tokenizer, masker)

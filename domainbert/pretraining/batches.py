@@ -21,7 +21,7 @@ class PackedRowsReader:
 
     def __init__(self, split: PreparedSplit, plan: RowPlan, tokenizer: DomainTokenizer, masker: Masker) -> None:
         self.split, self.plan, self.masker = split, plan, masker
-        self.specials = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+        self.template, self.pad_id = tokenizer.template, tokenizer.pad_id
 
     def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
         """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
@@ -37,7 +37,7 @@ class PackedRowsReader:
             [self.split.take(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
             for first, last in zip(plan.row_offsets[rows].tolist(), plan.row_offsets[rows + 1].tolist(), strict=True)
         ]
-        packed = fill_rows(texts, plan.row_length, *self.specials)
+        packed = fill_rows(texts, plan.row_length, self.template, self.pad_id)
         masked = self.masker.mask(packed.input_ids, rows, epochs, seed)
         row_starts = np.arange(len(rows))[:, None] * plan.row_length
         return {

@@ -34,8 +34,10 @@ def rows_of_corpus(
     continuation = np.asarray(tokenizer.continuation)
     masker = Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
 
+    extra = tokenizer.template.extra()
+
     def reader(split: PreparedSplit, hide: Masker) -> PackedRowsReader:
-        plan = plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, max_length)
+        plan = plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, max_length, extra)
         return PackedRowsReader(split, plan, tokenizer, hide)
 
     return reader(corpus.train, masker), reader(corpus.validation, masker.for_validation())

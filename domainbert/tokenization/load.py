@@ -20,6 +20,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
 from domainbert.tokenization.save import save_tokenizer
+from domainbert.tokenization.template import bert_template, template_of
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
@@ -34,7 +35,8 @@ class DomainTokenizer:
         model_max_length: the longest input of the model, special tokens included, or None when unknown.
 
     Raises:
-        DomainbertError: another model than WordPiece, or a special token that is not in the vocabulary.
+        DomainbertError: another model than WordPiece, a special token that is not in the vocabulary, or a
+            post-processor that frames texts in a way that has no `Template`.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class DomainTokenizer:
         self.sep_id = ids["sep_token"]
         self.mask_id = ids["mask_token"]
         self.special_ids = frozenset(ids.values())
+        self.template = template_of(backend) or bert_template(self.cls_id, self.sep_id)
+        """The special tokens around a text or a pair, as the post-processor has them, else BERT's."""
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -107,7 +111,7 @@ class DomainTokenizer:
             model_max_length: the longest input of the model, special tokens included; else what was loaded.
         """
         length = self.model_max_length if model_max_length is None else model_max_length
-        save_tokenizer(self.backend, Path(folder), length, self.special_tokens)
+        save_tokenizer(self.backend, Path(folder), length, self.template, self.special_tokens)
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
