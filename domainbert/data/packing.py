@@ -102,7 +102,8 @@ class RowPlan:
 def plan_rows(
     document_offsets: Ints,
     take: Callable[[int, int], NDArray[np.integer]],
-    continuation: NDArray[np.bool_],
+    take_starts: Callable[[int, int], NDArray[np.bool_]],
+    vocab_size: int,
     special_ids: Iterable[int],
     length: int,
     extra: int,
@@ -114,13 +115,14 @@ def plan_rows(
     Args:
         document_offsets: (documents + 1,) where documents begin in the token stream.
         take: gives the tokens from one place of the stream to another.
-        continuation: (vocab_size,) is the entry a piece that continues a word?
+        take_starts: tells likewise which of those tokens begin a word.
+        vocab_size: number of entries.
         special_ids: entries that masked LM never hides, [UNK] among them.
         length: tokens of a row, special ones included.
         extra: special tokens around each piece, see `Template.extra`.
     """
     room = length - extra
-    ordinary = np.ones(len(continuation), dtype=np.int64)
+    ordinary = np.ones(vocab_size, dtype=np.int64)
     ordinary[list(special_ids)] = 0
     starts: list[int] = []
     stops: list[int] = []
@@ -128,7 +130,7 @@ def plan_rows(
     offsets = document_offsets.tolist()
     for begin, end in itertools.pairwise(offsets):
         tokens = take(begin, end)
-        cuts = _cuts(continuation[tokens], room)
+        cuts = _cuts(take_starts(begin, end), room)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
         maskable.extend(np.add.reduceat(ordinary[tokens], cuts[:-1]).tolist() if cuts[1:] else [])
@@ -141,11 +143,10 @@ def plan_rows(
     return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length, extra)
 
 
-def _cuts(continues: NDArray[np.bool_], room: int) -> list[int]:
+def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
     """Where to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
-    size = len(continues)
-    word_start = np.where(continues, 0, np.arange(size))
-    last_start: list[int] = np.maximum.accumulate(word_start).tolist() if size else []
+    size = len(starts_word)
+    last_start: list[int] = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0)).tolist() if size else []
     cuts = [0]
     while size - cuts[-1] > room:
         limit = cuts[-1] + room

@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
@@ -21,6 +23,9 @@ from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
 from domainbert.tokenization.save import save_tokenizer
 from domainbert.tokenization.template import bert_template, template_of
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
@@ -96,6 +101,11 @@ class DomainTokenizer:
         for text in texts:
             encode_text(text)
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
+        """The ids of each text as `encode` gives them, and whether each piece begins a word."""
+        begins = ~np.asarray(self.continuation, dtype=np.bool_)
+        return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
         """As `encode`, with `.ids`, `.offsets` (characters of the text) and `.word_ids` (pre-tokens) for each text."""

@@ -51,7 +51,10 @@ CONTINUATION = np.asarray([False] * 6 + [True] * 4)
 
 
 def plan(offsets, ids, length):
-    return plan_rows(offsets, lambda start, stop: ids[start:stop], CONTINUATION, [0, 1, 2, 3, 4], length, 2)
+    begins = ~CONTINUATION
+    return plan_rows(
+        offsets, lambda a, b: ids[a:b], lambda a, b: begins[ids[a:b]], len(begins), [0, 1, 2, 3, 4], length, 2
+    )
 
 
 @given(streams())
