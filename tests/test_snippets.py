@@ -130,10 +130,8 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
         problems = Problems(stage)
         tree = read_config(files, options, "command line")
         tree.value.pop("out", None)
-        function, streams = (
-            (TuneConfig, ()) if stage == "tune" else (load_stage(stage).function, load_stage(stage).streams)
-        )
-        read_settings(function, tree, problems, template=some, streams=streams)
+        kind = TuneConfig if stage == "tune" else load_stage(stage).settings
+        read_settings(kind, tree, problems, template=some)
         problems.raise_if_any()
 
     return wrong(read)

@@ -73,11 +73,13 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     steps = np.where(generator.random(sizes.sum()) < 0.9, 1, 3)
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
-    continuation = np.asarray(tokenizer.continuation)
+    begins = ~np.asarray(tokenizer.continuation)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    plan = plan_rows(offsets, lambda start, stop: ids[start:stop], continuation, tokenizer.special_ids, 24)
-    masker = Masker(MaskingConfig(), tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
-    split = SimpleNamespace(take=lambda start, stop: ids[start:stop])
+    split = SimpleNamespace(
+        take=lambda start, stop: ids[start:stop], take_starts=lambda start, stop: begins[ids[start:stop]]
+    )
+    plan = plan_rows(offsets, split.take, split.take_starts, tokenizer.vocab_size, tokenizer.special_ids, 24, 2)
+    masker = Masker(MaskingConfig(), tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
     return PackedRowsReader(split, plan, tokenizer, masker)
 
 

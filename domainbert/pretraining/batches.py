@@ -21,7 +21,7 @@ class PackedRowsReader:
 
     def __init__(self, split: PreparedSplit, plan: RowPlan, tokenizer: DomainTokenizer, masker: Masker) -> None:
         self.split, self.plan, self.masker = split, plan, masker
-        self.specials = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+        self.template, self.pad_id = tokenizer.template, tokenizer.pad_id
 
     def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
         """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
@@ -33,12 +33,16 @@ class PackedRowsReader:
     def batch(self, rows: NDArray[np.int64], epochs: NDArray[np.int64], seed: int) -> Batch:
         """Masked rows as `input_ids`, `position_ids`, `segment_ids` (R, S), `positions` and `targets` (R * K,)."""
         plan = self.plan
-        texts = [
-            [self.split.take(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
+        places = [
+            [(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
             for first, last in zip(plan.row_offsets[rows].tolist(), plan.row_offsets[rows + 1].tolist(), strict=True)
         ]
-        packed = fill_rows(texts, plan.row_length, *self.specials)
-        masked = self.masker.mask(packed.input_ids, rows, epochs, seed)
+        texts = [[self.split.take(*place) for place in row] for row in places]
+        packed = fill_rows(texts, plan.row_length, self.template, self.pad_id)
+        starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
+        for (start, stop), first in zip((p for row in places for p in row), packed.first_positions + 1, strict=True):
+            starts_word[first : first + stop - start] = self.split.take_starts(start, stop)
+        masked = self.masker.mask(packed.input_ids, starts_word.reshape(len(rows), -1), rows, epochs, seed)
         row_starts = np.arange(len(rows))[:, None] * plan.row_length
         return {
             "input_ids": masked.input_ids,

@@ -31,11 +31,12 @@ def rows_of_corpus(
         masking: what training hides.
         max_length: tokens of a row.
     """
-    continuation = np.asarray(tokenizer.continuation)
-    masker = Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, continuation)
+    vocab_size, special_ids, extra = tokenizer.vocab_size, tokenizer.special_ids, tokenizer.template.extra()
+    masker = Masker(masking, tokenizer.mask_id, vocab_size, special_ids)
 
     def reader(split: PreparedSplit, hide: Masker) -> PackedRowsReader:
-        plan = plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, max_length)
+        take, take_starts = split.take, split.take_starts
+        plan = plan_rows(split.document_offsets, take, take_starts, vocab_size, special_ids, max_length, extra)
         return PackedRowsReader(split, plan, tokenizer, hide)
 
     return reader(corpus.train, masker), reader(corpus.validation, masker.for_validation())

@@ -38,7 +38,7 @@ def measure(config: Path, result: Path) -> None:
 
     tree, problems = load_yaml(config), Problems(str(config))
     settings = replace(tree, value={key: node for key, node in tree.value.items() if key != "out"})
-    arguments = read_settings(load_stage("finetune").settings, settings, problems).arguments
+    arguments = read_settings(load_stage("finetune").function, settings, problems).arguments
     problems.raise_if_any()
     task, validation = arguments["task"], arguments["validation"]
     if not isinstance(task, (Ner, Classification)):

@@ -10,6 +10,7 @@ from domainbert.data.packing import fill_rows
 from domainbert.encoders.families import family_names
 from domainbert.encoders.layers import ACTIVATIONS
 from domainbert.encoders.packed import Packed
+from domainbert.tokenization.template import bert_template
 
 TOLERANCE = {"atol": 1e-5, "rtol": 0}
 
@@ -66,7 +67,7 @@ def test_a_packed_row_is_its_texts_alone(reference):
     encoder = reference.ours("masked_lm", theirs).encoder
     generator = np.random.default_rng(0)
     texts = [[generator.integers(5, 101, size) for size in sizes] for sizes in ([10, 1, 8, 0], [30], [3, 3, 3])]
-    packed = fill_rows(texts, 36, cls_id=2, sep_id=3, pad_id=0)
+    packed = fill_rows(texts, 36, bert_template(2, 3), 0)
     with torch.inference_mode():
         rows = map(torch.from_numpy, (packed.input_ids, packed.position_ids, packed.segment_ids))
         together = encoder.hidden_states(Packed(*rows))
