@@ -20,9 +20,11 @@ class Family(ABC, Generic[C]):
 
     Attributes:
         prefix: what Hugging Face's base model is called in a model with a head: `bert.`.
+        unread: tensors of the base model that no head here reads, such as a pooler.
     """
 
     prefix: ClassVar[str]
+    unread: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:

@@ -60,7 +60,7 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
         DomainbertError: a part of an encoder that is not the one of `config.json`; or the head predicts entries and the
             folder has output weights of its own.
     """
-    used, known = _all_names(config, [head]), _all_names(config, head_kinds(config))
+    used, known = _all_names(config, [head]), _all_names(config, head_kinds(config)) | set(family(config).unread)
     left = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
     foreign = [name for name in left if name.startswith(family(config).prefix) and name not in known]
     if foreign:

@@ -27,14 +27,15 @@ def test_every_family_has_what_the_protocol_asks_for():
 
 def test_fresh_weights(reference):
     torch.manual_seed(0)
-    model = build_model(reference.config, VocabularyFacts(5_000, 3), "masked_lm")
+    pad = 1 if reference.config.position_offset else 3
+    model = build_model(reference.config, VocabularyFacts(5_000, pad), "masked_lm")
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.15 if parameter.numel() < 1_000 else 0.05), name
         else:
             assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
     rows = model.encoder.input_embeddings.weight.any(dim=1)
-    assert rows.tolist() == [number != 3 for number in range(5_000)], "that of the padding alone is 0"
+    assert rows.tolist() == [number != pad for number in range(5_000)], "that of the padding alone is 0"
 
 
 def test_dropout_is_only_the_rate():

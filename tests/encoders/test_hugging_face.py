@@ -25,8 +25,12 @@ AUTO = {
 LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
 
 
-def make_tokenizer() -> DomainTokenizer:
-    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
+def make_tokenizer(reference) -> DomainTokenizer:
+    """With the padding where the reference has it."""
+    tokens = [*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))]
+    tokens.remove("[PAD]")
+    tokens.insert(reference.their_config.pad_token_id, "[PAD]")
+    vocab = {token: number for number, token in enumerate(tokens)}
     return DomainTokenizer(bert_backend(vocab, {}))
 
 
@@ -47,7 +51,15 @@ def both_logits(model, theirs, head):
 @pytest.mark.parametrize("head", list(AUTO))
 def test_ours_loads_there(reference, head, tmp_path):
     model = reference.ours(head, reference.theirs(head))
-    save_model(tmp_path, model, reference.config, make_tokenizer(), head, "card", [] if head == "masked_lm" else LABELS)
+    save_model(
+        tmp_path,
+        model,
+        reference.config,
+        make_tokenizer(reference),
+        head,
+        "card",
+        [] if head == "masked_lm" else LABELS,
+    )
     theirs, info = AUTO[head].from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     assert type(theirs) is reference.classes[head]
@@ -87,11 +99,11 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
 def test_round_trip_is_exact(reference, head, tmp_path):
     model = reference.ours(head, reference.theirs(head))
     labels = [] if head == "masked_lm" else LABELS
-    save_model(tmp_path / "a", model, reference.config, make_tokenizer(), head, "card", labels)
+    save_model(tmp_path / "a", model, reference.config, make_tokenizer(reference), head, "card", labels)
     loaded, folder, made = load_model(tmp_path / "a", head)
     assert made == [] and folder.config == reference.config and folder.labels == tuple(labels)
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
-    save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(), head, "card", labels)
+    save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(reference), head, "card", labels)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
