@@ -8,9 +8,11 @@ import json
 import pytest
 import torch
 import transformers
+import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.heads import MaskedLMHead
 from domainbert.encoders.layers import Dropout
@@ -19,6 +21,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
+from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -42,6 +45,16 @@ def test_positions_before_the_first_token_s_are_no_room(positions, pad_id, lengt
     fields = {"max_position_embeddings": positions, "pad_token_id": pad_id}
     assert RobertaConfig.from_json(fields).max_length == length
     assert RobertaConfig.from_json({"max_position_embeddings": positions}).max_length == positions - 2
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "base"])
+def test_named_sizes_are_bert_s_with_what_roberta_was_published_with(name):
+    files = named_files(EncoderConfig)
+    bert, own = (yaml.safe_load(files[one].read_text()) for one in (name, f"roberta-{name}"))
+    config = RobertaConfig(**own["init_args"])
+    assert own["class_path"] == "RobertaConfig" and config.max_length == 512
+    assert config.sizes == dataclasses.replace(BertConfig(**bert["init_args"]).sizes, layer_norm_eps=1e-5)
+    assert config.type_vocab_size == 1
 
 
 @pytest.mark.parametrize("pad_id", [0, 1, 5])
