@@ -53,7 +53,6 @@ class Distilling(TrainedModule):
             )
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)  # a tuple is no submodule
         self.losses, self.unfreeze_every = losses, unfreeze_every
-        self._parts: list[dict[str, Tensor]] = []
         if not losses.reads:
             self.model.head.requires_grad_(False)
 
@@ -73,25 +72,14 @@ class Distilling(TrainedModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Before clipping, drop the gradients of what does not learn yet; log each loss."""
+        """Before clipping, drop the gradients of what does not learn yet."""
         for parameter in frozen_parameters(self.model.encoder, self.trainer.global_step, self.unfreeze_every):
             parameter.grad = None
-        for name in self.losses.names:
-            value = torch.stack([part[name] for part in self._parts]).sum()
-            self.log(f"train/{name}", self.trainer.strategy.reduce(value, reduce_op="sum"))
-        self._parts.clear()
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def forget(self) -> None:
-        """See `TrainedModule.forget`."""
-        super().forget()
-        self._parts.clear()
-
-    def _weighted(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> Tensor:
-        """The loss of a micro-batch as `note_loss` takes it."""
-        means = self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
-        self._parts.append({name: value.detach() for name, value in means.items()})
-        return self.losses.total(means)
+    def means(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Each loss of a micro-batch, over its count in the global batch."""
+        return self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
