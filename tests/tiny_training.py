@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import plan_rows
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
@@ -73,11 +72,14 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     steps = np.where(generator.random(sizes.sum()) < 0.9, 1, 3)
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
-    continuation = np.asarray(tokenizer.continuation)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    plan = plan_rows(offsets, lambda start, stop: ids[start:stop], continuation, tokenizer.special_ids, 24)
-    split = SimpleNamespace(take=lambda start, stop: ids[start:stop])
-    return PackedRowsReader(split, plan, MaskedLM().build(tokenizer))
+    begins = ~np.asarray(tokenizer.continuation)
+    split = SimpleNamespace(
+        document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        take=lambda start, stop: ids[start:stop],
+        take_starts=lambda start, stop: begins[ids[start:stop]],
+    )
+    objective = MaskedLM().build(tokenizer)
+    return PackedRowsReader(split, objective.lay_out(split, 24), objective)
 
 
 def masked_lm_module(

@@ -41,6 +41,12 @@ class EncodedBatch:
     """Tokens of each document, int64 (documents,)."""
     input_ids: np.ndarray
     """Without special tokens, uint16 or uint32 (sum of lengths,)."""
+    starts_word: np.ndarray
+    """Whether each token begins a word, bool (sum of lengths,)."""
+
+
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""`lengths`, `input_ids` and `starts_word` of an `EncodedBatch`."""
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -85,7 +91,7 @@ def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_w
     # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=(tokenizer,))
-    pending: deque[tuple[list[Document], Future[tuple[np.ndarray, np.ndarray]]]] = deque()
+    pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
         under_way = 0
         for batch in batches:
@@ -114,15 +120,16 @@ class _Encoder:
         self.tokenizer = tokenizer
         self.dtype = token_type(tokenizer.vocab_size)
 
-    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Lengths int64 (texts,) and all ids (sum of lengths,)."""
+    def __call__(self, texts: Sequence[str]) -> Encoded:
         lengths = np.zeros(len(texts), np.int64)
-        arrays = [np.zeros(0, self.dtype)]
+        input_ids, starts_word = [np.zeros(0, self.dtype)], [np.zeros(0, np.bool_)]
         for group in _groups(texts):
-            for (owner, _), ids in zip(group, self.tokenizer.encode([piece for _, piece in group]), strict=True):
+            encoded = self.tokenizer.encode_with_starts([piece for _, piece in group])
+            for (owner, _), (ids, starts) in zip(group, encoded, strict=True):
                 lengths[owner] += len(ids)
-                arrays.append(np.array(ids, self.dtype))
-        return lengths, np.concatenate(arrays)
+                input_ids.append(ids.astype(self.dtype))
+                starts_word.append(starts)
+        return lengths, np.concatenate(input_ids), np.concatenate(starts_word)
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
@@ -173,6 +180,6 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _encode_in_worker(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _encode_in_worker(texts: list[str]) -> Encoded:
     assert _encoder is not None, "_start_worker runs first"
     return _encoder(texts)

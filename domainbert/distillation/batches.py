@@ -17,8 +17,6 @@ from domainbert.data.types import IGNORED, Batch, Share
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
 
-_SPECIALS = 2
-
 
 class LogitRows(Protocol):
     """What a teacher said before the training; see `soft_labels.SoftLabels`."""
@@ -62,7 +60,7 @@ class CountedRows(Dataset[Batch]):
         batch, plan = self.batches[index], self.batches.reader.plan
         rows = self.batches.order.batch(batch["step"])[1]
         pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
-        return batch | segment_counts(plan.lengths[pieces] + _SPECIALS)
+        return batch | segment_counts(plan.lengths[pieces] + plan.extra)
 
 
 class DistillationBatches(Dataset[Batch]):
@@ -149,12 +147,12 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
 
 def _counts(examples: Sequence[Example]) -> dict[str, int]:
     windows = [window for example in examples for window in example.windows]
-    lengths = np.asarray([len(window.input_ids) + _SPECIALS for window in windows], dtype=np.int64)
+    lengths = np.asarray([window.num_tokens for window in windows], dtype=np.int64)
     targets = [int((window.targets != IGNORED).sum()) for window in windows]
     labelled = sum(any((w.targets != IGNORED).any() for w in example.windows) for example in examples)
     return segment_counts(lengths) | {
         "num_outputs": sum(example.num_outputs for example in examples),
         "num_targets": sum(targets),
         "num_examples": labelled,
-        "num_tokens": int(lengths.sum()) - _SPECIALS * len(lengths),
+        "num_tokens": sum(len(window.input_ids) for window in windows),
     }

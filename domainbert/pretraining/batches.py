@@ -32,9 +32,9 @@ class PackedRowsReader:
 
     def batch(self, key: Key) -> Batch:
         """The rows of a key as `position_ids` and `segment_ids` (R, S), and what the objective makes of them."""
-        packed = self.objective.read(self.split, self.plan, key)
-        corrupted = self.objective.corrupt(packed, key)
-        return {"position_ids": packed.position_ids, "segment_ids": packed.segment_ids, **corrupted}
+        rows = self.objective.read(self.split, self.plan, key)
+        places = {"position_ids": rows.packed.position_ids, "segment_ids": rows.packed.segment_ids}
+        return {**places, **self.objective.corrupt(rows, key)}
 
 
 class TrainRows(Dataset[Batch]):

@@ -66,7 +66,8 @@ class Pretraining(TrainedModule):
         """Before clipping, drop the gradients of the layers as long as only embeddings and heads learn."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
-                model.encoder.layers.zero_grad(set_to_none=True)
+                for block in model.encoder.blocks():
+                    block.zero_grad(set_to_none=True)
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:

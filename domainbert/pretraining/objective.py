@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
@@ -45,6 +46,18 @@ class Key(NamedTuple):
     step: int
     epochs: Ints
     rows: Ints
+
+
+class CorpusRows(NamedTuple):
+    """Rows of a corpus as they were written.
+
+    Attributes:
+        packed: token ids, positions and segments.
+        starts_word: (R, S) whether each token begins a word; of special tokens it says nothing.
+    """
+
+    packed: PackedRows
+    starts_word: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -105,19 +118,26 @@ class Objective(ABC, Generic[Config]):
 
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
         """Which pieces of the documents stand in which row of `length` tokens."""
-        continuation = np.asarray(self.tokenizer.continuation)
-        return plan_rows(split.document_offsets, split.take, continuation, self.tokenizer.special_ids, length)
+        vocab_size, special_ids = self.tokenizer.vocab_size, self.tokenizer.special_ids
+        extra, tokens = self.tokenizer.template.extra(), (split.document_offsets, split.take, split.take_starts)
+        return plan_rows(*tokens, vocab_size, special_ids, length, extra)
 
-    def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> PackedRows:
+    def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""
         bounds = zip(plan.row_offsets[key.rows].tolist(), plan.row_offsets[key.rows + 1].tolist(), strict=True)
-        stops = plan.starts + plan.lengths
-        texts = [[split.take(int(plan.starts[p]), int(stops[p])) for p in range(*bound)] for bound in bounds]
-        tokenizer = self.tokenizer
-        return fill_rows(texts, plan.row_length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+        places = [
+            [(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
+            for first, last in bounds
+        ]
+        texts = [[split.take(*place) for place in row] for row in places]
+        packed = fill_rows(texts, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
+        starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
+        for (start, stop), first in zip((p for row in places for p in row), packed.first_positions + 1, strict=True):
+            starts_word[first : first + stop - start] = split.take_starts(start, stop)
+        return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
 
     @abstractmethod
-    def corrupt(self, packed: PackedRows, key: Key) -> Batch:
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """What models get of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in the
         flattened tokens, and whatever else the losses need, as arrays."""
 

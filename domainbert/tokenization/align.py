@@ -28,6 +28,8 @@ class AlignedWords:
     """(pieces,) False for a piece that continues a pre-token ("##ing")."""
     first_piece: list[int]
     """(words,) Position of each word's first piece."""
+    extra: int
+    """Special tokens that the tokenizer puts around them."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
         offsets = _word_offsets(text, encoding)
         pieces = _align(tokenizer, encoding, len(offsets))
         aligned.append(
-            AlignedText(pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, offsets)
+            AlignedText(
+                pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, pieces.extra, offsets
+            )
         )
     return aligned
 
@@ -91,7 +95,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
 def _align(tokenizer: DomainTokenizer, encoding: Encoding, num_words: int) -> AlignedWords:
     continuation = tokenizer.continuation
-    aligned = AlignedWords([], [], [], [])
+    aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
     ids, word_ids = encoding.ids, encoding.word_ids
     position = 0
     for word in range(num_words):

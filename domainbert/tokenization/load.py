@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
@@ -20,6 +22,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
 from domainbert.tokenization.save import save_tokenizer
+from domainbert.tokenization.template import bert_template, template_of
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
@@ -34,7 +40,8 @@ class DomainTokenizer:
         model_max_length: the longest input of the model, special tokens included, or None when unknown.
 
     Raises:
-        DomainbertError: another model than WordPiece, or a special token that is not in the vocabulary.
+        DomainbertError: another model than WordPiece, a special token that is not in the vocabulary, or a
+            post-processor that frames texts in a way that has no `Template`.
     """
 
     def __init__(
@@ -62,6 +69,8 @@ class DomainTokenizer:
         self.sep_id = ids["sep_token"]
         self.mask_id = ids["mask_token"]
         self.special_ids = frozenset(ids.values())
+        self.template = template_of(backend) or bert_template(self.cls_id, self.sep_id)
+        """The special tokens around a text or a pair, as the post-processor has them, else BERT's."""
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -93,6 +102,11 @@ class DomainTokenizer:
             encode_text(text)
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
+    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
+        """The ids of each text as `encode` gives them, and whether each piece begins a word."""
+        begins = ~np.asarray(self.continuation, dtype=np.bool_)
+        return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]
+
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
         """As `encode`, with `.ids`, `.offsets` (characters of the text) and `.word_ids` (pre-tokens) for each text."""
         for text in texts:
@@ -107,7 +121,7 @@ class DomainTokenizer:
             model_max_length: the longest input of the model, special tokens included; else what was loaded.
         """
         length = self.model_max_length if model_max_length is None else model_max_length
-        save_tokenizer(self.backend, Path(folder), length, self.special_tokens)
+        save_tokenizer(self.backend, Path(folder), length, self.template, self.special_tokens)
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, processors
+from tokenizers import Tokenizer, decoders
 from tokenizers.normalizers import BertNormalizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, tokens_by_id
+from domainbert.tokenization.template import Template
 
 
 def save_tokenizer(
     backend: Tokenizer,
     folder: Path,
     model_max_length: int | None,
+    template: Template,
     special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
 ) -> None:
     """Write `tokenizer.json`, `tokenizer_config.json`, `special_tokens_map.json` and `vocab.txt`, all with mode 0644.
@@ -29,6 +31,7 @@ def save_tokenizer(
         backend: a WordPiece tokenizer with BERT's normalizer; it is not changed.
         folder: where; made if it is missing, and other files in it are left alone.
         model_max_length: the longest input of the model, special tokens included; left out when None.
+        template: the special tokens around texts.
         special_tokens: role to the token's string.
 
     Raises:
@@ -36,21 +39,16 @@ def save_tokenizer(
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = _config(backend, special_tokens, model_max_length)
-    _write(folder / "tokenizer.json", _complete(backend, special_tokens).to_str(pretty=True) + "\n")
+    _write(folder / "tokenizer.json", _complete(backend, template).to_str(pretty=True) + "\n")
     _write(folder / "tokenizer_config.json", _json(config))
     _write(folder / "special_tokens_map.json", _json(special_tokens))
     _write(folder / "vocab.txt", "".join(f"{token}\n" for token in tokens_by_id(backend)))
 
 
-def _complete(backend: Tokenizer, special_tokens: Mapping[str, str]) -> Tokenizer:
-    """A copy with what encoding here does not use: `[CLS] A [SEP] B [SEP]`, and how pieces become text again."""
+def _complete(backend: Tokenizer, template: Template) -> Tokenizer:
+    """A copy with what encoding here does not use: the special tokens, and how pieces become text again."""
     copy = Tokenizer.from_str(backend.to_str())
-    first, last = special_tokens["cls_token"], special_tokens["sep_token"]
-    copy.post_processor = processors.TemplateProcessing(
-        single=f"{first}:0 $A:0 {last}:0",
-        pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
-        special_tokens=[(token, copy.token_to_id(token)) for token in (first, last)],
-    )
+    copy.post_processor = template.processor(tokens_by_id(backend))
     copy.decoder = decoders.WordPiece(prefix=copy.model.continuing_subword_prefix)
     return copy
 

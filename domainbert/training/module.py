@@ -71,8 +71,8 @@ class TrainedModule(lightning.LightningModule):
         if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
             mesh = self.device_mesh["data_parallel"]
             for model in self.models.values():
-                for layer in model.encoder.layers:
-                    fully_shard(layer, mesh=mesh)
+                for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
+                    fully_shard(block, mesh=mesh)
                 fully_shard(model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

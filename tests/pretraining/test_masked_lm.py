@@ -13,13 +13,12 @@ from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import name_map
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import masked_lm_loss
 from domainbert.training.optim_config import OptimConfig
 from tests.tiny_training import masked_lm_module
-
-INPUTS = ("input_ids", "position_ids", "segment_ids", "positions")
 
 
 def tensors(batch):
@@ -144,7 +143,7 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
                 for index in indices:
                     module.validation_step(tensors(batches[index]), index, text)
             module.on_validation_epoch_end()
-        logits = module.model(*(whole[name] for name in INPUTS)).detach()
+        logits = module.model(Packed.of(whole), whole["positions"]).detach()
         log_probabilities = logits.log_softmax(dim=-1).numpy()
         targets = whole["targets"].numpy()
         losses = -np.where(targets != IGNORED, log_probabilities[np.arange(len(targets)), targets.clip(0)], np.nan)

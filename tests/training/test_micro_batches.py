@@ -19,6 +19,7 @@ from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
@@ -58,7 +59,7 @@ class Mean(TrainedModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         self.asked.append(len(batch["input_ids"]))
-        hidden = self.model.encoder(batch["input_ids"], batch["position_ids"], batch["segment_ids"])
+        hidden = self.model.encoder(Packed.of(batch))
         return self.note_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
 
 

@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.base.counter_random import random_bits, uniform
-from domainbert.data.packing import PackedRows, RowPlan
+from domainbert.data.packing import RowPlan
 from domainbert.data.prepared import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
-from domainbert.pretraining.objective import MODEL, Built, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
@@ -29,7 +30,7 @@ _RISING = 10  # steps
 class ReplacedTokensObjective(Objective[ReplacedTokens]):
     """A generator of one layer, which shares the embeddings, fills hidden tokens; the model tells which."""
 
-    inputs = ("input_ids", "masked_ids", "position_ids", "segment_ids", "positions", "masked", "targets", "uniform")
+    inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniform")
     measured = (GENERATOR, "hidden", "discriminator", "read", "right")
     summary = "An encoder that was pretrained to detect replaced tokens."
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
@@ -45,11 +46,11 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         rate = 0.15 + (self.config.last_rate - 0.15) * min(step, _RISING) / _RISING
         masking = MaskingConfig(rate, mask_share=1.0, random_share=0.0)
         tokenizer = self.tokenizer
-        known = tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids
-        return Masker(masking, *known, np.asarray(tokenizer.continuation))
+        return Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
-    def corrupt(self, packed: PackedRows, key: Key) -> Batch:
-        masked = self.masker(key.step).mask(packed.input_ids, key.rows, key.epochs, key.seed)
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        packed = rows.packed
+        masked = self.masker(key.step).mask(packed.input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
         places = np.arange(len(key.rows))[:, None] * packed.input_ids.shape[1] + masked.positions  # (R, K)
         slots = np.arange(places.shape[1])
         bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], slots[None, :])
@@ -85,18 +86,16 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         return {name: measured[name] for name in self.terms}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        ids, targets, rows = (
-            batch["input_ids"].flatten(),
-            batch["targets"],
-            (batch["position_ids"], batch["segment_ids"]),
-        )
-        guesses = models[GENERATOR](batch["masked_ids"], *rows, batch["masked"]).float()
+        ids, targets, tokens = batch["input_ids"].flatten(), batch["targets"], Packed.of(batch)
+        guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         summed = guesses.detach().softmax(-1).cumsum(-1)
         sampled = (summed < batch["uniform"].unsqueeze(-1)).sum(-1).clamp(max=guesses.shape[-1] - 1)
         used = targets != IGNORED
         replaced = ids.index_put((batch["masked"][used],), sampled[used])
         labels = (replaced != ids)[batch["positions"]].long()
-        logits = models[MODEL](replaced.view_as(batch["input_ids"]), *rows, batch["positions"]).float()
+        logits = models[MODEL](
+            tokens._replace(input_ids=replaced.view_as(tokens.input_ids)), batch["positions"]
+        ).float()
         return {
             GENERATOR: functional.cross_entropy(guesses, targets, ignore_index=IGNORED, reduction="sum"),
             "hidden": used.sum(),

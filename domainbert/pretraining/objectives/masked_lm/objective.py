@@ -11,13 +11,14 @@ import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.data.packing import PackedRows, RowPlan
+from domainbert.data.packing import RowPlan
 from domainbert.data.prepared import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.masking import Masker
-from domainbert.pretraining.objective import MODEL, Built, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.expected_loss import loss_without_context, unigram_entropy
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
@@ -35,25 +36,24 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     """
 
     terms = {"loss": Term()}  # noqa: RUF012
-    inputs = ("input_ids", "position_ids", "segment_ids", "positions", "targets", "boundaries")
+    inputs = (*Packed._fields, "positions", "targets")
     measured = ("loss", "targets")
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
 
     def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
-        special_ids, continuation = tokenizer.special_ids, np.asarray(tokenizer.continuation)
-        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, special_ids, continuation)
+        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_validation(self) -> MaskedLMObjective:
         """Always 15 % of single pieces, split 80/10/10."""
         return MaskedLMObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
-    def corrupt(self, packed: PackedRows, key: Key) -> Batch:
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Hidden tokens: `positions` and `targets` (R * K,) say where they stood in the flattened tokens, and which."""
-        masked = self.masker.mask(packed.input_ids, key.rows, key.epochs, key.seed)
-        rows, length = packed.input_ids.shape
-        positions = masked.positions + np.arange(rows)[:, None] * length  # (R, K)
+        input_ids = rows.packed.input_ids
+        masked = self.masker.mask(input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
@@ -103,8 +103,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
 def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
     """Cross-entropy at the masked positions, summed over the batch. A scalar."""
-    rows = batch["input_ids"], batch["position_ids"], batch["segment_ids"]
-    logits = model(*rows, batch["positions"], batch.get("boundaries"))
+    logits = model(Packed.of(batch), batch["positions"])
     return functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
 
 
