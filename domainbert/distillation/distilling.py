@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,6 +15,7 @@ from domainbert.distillation.losses import Unit
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
 
 COUNTS: dict[Unit, str] = {
@@ -60,9 +61,7 @@ class Distilling(TrainedModule):
         """Bring the teachers to the device of the training."""
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             raise DomainbertError("trainer.strategy: fsdp; distillation looks into the model, so it needs ddp")
-        if isinstance(self.trainer.strategy, DDPStrategy):
-            # Losses on inner layers do not reach every weight. Lightning has no public way to say so at this point.
-            self.trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", True)
+        set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)  # not every loss reaches every weight
         for teacher in self.teachers:
             teacher.to(self.trainer.strategy.root_device)
 
