@@ -33,7 +33,7 @@ def make_model() -> EncoderWithHead:
 
 def train(model: EncoderWithHead, row: torch.Tensor, optim: OptimConfig) -> list[float]:
     """Gradient norms of six steps; not every step meets every entry."""
-    optimizer = build_optimizer(model, optim)
+    optimizer = build_optimizer([model], optim)
     generator = torch.Generator().manual_seed(1)
     positions, segments, norms = torch.arange(8).expand(2, 8), torch.ones(2, 8, dtype=torch.int64), []
     for _ in range(6):

@@ -20,12 +20,12 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import Dropout
-from domainbert.pretraining.batches import MaskedLMTrainBatches
-from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import LabelledText
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.tiny_training import masked_lm_module
 
 RATE, STEPS = 0.5, 4
 ALONE = Share()
@@ -50,7 +50,7 @@ def dropped(reader, tokenizer):
         model = build_model(config, vocabulary, head, 2)
         settings = OptimConfig(), ScheduleConfig(), STEPS
         if kind == "masked_lm":
-            return MaskedLM(model, *settings, 1.0, 1.0, seed)
+            return masked_lm_module(reader, model, *settings, seed=seed)
         if kind == "classification":
             return FineTuning(model, task, *settings, [], seed)
         losses = WeightedLosses([SoftTargets()], model.encoder, model.encoder)
@@ -61,7 +61,7 @@ def dropped(reader, tokenizer):
         steps = range(STEPS)
         if kind == "classification":
             return LabelledTrainBatches(examples, tokenizer, GlobalOrder(len(examples), 8, 0), share, steps)
-        rows = MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
+        rows = TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
         return CountedRows(rows) if kind == "distillation" else rows
 
     def run(kind: str, seed: int = 1, share: Share = ALONE, disturb: int = 0):
