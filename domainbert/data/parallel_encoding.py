@@ -29,7 +29,7 @@ _BATCH_DOCUMENTS = 10_000
 _PIECE_CHARACTERS = 3_000
 _CALL_CHARACTERS = 100_000
 _CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
-_CUT = re.compile(r"(?<=\S)[ \t\n]")
+_CUT = re.compile(r"(?<=\S) ")
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 def split_text(text: str, characters: int) -> Iterator[str]:
     """Cut a text into pieces of at least `characters`, whose ids are together those of the text.
 
-    It is cut only before white space that follows a word: there every pre-tokenizer begins a new word, and the white
-    space stays with the word behind it, as byte-level tokenizers want it.
+    It is cut only before a space that follows a word: there every pre-tokenizer begins a new word, and the space stays
+    with the word behind it. Not before a line break: byte-level tokenizers put a space before a piece without one.
     """
     start = 0
     while start < len(text):

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from domainbert.tokenization.surfaces import Surface, Vocabulary
+from domainbert.tokenization.kind import Surface
+from domainbert.tokenization.surfaces import Vocabulary
 
 Kind = Literal["copied", "composed", "new"]
 KINDS: tuple[Kind, ...] = ("copied", "composed", "new")
