@@ -44,6 +44,8 @@ class Vocabulary:
     def __init__(self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None) -> None:
         kind = kind_of(backend)
         self.backend = backend
+        self.kind = None if kind is None else kind.name
+        """The name of its kind; None for one with "▁"."""
         self.tokens = tokens_by_id(backend)
         """The entries in the order of their ids; "" where an id is not used."""
         ids = backend.get_vocab(with_added_tokens=True)
