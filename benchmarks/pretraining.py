@@ -114,7 +114,7 @@ def train(
         objective,
         datamodule=TrainAndValidation(
             lambda share, steps: MaskedLMTrainBatches(rows, order, share, steps),
-            lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share),
+            [lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share)],
             num_steps,
             runtime.num_workers,
         ),

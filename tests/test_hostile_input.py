@@ -51,7 +51,7 @@ def abstract_keys() -> list[tuple[str, str, bool]]:
     return [
         (stage, key, get_origin(hint) is list)
         for stage in STAGES
-        for key, hint in get_type_hints(load_stage(stage).function).items()
+        for key, hint in get_type_hints(load_stage(stage).settings).items()
         if any(map(is_choice, [hint, *get_args(hint)]))
     ]
 

@@ -161,5 +161,5 @@ def one_thread() -> dict[str, str]:
 
 def epoch_of(printed: str) -> int:
     """Rows of the corpus, as `pretrain` says them."""
-    line = next(line for line in printed.splitlines() if "parameters; " in line)
-    return int(line.split("; ")[1].split()[0].replace(",", ""))
+    line = next(line for line in printed.splitlines() if " rows of " in line)
+    return int(line.split()[0].replace(",", ""))

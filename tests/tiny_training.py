@@ -112,7 +112,7 @@ def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[.
         order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
         data = TrainAndValidation(
             lambda share, steps: MaskedLMTrainBatches(reader, order, share, steps),
-            lambda share: MaskedLMValidationBatches(reader, BATCH_SIZE, share),
+            [lambda share: MaskedLMValidationBatches(reader, BATCH_SIZE, share)],
             num_steps,
             num_workers=0,
         )

@@ -105,9 +105,5 @@ def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[
     """
     if not unfreeze_every:
         return []
-    thawed = step // unfreeze_every
-    count = max(len(encoder.layers) - thawed, 0)
-    frozen = [parameter for layer in list(encoder.layers)[:count] for parameter in layer.parameters()]
-    if thawed <= len(encoder.layers):
-        frozen += [parameter for name, parameter in encoder.named_parameters() if not name.startswith("layers.")]
-    return frozen
+    frozen = encoder.num_hidden_layers - step // unfreeze_every  # up to that depth
+    return [parameter for name, parameter in encoder.named_parameters() if encoder.depth_of(name) <= frozen]

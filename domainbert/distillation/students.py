@@ -15,7 +15,6 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import family
 from domainbert.encoders.heads import EncoderWithHead, build_head
-from domainbert.encoders.recording import attention_of
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
@@ -121,12 +120,12 @@ def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> 
         chosen = tuple(range(teacher.num_hidden_layers))
     if chosen is None:
         return []
-    for own, source in zip(encoder.layers, chosen, strict=True):
-        shapes = [tensor.shape for tensor in teacher.layers[source].state_dict().values()]
-        same_heads = attention_of(encoder, 1).num_heads == attention_of(teacher, 1).num_heads
+    for own, source in zip(encoder.blocks(), (teacher.blocks()[number] for number in chosen), strict=True):
+        shapes = [tensor.shape for tensor in source.state_dict().values()]
+        same_heads = encoder.num_heads == teacher.num_heads
         if shapes != [tensor.shape for tensor in own.state_dict().values()] or not same_heads:
             return []
-        own.load_state_dict(teacher.layers[source].state_dict())
+        own.load_state_dict(source.state_dict())
     return [f"layers {', '.join(map(str, chosen))}"]
 
 

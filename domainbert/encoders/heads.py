@@ -11,6 +11,7 @@ from torch.nn import functional
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.crf import Crf
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
+from domainbert.encoders.packed import Packed
 
 _POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
 _MULTIPLE = 128  # a token head that is trained on a CPU computes a multiple of so many tokens
@@ -85,17 +86,9 @@ class EncoderWithHead(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        segment_ids: Tensor,
-        positions: Tensor,
-        boundaries: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
-        hidden = self.encoder(input_ids, position_ids, segment_ids, boundaries).flatten(0, 1)
-        return self.read(hidden.index_select(0, positions))
+        return self.read(self.encoder(tokens).flatten(0, 1).index_select(0, positions))
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

@@ -88,7 +88,7 @@ class MaskedLMTrainBatches(Dataset[Batch]):
 
 
 class MaskedLMValidationBatches(Dataset[Batch]):
-    """Every validation row once over all ranks, with the same masks in every run."""
+    """Every validation row once over all ranks, `batch_size` at once, with the same masks in every run."""
 
     def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
         rows = np.arange(reader.plan.num_rows)[share.rank :: share.world_size]

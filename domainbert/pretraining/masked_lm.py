@@ -14,21 +14,14 @@ from torchmetrics import SumMetric
 
 from domainbert.data.types import IGNORED
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
-def masked_lm_loss(
-    model: EncoderWithHead,
-    input_ids: Tensor,
-    position_ids: Tensor,
-    segment_ids: Tensor,
-    positions: Tensor,
-    targets: Tensor,
-    boundaries: Tensor | None = None,
-) -> Tensor:
+def masked_lm_loss(model: EncoderWithHead, tokens: Packed, positions: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy at the masked positions, summed over the batch (Devlin et al. 2019, section 3.1). A scalar."""
-    logits = model(input_ids, position_ids, segment_ids, positions, boundaries)
+    logits = model(tokens, positions)
     return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
@@ -80,7 +73,8 @@ class MaskedLM(TrainedModule):
     ) -> None:
         """Before clipping, drop the gradients of the layers as long as only embeddings and head learn."""
         if self.trainer.global_step < self.embedding_steps:
-            self.model.encoder.layers.zero_grad(set_to_none=True)
+            for block in self.model.encoder.blocks():
+                block.zero_grad(set_to_none=True)
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
@@ -107,12 +101,4 @@ class MaskedLM(TrainedModule):
         return cast(SumMetric, self.loss_sums[index]), cast(SumMetric, self.target_counts[index])
 
     def _summed(self, batch: dict[str, Any]) -> Tensor:
-        return self.summed_loss(
-            self.model,
-            batch["input_ids"],
-            batch["position_ids"],
-            batch["segment_ids"],
-            batch["positions"],
-            batch["targets"],
-            batch.get("boundaries"),
-        )
+        return self.summed_loss(self.model, Packed.of(batch), batch["positions"], batch["targets"])

@@ -19,6 +19,7 @@ from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import family
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.session import OnnxModel
@@ -142,8 +143,7 @@ def packed_logits(
     for number in range(len(batches)):
         moved = {name: torch.from_numpy(values).to(device) for name, values in batches[number].items()}
         with torch.inference_mode(), cast:
-            inputs = (moved[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
-            logits = model(*inputs)
+            logits = model(Packed.of(moved), moved["positions"])
         yield moved, logits
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.stages.early_checks import Given
+    from domainbert.training.fit import Steps
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
@@ -107,6 +108,7 @@ def distill(
     from domainbert.pretraining.corpus_rows import loss_without_context, rows_of_corpus
     from domainbert.stages.warnings import of_distillation, of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.fit import Steps
     from domainbert.training.state import whole_weights
 
     lightning.seed_everything(seed, verbose=False)
@@ -128,7 +130,8 @@ def distill(
     objective = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
-    metrics = _fit(objective, train, validation, batch_size, every, runtime)
+    steps = Steps(num_steps, batch_size, train.plan.num_rows, every)
+    metrics = _fit(objective, train, validation, steps, runtime)
     metrics["warnings"] = of_distillation(metrics["history"])
     if (hard := metrics["validation"].get("HardTargets")) is not None:  # it is the loss of masked LM
         metrics["warnings"] += of_pretraining(hard, loss_without_context(corpus, masking))
@@ -191,53 +194,35 @@ def _fit(
     objective: CorpusDistillation,
     train: PackedRowsReader,
     validation: PackedRowsReader,
-    batch_size: BatchSize,
-    validate_every: int,
+    steps: Steps,
     runtime: Runtime,
 ) -> dict[str, Any]:
     from domainbert.data.order import GlobalOrder
     from domainbert.distillation.batches import CountedRows
     from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.training.callbacks import History, ProgressLines
-    from domainbert.training.checkpoints import Checkpoints
-    from domainbert.training.data_module import TrainAndValidation
-    from domainbert.training.numbers import NumberWatch
+    from domainbert.training.fit import TrainingData, fit
     from domainbert.training.throughput import throughput_of
-    from domainbert.training.trainer import build_trainer, micro_batch_size
 
-    steps, plan = objective.num_steps, train.plan
-    order = GlobalOrder(plan.num_rows, batch_size, objective.seed)
-    history, numbers = History(), NumberWatch(runtime.out, lambda step: train.describe(order.batch(step)[1]))
+    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, objective.seed)
     throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
-    checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
-    callbacks = [history, throughput, numbers, ProgressLines("distill", steps), checkpoints]
-    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
-    data = TrainAndValidation(
+    data = TrainingData(
         lambda share, steps: CountedRows(MaskedLMTrainBatches(train, order, share, steps)),
-        lambda share: MaskedLMValidationBatches(validation, micro_batch_size(trainer, batch_size), share),
-        steps,
-        runtime.num_workers,
+        [lambda share: MaskedLMValidationBatches(validation, share.micro_batch_size(steps.batch_size), share)],
+        lambda step: train.describe(order.batch(step)[1]),
     )
     counts = [sum(p.numel() for p in model.parameters()) for model in (objective.model, *objective.teachers)]
-    teachers = ", ".join(f"teacher: {count:,}" for count in counts[1:]) or "no teacher"
-    print(
-        f"student: {counts[0]:,} parameters; {teachers}; "
-        f"{plan.num_rows:,} rows of {plan.row_length} tokens; {steps:,} steps of {batch_size} rows, "
-        f"{steps * batch_size / plan.num_rows:.2f} epochs; precision {trainer.precision}"
-    )
-    trainer.fit(objective, datamodule=data)
-    last = history.last
+    teachers = ", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher"
+    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full; {teachers}")
+    fitted = fit("distill", objective, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    last = fitted.validation
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *objective.losses.names))}")
     return {
-        "num_steps": steps,
+        "num_steps": steps.total,
         "num_parameters": counts[0],
         "teacher_parameters": counts[1:],
-        "micro_batch_size": micro_batch_size(trainer, batch_size),
+        "micro_batch_size": fitted.micro_batch_size,
         "tokens_per_second": throughput.tokens_per_second,
-        "skipped_steps": numbers.skipped_steps,
-        "loss_spikes": numbers.loss_spikes,
-        "validation": last,
-        "history": history.rows,
+        **fitted.facts,
     }
 
 

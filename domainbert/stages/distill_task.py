@@ -16,7 +16,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
-from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
+from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, train_seeds, validation_batches
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.config import LoggerName, Precision, Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -135,6 +135,8 @@ def distill_task(
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.task import task_files
+    from domainbert.training.callbacks import KeepBest
+    from domainbert.training.fit import Steps, TrainingData
 
     files = task_files(task)
     train_items, validation_items = files.read(train), files.read(validation)
@@ -154,15 +156,15 @@ def distill_task(
         logits = asked.soft_labels(text, fitted, [one.num_outputs for one in examples]) if before else None
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-        plan = Plan("distill-task", seed, len(text.items), batch_size, max_epochs, patience, bool(weighted.reads))
-        objective = TaskDistillation(
+        steps = Steps.of_epochs(max_epochs, batch_size, len(text.items))
+        module = TaskDistillation(
             start.model,
             [teacher.model for teacher in asked.predictors] if while_training else [],
             weighted,
             fitted,
             optim,
             schedule,
-            plan.num_steps,
+            steps.total,
             validation_items,
             seed,
             unfreeze_every,
@@ -171,15 +173,14 @@ def distill_task(
         orders = [GlobalOrder(len(text.items), batch_size, seed)]
         if text.sentences:
             orders.append(GlobalOrder(len(text.sentences), unlabelled_batch_size, seed))
-        result = fit(
-            objective,
-            plan,
+        data = TrainingData(
             lambda share, steps: DistillationBatches(examples, start.tokenizer, orders, share, steps, logits),
-            held_out,
-            start.tokenizer,
+            [validation_batches(held_out, start.tokenizer)],
             lambda step: {"lines": [train_items[i].line for i in orders[0].batch(step)[1].tolist()]},
-            Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every),
         )
+        runtime = Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
+        best = KeepBest("validation/f1", patience) if weighted.reads else None  # else nothing is predicted
+        result = fit_labelled(f"distill-task seed {seed}", module, data, steps, runtime, best)
         facts = {"teachers": ", ".join(str(path) for path in teachers), "seed": seed}
         save_seed(folder, start, entries, fitted, "Distilled", facts, result)
         return result

@@ -19,14 +19,13 @@ from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Preci
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from lightning import Callback
-
     from domainbert.data.types import Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.masked_lm import MaskedLM
     from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.training.fit import Steps
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_workers", "loggers", "checkpoint_every"}
 _VALIDATIONS = 10
@@ -108,6 +107,7 @@ def pretrain(
     from domainbert.pretraining.masked_lm import MaskedLM
     from domainbert.stages.warnings import of_pretraining, say
     from domainbert.tokenization.load import load_tokenizer
+    from domainbert.training.fit import Steps
     from domainbert.training.state import whole_weights
 
     lightning.seed_everything(seed, verbose=False)
@@ -133,9 +133,10 @@ def pretrain(
     )
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
+    steps = Steps(num_steps, batch_size, train.plan.num_rows, every, validate_first=init_from is not None)
     held_out_rows = [rows_of_corpus(other, tokenizer, masking, max_length)[1] for other in others.values()]
     data = (train, [validation, *held_out_rows])
-    metrics = _fit(objective, data, batch_size, every, seed, runtime, first=init_from is not None)
+    metrics = _fit(objective, data, steps, seed, runtime)
     metrics["loss_without_context"] = loss_without_context(corpus, masking)
     metrics["warnings"] = of_pretraining(metrics["validation"]["loss"], metrics["loss_without_context"])
     say(metrics["warnings"])
@@ -178,60 +179,38 @@ def _build_model(
 def _fit(
     objective: MaskedLM,
     rows: tuple[PackedRowsReader, Sequence[PackedRowsReader]],
-    batch_size: BatchSize,
-    validate_every: int,
+    steps: Steps,
     seed: int,
     runtime: Runtime,
-    first: bool,
 ) -> dict[str, Any]:
     from domainbert.data.order import GlobalOrder
     from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.training.callbacks import History, ProgressLines, ValidateFirst
-    from domainbert.training.checkpoints import Checkpoints
-    from domainbert.training.data_module import TrainAndValidation
-    from domainbert.training.numbers import NumberWatch
+    from domainbert.training.fit import TrainingData, fit
     from domainbert.training.throughput import throughput_of
-    from domainbert.training.trainer import build_trainer, micro_batch_size
 
     train, validations = rows
-    steps, plan = objective.num_steps, train.plan
-    order = GlobalOrder(plan.num_rows, batch_size, seed)
-    history, numbers = History(), NumberWatch(runtime.out, lambda step: train.describe(order.batch(step)[1]))
+    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, seed)
     throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
-    checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, "validation/loss")
-    callbacks: list[Callback] = [history, throughput, numbers, ProgressLines("pretrain", steps), checkpoints]
-    callbacks += [ValidateFirst()] if first else []
-    trainer = build_trainer(runtime, steps, batch_size, validate_every, callbacks)
 
-    def validation_batches(validation: PackedRowsReader, share: Share) -> MaskedLMValidationBatches:
-        return MaskedLMValidationBatches(validation, micro_batch_size(trainer, batch_size), share)
+    def validation_batches(reader: PackedRowsReader, share: Share) -> MaskedLMValidationBatches:
+        return MaskedLMValidationBatches(reader, share.micro_batch_size(steps.batch_size), share)
 
-    data = TrainAndValidation(
+    data = TrainingData(
         lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
         [partial(validation_batches, validation) for validation in validations],
-        steps,
-        runtime.num_workers,
+        lambda step: train.describe(order.batch(step)[1]),
     )
-    parameters = sum(parameter.numel() for parameter in objective.model.parameters())
-    print(
-        f"{parameters:,} parameters; {plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full; "
-        f"{steps:,} steps of {batch_size} rows, {steps * batch_size / plan.num_rows:.2f} epochs; "
-        f"precision {trainer.precision}"
-    )
-    trainer.fit(objective, datamodule=data)
-    last = history.last
-    _say(history.rows, list(objective.texts)[1:])
+    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full")
+    fitted = fit("pretrain", objective, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    _say(fitted.history, list(objective.texts)[1:])
     return {
-        "num_steps": steps,
-        "num_parameters": parameters,
-        "micro_batch_size": micro_batch_size(trainer, batch_size),
+        "num_steps": steps.total,
+        "num_parameters": sum(parameter.numel() for parameter in objective.model.parameters()),
+        "micro_batch_size": fitted.micro_batch_size,
         "row_fullness": plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,
-        "skipped_steps": numbers.skipped_steps,
-        "loss_spikes": numbers.loss_spikes,
-        "validation": last,
-        "history": history.rows,
+        **fitted.facts,
     }
 
 

@@ -149,13 +149,13 @@ class History(lightning.Callback):
 
     @property
     def last(self) -> dict[str, float]:
-        """The metrics of the last validation, among them the loss.
+        """The metrics of the last validation.
 
         Raises:
-            TrainingFailed: the loss is not finite; huge weights do that as well as those that are not finite.
+            TrainingFailed: a loss among them is not finite; huge weights do that as well as those that are not finite.
         """
         row = self.rows[-1]
-        if not math.isfinite(row["loss"]):
+        if not math.isfinite(row.get("loss", 0.0)):
             raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
         return row
 
@@ -185,13 +185,14 @@ class KeepBest(lightning.Callback):
     """Holds the weights of the best validation in memory; of equal ones the first.
 
     Args:
-        monitor: name of the metric; higher is better.
+        monitor: name of the metric.
         patience: validations without improvement after which training stops; None goes on to the end.
+        higher_is_better: the direction of the metric.
     """
 
-    def __init__(self, monitor: str, patience: int | None) -> None:
-        self.monitor, self.patience = monitor, patience
-        self.best = float("-inf")
+    def __init__(self, monitor: str, patience: int | None, higher_is_better: bool = True) -> None:
+        self.monitor, self.patience, self.higher_is_better = monitor, patience, higher_is_better
+        self.best = float("-inf") if higher_is_better else float("inf")
         self.best_step = 0
         self._weights: dict[str, Tensor] = {}
         self._since_best = 0
@@ -209,7 +210,7 @@ class KeepBest(lightning.Callback):
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Compare with the best so far."""
         value = float(trainer.callback_metrics[self.monitor])
-        if value > self.best:
+        if value > self.best if self.higher_is_better else value < self.best:
             self.best, self.best_step, self._since_best = value, trainer.global_step, 0
             self._weights = whole_weights(pl_module)
             return

@@ -54,8 +54,8 @@ class TrainedModule(lightning.LightningModule):
         """Spread each layer's weights over the processes where the strategy is `fsdp`."""
         if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
             mesh = self.device_mesh["data_parallel"]
-            for layer in self.model.encoder.layers:
-                fully_shard(layer, mesh=mesh)
+            for block in dict.fromkeys(self.model.encoder.blocks()):  # one that is used twice is spread once
+                fully_shard(block, mesh=mesh)
             fully_shard(self.model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

@@ -69,7 +69,7 @@ def build_optimizer(
     others: list[tuple[str, nn.Parameter]] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            by_muon = config.name == "muon" and _is_hidden_matrix(name, parameter)
+            by_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
             (hidden if by_muon else others).append((name, parameter))
     others += [(f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
     adamw = AdamW(_groups(model, others, config), betas=config.betas, eps=config.eps, fused=fused)
@@ -79,25 +79,26 @@ def build_optimizer(
     return CombinedOptimizer([muon, adamw])
 
 
-def _is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
-    return parameter.ndim == 2 and name.startswith("encoder.layers.")
-
-
 def _groups(
     model: EncoderWithHead, named: Iterable[tuple[str, nn.Parameter]], config: OptimConfig
 ) -> list[ParameterGroup]:
     groups: dict[tuple[float, float], ParameterGroup] = {}
+    tables = {part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
     for name, parameter in named:
-        decays = parameter.ndim >= 2 and "embeddings." not in name
+        decays = parameter.ndim >= 2 and parameter not in tables
         decay = config.weight_decay if decays else 0.0
-        rate = _learning_rate(name, model.encoder.num_hidden_layers, config)
+        rate = _learning_rate(model, name, config)
         group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)
     return list(groups.values())
 
 
-def _learning_rate(name: str, num_layers: int, config: OptimConfig) -> float:
+def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> float:
     if name.startswith("head."):
         return config.head_lr if config.head_lr is not None else config.lr
-    depth = int(name.split(".")[2]) + 1 if name.startswith("encoder.layers.") else 0
-    return config.lr * config.layer_decay ** (num_layers - depth)
+    return config.lr * config.layer_decay ** (model.encoder.num_hidden_layers - _depth(model, name))
+
+
+def _depth(model: EncoderWithHead, name: str) -> int:
+    """See `Encoder.depth_of`; 0 for what is not in the encoder."""
+    return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0

@@ -86,11 +86,6 @@ def build_trainer(
     return trainer
 
 
-def micro_batch_size(trainer: lightning.Trainer, batch_size: int) -> int:
-    """Rows that a device computes at once; with `auto` it is known when the training has begun."""
-    return batch_size // trainer.world_size // trainer.accumulate_grad_batches
-
-
 def _trainer(**arguments: Any) -> lightning.Trainer:
     try:
         return lightning.Trainer(**arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
+from domainbert.settings.schema import defaults_of
 from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.folds import Fold
 from domainbert.tuning.metric_stream import MetricStream
@@ -56,7 +56,7 @@ def make_plan(
     if any(name.startswith(COST) for name in objectives):
         steps.append(_measurement(outs[0].with_suffix(".yaml"), cost_file))
     once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
-    early = "patience" in inspect.signature(stage.function).parameters
+    early = "patience" in defaults_of(stage.settings)
     metrics = [name for name in objectives if name.startswith(VALIDATION)]
     stream = MetricStream(outs[0], metrics, _KEPT_BY if early else None)
     return TrialPlan(steps, outs, cost_file, stream, plain.get("max_epochs") if once else None)

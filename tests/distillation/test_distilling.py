@@ -148,13 +148,13 @@ def test_names_tell_losses_of_a_kind_apart(make_model):
 
 def test_the_encoder_thaws_from_the_top(make_model):
     encoder = make_model("masked_lm").encoder
-    everything, layers = len(list(encoder.parameters())), [len(list(layer.parameters())) for layer in encoder.layers]
+    everything, layers = len(list(encoder.parameters())), [len(list(layer.parameters())) for layer in encoder.blocks()]
     rest = everything - sum(layers)
     counts = [len(frozen_parameters(encoder, step, 2)) for step in range(12)]
     assert counts == [everything] * 2 + [rest + sum(layers[:2])] * 2 + [rest + layers[0]] * 2 + [rest] * 2 + [0] * 4
     assert frozen_parameters(encoder, 0, 0) == []
     learning = {id(p) for p in encoder.parameters()} - {id(p) for p in frozen_parameters(encoder, 2, 2)}
-    assert learning == {id(p) for p in encoder.layers[2].parameters()}
+    assert learning == {id(p) for p in encoder.blocks()[2].parameters()}
 
 
 def test_teachers_go_where_the_training_is(make_model):

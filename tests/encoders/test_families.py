@@ -11,6 +11,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.families import config_class, family, family_names
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
 
@@ -47,22 +48,22 @@ def test_dropout_is_on_in_training_only(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
     encoder = family(config).build_encoder(config, 101)
-    inputs = torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64)
+    inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
     with torch.inference_mode():
-        assert not torch.equal(encoder(*inputs), encoder(*inputs))
+        assert not torch.equal(encoder(inputs), encoder(inputs))
         encoder.eval()
-        assert torch.equal(encoder(*inputs), encoder(*inputs))
+        assert torch.equal(encoder(inputs), encoder(inputs))
 
 
 def test_what_is_compiled_drops_the_same(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
     encoder = family(config).build_encoder(config, 101)
-    inputs = torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64)
+    inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
 
     def run():
         torch.manual_seed(1)
-        last = encoder(*inputs)
+        last = encoder(inputs)
         return [last, *torch.autograd.grad(last.square().sum(), list(encoder.parameters()))]
 
     plain = run()
@@ -76,16 +77,16 @@ def test_layers_that_are_computed_again_give_the_same_bits(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
     encoder = family(config).build_encoder(config, 101)
-    inputs = torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64)
+    inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
     names, kept = list(encoder.state_dict()), {}
 
     def run(again):
         encoder.activation_checkpointing = again
         torch.manual_seed(1)
-        recording, count = record(encoder, *inputs, {2}), []
+        recording, count = record(encoder, inputs, {2}), []
         looked_into = recording.projections[2].keys.square().sum() + recording.hidden[2].sum()
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: count.append(tensor) or tensor, lambda t: t):
-            last = encoder(*inputs)
+            last = encoder(inputs)
         kept[again] = sum(tensor.numel() for tensor in count)
         loss = last.square().sum() + looked_into
         return [last, *recording.hidden, *torch.autograd.grad(loss, list(encoder.parameters()))]

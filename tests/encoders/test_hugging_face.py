@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.families import family
-from domainbert.encoders.layers import Dropout, SelfAttention
+from domainbert.encoders.layers import Attention, Dropout
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -29,18 +30,18 @@ def make_tokenizer() -> DomainTokenizer:
     return DomainTokenizer(bert_backend(vocab, {}))
 
 
-def batch():
-    """Ids, positions, segments (3, 17), and the indices of all tokens."""
+def batch() -> Packed:
+    """Three texts of 17 tokens."""
     ids = torch.randint(5, 101, (3, 17), generator=torch.Generator().manual_seed(0))
-    return ids, torch.arange(17).expand(3, 17), torch.ones(3, 17, dtype=torch.int64)
+    return Packed(ids, torch.arange(17).expand(3, 17), torch.ones(3, 17, dtype=torch.int64))
 
 
 def both_logits(model, theirs, head):
-    ids, positions, segments = batch()
+    tokens = batch()
     read = torch.arange(3) * 17 if head == "sequence" else torch.arange(3 * 17)
     with torch.inference_mode():
-        wanted = theirs.eval()(ids).logits
-        return model.eval()(ids, positions, segments, read), wanted if head == "sequence" else wanted.flatten(0, 1)
+        wanted = theirs.eval()(tokens.input_ids).logits
+        return model.eval()(tokens, read), wanted if head == "sequence" else wanted.flatten(0, 1)
 
 
 @pytest.mark.parametrize("head", list(AUTO))
@@ -74,11 +75,11 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
     assert folder.head is None
     assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
     assert {part.rate for part in model.modules() if isinstance(part, Dropout)} == {0.25}
-    assert {part.attention_dropout for part in model.modules() if isinstance(part, SelfAttention)} == {0.25}
+    assert {part.dropout for part in model.modules() if isinstance(part, Attention)} == {0.25}
     assert folder.config == reference.config, "the folder keeps its own dropout"
-    ids, positions, segments = batch()
+    tokens = batch()
     with torch.inference_mode():
-        wanted, found = theirs(ids).last_hidden_state, model.eval().encoder(ids, positions, segments)
+        wanted, found = theirs(tokens.input_ids).last_hidden_state, model.eval().encoder(tokens)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
 
 

@@ -7,6 +7,7 @@ from torch.nn.utils import clip_grad_norm_
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.training.optim_config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
@@ -38,7 +39,7 @@ def train(model: EncoderWithHead, row: torch.Tensor, optim: OptimConfig) -> list
     for _ in range(6):
         ids = row[USED[torch.randint(len(USED), (2, 8), generator=generator)]]
         optimizer.zero_grad()
-        model(ids, positions, segments, torch.arange(16)).square().sum().backward()
+        model(Packed(ids, positions, segments), torch.arange(16)).square().sum().backward()
         norms.append(float(clip_grad_norm_(model.parameters(), 0.5)))
         optimizer.step()
     return norms

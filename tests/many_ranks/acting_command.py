@@ -32,7 +32,7 @@ def _act(act: dict[str, Any]) -> None:
 
 def _prepare_start(act: dict[str, Any]) -> None:
     """Put the signal into the reading of the corpus."""
-    from domainbert.data import corpus_rows
+    from domainbert.pretraining import corpus_rows
 
     original = corpus_rows.rows_of_corpus
 

@@ -13,6 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -104,7 +105,7 @@ def test_the_published_checkpoint_gives_the_hidden_states_of_transformers():
     theirs = transformers.AutoModel.from_pretrained(path).eval()
     with torch.inference_mode():
         wanted = theirs(ids, output_hidden_states=True)
-        found = model.eval().encoder.hidden_states(ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids))
+        found = model.eval().encoder.hidden_states(Packed(ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids)))
         pooled = torch.tanh(model.head.pooler(found[-1][:, 0]))
     assert ids.tolist()[0] == transformers.AutoTokenizer.from_pretrained(path)(text)["input_ids"]
     assert len(found) == 7
@@ -258,7 +259,7 @@ def their_model(kind: str = "BertForMaskedLM", **changes):
 
 def logits_of(model: EncoderWithHead, ids: torch.Tensor) -> torch.Tensor:
     positions = torch.arange(ids.shape[1])
-    return model.eval()(ids, positions[None], torch.ones_like(ids), positions)
+    return model.eval()(Packed(ids, positions[None], torch.ones_like(ids)), positions)
 
 
 @pytest.mark.parametrize("how", ["safetensors", "shards", "bin", "old bin"])

@@ -13,11 +13,10 @@ from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import name_map
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
 from domainbert.pretraining.masked_lm import MaskedLM, masked_lm_loss
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-
-INPUTS = ("input_ids", "position_ids", "segment_ids", "positions", "targets")
 
 
 def tensors(batch):
@@ -106,9 +105,8 @@ def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
     labels = labels.view_as(single).masked_fill(single == 0, IGNORED)
     wanted = theirs(batch["input_ids"], attention_mask=single, labels=labels).loss
     positions = (labels.flatten() != IGNORED).nonzero().flatten()
-    summed = masked_lm_loss(
-        model, batch["input_ids"], batch["position_ids"], single, positions, labels.flatten()[positions]
-    )
+    tokens = Packed.of(batch)._replace(segment_ids=single)
+    summed = masked_lm_loss(model, tokens, positions, labels.flatten()[positions])
     found = summed / len(positions)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
     found.backward()
@@ -123,7 +121,7 @@ def test_unused_slots_count_nothing(reader, make_model):
     used = batch["targets"] != IGNORED
     assert (~used).any()
     trimmed = batch | {"positions": batch["positions"][used], "targets": batch["targets"][used]}
-    one, other = (masked_lm_loss(model, *(b[name] for name in INPUTS)) for b in (batch, trimmed))
+    one, other = (masked_lm_loss(model, Packed.of(b), b["positions"], b["targets"]) for b in (batch, trimmed))
     torch.testing.assert_close(one, other)
 
 
@@ -142,7 +140,7 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
                 for index in indices:
                     module.validation_step(tensors(batches[index]), index, text)
             module.on_validation_epoch_end()
-        logits = module.model(*(whole[name] for name in INPUTS[:4])).detach()
+        logits = module.model(Packed.of(whole), whole["positions"]).detach()
         log_probabilities = logits.log_softmax(dim=-1).numpy()
         targets = whole["targets"].numpy()
         losses = -np.where(targets != IGNORED, log_probabilities[np.arange(len(targets)), targets.clip(0)], np.nan)

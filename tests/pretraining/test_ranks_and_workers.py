@@ -65,7 +65,7 @@ def digest_of_rows(readers, world_size, num_workers, first=0):
              {"rows": (), "epochs": (), "input_ids": (24,)}.items()}  # fmt: skip
     ranks = batches_of_ranks(
         lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
-        lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
         world_size,
         num_workers,
         first,
@@ -96,7 +96,7 @@ def test_examples_of_every_step_are_the_same(examples, toy_tokenizer, world_size
     order = GlobalOrder(len(examples), BATCH, seed=3)
     ranks = batches_of_ranks(
         lambda share, steps: LabelledTrainBatches(examples, toy_tokenizer, order, share, steps),
-        lambda share: [],
+        [],
         world_size,
         num_workers,
     )

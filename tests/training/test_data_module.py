@@ -16,7 +16,7 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
     order = GlobalOrder(readers[0].plan.num_rows, 8, seed=2)
     data = TrainAndValidation(
         lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
-        lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
         5,
         num_workers,
     )
@@ -44,7 +44,7 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
         lambda share, steps: MaskedLMTrainBatches(
             readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps
         ),
-        lambda share: MaskedLMValidationBatches(readers[1], 4, share),
+        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
         5,
         num_workers=0,
     )

@@ -19,14 +19,15 @@ from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
-from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.data_module import TrainAndValidation, share_of
 from domainbert.training.micro_batches import divisors
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.trainer import build_trainer, micro_batch_size
+from domainbert.training.trainer import build_trainer
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -58,7 +59,7 @@ class Mean(TrainedModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         self.asked.append(len(batch["input_ids"]))
-        hidden = self.model.encoder(batch["input_ids"], batch["position_ids"], batch["segment_ids"])
+        hidden = self.model.encoder(Packed.of(batch))
         return self.note_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
 
 
@@ -81,7 +82,7 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         )
         trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
-        return module, micro_batch_size(trainer, ROWS)
+        return module, share_of(trainer).micro_batch_size(ROWS)
 
     return fit
 

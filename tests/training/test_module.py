@@ -18,6 +18,7 @@ from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.weighted import WeightedLosses
+from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import MaskedLMTrainBatches
 from domainbert.pretraining.masked_lm import MaskedLM
 from domainbert.tasks.classification.task import ClassificationTask
@@ -85,7 +86,7 @@ def test_the_loss_of_masked_lm_that_is_logged_is_that_of_the_global_batch(reader
         accumulation,
     )
     whole = tensors(MaskedLMTrainBatches(reader, order, Share(), range(1))[0])
-    inputs = (whole[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+    inputs = Packed.of(whole), whole["positions"]
     with torch.no_grad():
         wanted = functional.cross_entropy(make_model("masked_lm")(*inputs), whole["targets"], ignore_index=IGNORED)
     assert logged["train/loss"] == pytest.approx(float(wanted), rel=1e-5)
@@ -134,7 +135,7 @@ def test_each_step_logs_its_own_losses(reader, make_model):
             module.training_step(tensors(batches[index]), index).backward()
         module.configure_gradient_clipping(torch.optim.SGD(module.parameters(), 0.1))
         whole = tensors(MaskedLMTrainBatches(reader, order, Share(), range(number, 10))[0])
-        inputs = (whole[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+        inputs = Packed.of(whole), whole["positions"]
         with torch.no_grad():
             wanted = functional.cross_entropy(student(*inputs), whole["targets"], ignore_index=IGNORED)
         for name in ("train/loss", "train/HardTargets"):
@@ -167,7 +168,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
     alone = []
     for item in order.batch(first)[1].tolist():
         batch = tensors(LabelledTrainBatches([examples[item]], tokenizer, GlobalOrder(1, 1, 0), Share(), range(1))[0])
-        inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+        inputs = Packed.of(batch), batch["positions"]
         with torch.no_grad():
             alone.append(float(task.loss(make_model("sequence", 3)(*inputs), batch)))
     assert wanted["train/loss"] == pytest.approx(np.mean(alone), rel=1e-5)

@@ -6,6 +6,7 @@ import torch
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.bert.model import build_encoder
 from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.packed import Packed
 from domainbert.training import throughput
 from domainbert.training.config import Runtime
 from domainbert.training.throughput import flops_per_token, measured_peak_flops, throughput_of
@@ -36,7 +37,7 @@ def test_flops_agree_with_those_torch_counts():
     ids = torch.randint(5, 101, (4, 32))
     places, read = torch.arange(32).expand(4, 32), torch.arange(0, 128, 4)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        model(ids, places, torch.ones_like(ids), read).sum().backward()
+        model(Packed(ids, places, torch.ones_like(ids)), read).sum().backward()
     assert counter.get_total_flops() / 128 == pytest.approx(flops_per_token(model, 32, 0.25), rel=0.01)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from domainbert.encoders.base import CRF_NAMES, Encoder, NameMap
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
+from domainbert.encoders.packed import Packed
 
 
 class BertEmbeddings(nn.Module):
@@ -31,10 +34,11 @@ class BertEmbeddings(nn.Module):
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """(B, S) -> (B, S, H); without `token_type_ids` every token is of type 0."""
-        types = self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
-        summed = self.word(input_ids) + self.position(position_ids) + types
+    def forward(self, tokens: Packed) -> Tensor:
+        """(B, S) -> (B, S, H)."""
+        given = tokens.token_type_ids
+        types = self.token_type.weight[0] if given is None else self.token_type(given)
+        summed = self.word(tokens.input_ids) + self.position(tokens.position_ids) + types
         return self.dropout(self.norm(summed))
 
 
@@ -45,44 +49,26 @@ class BertEncoder(Encoder):
         super().__init__()
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
-        self.hidden_size = config.hidden_size
-        self.num_hidden_layers = len(layers)
-        self.head_size = config.hidden_size // config.num_attention_heads
+        self.hidden_size, self.num_heads = config.hidden_size, config.num_attention_heads
         self.attention_dropout = config.attention_probs_dropout_prob
         self.hidden_act = config.hidden_act
         self.layer_norm_eps = config.layer_norm_eps
         self.initializer_range = config.initializer_range
         self.dropout_prob = self.sequence_dropout_prob = config.hidden_dropout_prob
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        segment_ids: Tensor,
-        boundaries: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-    ) -> Tensor:
-        """See `Encoder.forward`."""
-        segments = self._segments(segment_ids, boundaries)
-        types = () if token_type_ids is None else (token_type_ids,)
-        hidden = self.embeddings(input_ids, position_ids, *types)
-        for layer in self.layers:
-            hidden = self.run_layer(layer, hidden, segments)
-        return hidden
+    def embed(self, tokens: Packed) -> Tensor:
+        """See `Encoder.embed`."""
+        embedded: Tensor = self.embeddings(tokens)
+        return embedded
 
-    def hidden_states(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
-    ) -> list[Tensor]:
-        """See `Encoder.hidden_states`."""
-        segments = self._segments(segment_ids, boundaries)
-        states = [self.embeddings(input_ids, position_ids)]
-        for layer in self.layers:
-            states.append(self.run_layer(layer, states[-1], segments))
-        return states
-
-    def _segments(self, segment_ids: Tensor, boundaries: Tensor | None) -> Segments:
+    def context(self, tokens: Packed) -> Segments:
+        """See `Encoder.context`."""
         rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(segment_ids, boundaries, self.head_size, rate)
+        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See `Encoder.blocks`."""
+        return list(self.layers)
 
     @property
     def input_embeddings(self) -> nn.Embedding:

@@ -10,6 +10,7 @@ from domainbert.encoders.bert.model import BertEncoder, build_layers
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.layers import Dropout, initialise
+from domainbert.encoders.packed import Packed
 
 
 class DistilBertEmbeddings(nn.Module):
@@ -24,9 +25,9 @@ class DistilBertEmbeddings(nn.Module):
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout)
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def forward(self, tokens: Packed) -> Tensor:
         """(B, S) -> (B, S, H)."""
-        return self.dropout(self.norm(self.word(input_ids) + self.position(position_ids)))
+        return self.dropout(self.norm(self.word(tokens.input_ids) + self.position(tokens.position_ids)))
 
 
 def build_encoder(config: EncoderConfig, vocab_size: int) -> BertEncoder:
