@@ -27,7 +27,7 @@ from domainbert.tokenization.template import template_of
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """The special tokens that a tokenizer has to have."""
 
-_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
 
 
@@ -168,7 +168,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         found = (kind.read(folder, config, named) for kind in known_kinds())
         older = next((one for one in found if one is not None), None)
         if older is None:
-            raise DomainbertError(f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt of a BERT")
+            expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
+            raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
         backend = older
     kind = kind_of(backend)
     usual = {} if kind is None else kind.special_tokens

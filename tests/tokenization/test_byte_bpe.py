@@ -282,3 +282,35 @@ def test_where_entries_come_from_in_another_kind(tokenizer: DomainTokenizer, mak
     assert back[places["##a"]] == ("copied", (ids["a"],))
     spelt = tokenizer.backend.model.tokenize("ing")
     assert back[places["##ing"]].pieces == tuple(piece.id for piece in spelt)
+
+
+@pytest.mark.parametrize("add_prefix_space", [None, False, True])
+def test_the_files_before_tokenizer_json(
+    tokenizer: DomainTokenizer, tmp_path: Path, add_prefix_space: bool | None
+) -> None:
+    """`vocab.json` and `merges.txt`, which older RoBERTa models have alone."""
+    model = json.loads(tokenizer.backend.to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    (tmp_path / "config.json").write_text('{"model_type": "roberta", "vocab_size": 320}')
+    if add_prefix_space is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": add_prefix_space}))
+    ours = load_tokenizer(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["the bank's  rates\n", " Kenya", "caf\u00e9 \u4e2d\u56fd ..."]
+    assert theirs(texts)["input_ids"] == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
+    assert (ours.encode(texts) == tokenizer.encode(texts)) == bool(add_prefix_space)
+    words = ["the", "banks", ","]
+    assert align_words(ours, [words])[0].input_ids == ours.encode(["the banks ,"])[0], "each word with its space"
+    ours.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").fingerprint == ours.fingerprint
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nx y z\n")
+    with pytest.raises(DomainbertError, match=r"vocab\.json and merges\.txt are no byte-level BPE: "):
+        load_tokenizer(tmp_path)
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: DomainTokenizer) -> None:
+    for text in ("a <mask> b", "<s>", "x</s>y"):
+        (ids,) = tokenizer.encode([text])
+        assert not tokenizer.special_ids & set(ids)
+        assert decoders.ByteLevel().decode(names(tokenizer, ids)).strip() == text

@@ -132,7 +132,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda folder: None, "no tokenizer; expected tokenizer.json, or vocab.txt of a BERT"),
+        (lambda folder: None, "no tokenizer; expected tokenizer.json, vocab.txt of a BERT"),
         (lambda folder: (folder / "vocab.txt").write_text("a\n"), r"has no \[PAD\] \(pad_token\)"),
         (_bpe, "the tokenizer is a BPE model; expected byte-level BPE or WordPiece"),
         (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is in line 2 too; expected each piece once"),

@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, p
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import Template, roberta_template
@@ -40,24 +42,33 @@ MAX_WORD_PIECES = 16
 _SPACE = "\u0120"  # how the byte of a space is written
 
 
-def byte_bpe_backend(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], lowercase: bool = False) -> Tokenizer:
+def byte_bpe_backend(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    lowercase: bool = False,
+    add_prefix_space: bool = True,
+    special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
+) -> Tokenizer:
     """A byte-level BPE tokenizer over a vocabulary.
 
     Args:
         vocab: entry, its bytes as characters, to id; the special tokens are among them.
         merges: pairs of entries, those merged first at the beginning.
         lowercase: uncased: lowercase the text and strip its accents.
+        add_prefix_space: whether a text that begins without a space gets one.
+        special_tokens: role to the token's string.
     """
     backend = Tokenizer(BPE(dict(vocab), list(merges)))
     if lowercase:
         backend.normalizer = normalizers.BertNormalizer(
             clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True
         )
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     backend.add_special_tokens(
         [  # "a <mask>" takes the space, as in RoBERTa: what is hidden there begins with it
             AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
-            for role, token in SPECIAL_TOKENS.items()
+            for role, token in special_tokens.items()
+            if not vocab or token in vocab
         ]
     )
     return backend
@@ -156,6 +167,20 @@ class ByteBPEKind(TokenizerKind):
             return [text[start:stop] for _, (start, stop) in pre_tokenize(text)]
 
         return cut
+
+    def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
+        """Read `vocab.json` and `merges.txt` as transformers does: no space is added unless `tokenizer_config.json`
+        says so."""
+        files = folder / "vocab.json", folder / "merges.txt"
+        if not all(path.is_file() for path in files):
+            return None
+        try:
+            vocab, merges = BPE.read_file(*map(str, files))
+            return byte_bpe_backend(
+                vocab, merges, False, bool(config.get("add_prefix_space", False)), {**SPECIAL_TOKENS, **named}
+            )
+        except Exception as error:  # the Rust side raises plain Exception whatever is wrong
+            raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
 
     def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
