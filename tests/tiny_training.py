@@ -72,7 +72,7 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     steps = np.where(generator.random(sizes.sum()) < 0.9, 1, 3)
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
-    begins = ~np.asarray(tokenizer.continuation)
+    begins = tokenizer.pieces.begins_word
     split = SimpleNamespace(
         document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
         take=lambda start, stop: ids[start:stop],
