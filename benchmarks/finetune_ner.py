@@ -59,16 +59,16 @@ class Settings:
 
     def read(self, head: Literal["linear", "crf"] = "linear") -> tuple[list[Sentence], list[Sentence], NerTask]:
         """Training and validation sentences, and the task with its labels."""
-        files = _files(head)
-        train = files.read(self.train)
-        return train, files.read(self.validation), files.task(train)
+        from domainbert.tasks.task import read_task
+
+        train, validation, task = read_task(_task(head), self.train, self.validation)
+        return list(train.items), list(validation.items), task
 
 
-def _files(head: Literal["linear", "crf"] = "linear") -> Any:
+def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
     from domainbert.tasks.ner.config import NerFormat
-    from domainbert.tasks.task import task_files
 
-    return task_files(Ner(format=NerFormat(repair=True), head=head))  # ECON-IE holds some stray I- tags
+    return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    plan = Plan("finetune", settings.seed, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    plan = Plan("finetune", settings.seed, Ner().headline, len(examples), BATCH_SIZE, settings.num_epochs, None)
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
     schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
     objective = TakesTurns(model, task, optim, schedule, plan.num_steps, validation, settings.seed, entries.row)
@@ -305,7 +305,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     root = Path(os.environ["DOMAINBERT_DATA"])
     folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[options.data]
     train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
-    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_files().read(train)))
+    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_task().read(train).items))
     print(f"{options.data}, {settings.num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     return settings
 

@@ -39,6 +39,7 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     from domainbert.stages.labelled_training import Plan, fit
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.ner.config import Ner
     from domainbert.tasks.ner.tags import spans_from_tags
     from domainbert.training.config import Runtime
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -65,7 +66,7 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (sentences, validation))
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    plan = Plan("finetune", settings.seed, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    plan = Plan("finetune", settings.seed, Ner().headline, len(examples), BATCH_SIZE, settings.num_epochs, None)
     objective = ScoredTwice(
         model,
         task,

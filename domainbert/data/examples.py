@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from domainbert.data.packing import fill_rows, pack_texts, text_numbers
 from domainbert.data.types import IGNORED
@@ -27,13 +28,13 @@ class Window:
         input_ids: (n,) pieces without special tokens.
         positions: (k,) the pieces, within the window, whose state the head reads; -1 is [CLS].
         outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
-        targets: (k,) label ids, `IGNORED` where unknown.
+        targets: (k,) label ids, `IGNORED` where unknown; or (k, ...) what else a task compares its outputs with.
     """
 
     input_ids: Ints
     positions: Ints
     outputs: Ints
-    targets: Ints
+    targets: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -125,18 +126,19 @@ def encode_words(
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
 
 
-def text_example(words: AlignedWords, label: int, max_length: int) -> Example:
-    """A text that gets one label, read at [CLS] of each of its windows.
+def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
+    """A text that is labelled as a whole, read at [CLS] of each of its windows.
 
     Args:
         words: the pieces of the text.
-        label: label id, or `IGNORED`.
+        target: a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
         max_length: the longest window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), max_length - _SPECIALS)
-    at_cls, output, target = (np.asarray([value], dtype=np.int64) for value in (-1, 0, label))
-    return Example(tuple(Window(ids[start:stop], at_cls, output, target) for start, stop, _, _ in bounds), 1)
+    at_cls, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
+    targets = np.asarray(target)[np.newaxis]
+    return Example(tuple(Window(ids[start:stop], at_cls, output, targets) for start, stop, _, _ in bounds), 1)
 
 
 def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:

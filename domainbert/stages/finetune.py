@@ -1,4 +1,4 @@
-"""`finetune`: entities or classes, from a model folder or from random weights, with several seeds."""
+"""`finetune`: a labelled task, from a model folder or from random weights, with several seeds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def finetune(
             Seeds that are finished there with the same settings and inputs are kept, and one that has checkpoints of
             them goes on from the newest; one of other settings is trained again.
         model: a model folder; or, with `init: random` and an `encoder`, a tokenizer folder.
-        task: `Ner` or `Classification`, and the format of its files.
+        task: what is learnt (`Ner`, `Classification`, ...), and the format of its files.
         train: the labelled training set; its labels are those the model will know.
         validation: the labelled set by which the epoch is chosen. The test set has no place here.
         init: `pretrained` starts from the model's weights, `random` from none: the honest baseline.
@@ -99,12 +99,10 @@ def finetune(
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.task import task_files
+    from domainbert.tasks.task import read_task
 
-    files = task_files(task)
-    train_items, validation_items = files.read(train), files.read(validation)
-    fitted = files.task(train_items)
-    files.check(validation_items, fitted, validation)
+    train_set, validation_set, fitted = read_task(task, train, validation)
+    train_items, validation_items = train_set.items, validation_set.items
 
     def train_seed(seed: int, folder: Path) -> dict[str, Any]:
         start = _start(model, init, encoder, fitted, max_length)
@@ -112,7 +110,7 @@ def finetune(
         examples = fitted.encode(train_items, start.tokenizer, start.window)
         held_out = fitted.encode(validation_items, start.tokenizer, start.window)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-        plan = Plan("finetune", seed, len(examples), batch_size, max_epochs, patience)
+        plan = Plan("finetune", seed, task.headline, len(examples), batch_size, max_epochs, patience)
         order = GlobalOrder(len(examples), batch_size, seed)
         objective = FineTuning(
             start.model, fitted, optim, schedule, plan.num_steps, validation_items, seed, entries.row
@@ -128,10 +126,10 @@ def finetune(
             runtime,
         )
         facts = {"started from": f"{init} weights, seed {seed}"}
-        save_seed(folder, start, entries, fitted, "Fine-tuned", facts, result)
+        save_seed(folder, start, entries, fitted, task.headline, "Fine-tuned", facts, result)
         return result
 
-    return train_seeds(out, seeds, key, train_seed)
+    return train_seeds(out, seeds, key, task.headline, train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -154,7 +152,7 @@ def check_arguments(given: Given) -> None:
     check_loggers(given)
 
 
-def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
+def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task[Any, Any], max_length: int | None) -> Start:
     from domainbert.encoders.families import family
     from domainbert.encoders.heads import EncoderWithHead, build_head
     from domainbert.models.folder import load_model, open_model

@@ -17,6 +17,7 @@ from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
+from domainbert.tasks.config import TASK_KEY
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from domainbert.data.types import Share
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.tasks.config import Headline
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
@@ -52,12 +54,13 @@ class Plan:
 
     stage: str
     seed: int
+    headline: Headline
     num_examples: int
     batch_size: int
     max_epochs: int
     patience: int | None
     keeps_best: bool = True
-    """The best epoch by validation F1; else the last."""
+    """The best epoch by the headline of the task; else the last."""
 
     @property
     def epoch(self) -> int:
@@ -71,7 +74,7 @@ class Plan:
 
 
 def train_seeds(
-    out: Path, seeds: Sequence[int], key: str, train: Callable[[int, Path], dict[str, Any]]
+    out: Path, seeds: Sequence[int], key: str, headline: Headline, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
@@ -80,17 +83,21 @@ def train_seeds(
             any more lose theirs.
         seeds: the seeds.
         key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
+        headline: the metric by which seeds are compared.
         train: trains one seed into its folder, and gives what `fit` gives.
     """
     rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
-    scores = [row["validation"]["f1"] for row in rows]
-    best = f"seed-{rows[scores.index(max(scores))]['seed']}"
+    name, scores = f"validation_{headline.key}", [row["validation"][headline.key] for row in rows]
+    best = f"seed-{rows[headline.best(scores)]['seed']}"
     by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
     if process_rank() == 0:
         _remove_others(out, seeds)
-        write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
+        write_json(
+            out / "seeds.json",
+            {"best": best, "metric": headline.monitor, "direction": headline.direction, name: by_seed},
+        )
     warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
-    return {"validation_f1": sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
+    return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
 
 def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
@@ -179,14 +186,14 @@ def fit(
         TrainingFailed: the model of that epoch says nothing finite.
     """
     from domainbert.data.batches import LabelledBatches
-    from domainbert.stages.warnings import of_task, say
+    from domainbert.stages.warnings import say
     from domainbert.training.callbacks import History, KeepBest, ProgressLines
     from domainbert.training.checkpoints import Checkpoints
     from domainbert.training.data_module import TrainAndValidation
     from domainbert.training.numbers import NumberWatch
     from domainbert.training.trainer import build_trainer
 
-    history, best = History(), KeepBest("validation/f1", plan.patience)
+    history, best = History(), KeepBest(plan.headline.monitor, plan.patience, plan.headline.direction)
     numbers = NumberWatch(runtime.out, describe)
     progress = ProgressLines(f"{plan.stage} seed {plan.seed}", plan.num_steps)
     kept = [best] if plan.keeps_best else []
@@ -205,11 +212,11 @@ def fit(
         row = next(row for row in history.rows if row["step"] == best.best_step)
     if row["step"] in objective.unusable:
         raise diverged(f"seed {plan.seed}: the logits after step {row['step']:,} are not finite")
-    which = "best" if plan.keeps_best else "last"
-    print(
-        f"seed {plan.seed}: {which} of {len(history.rows)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}"
-    )
-    warnings = of_task(objective.validation, row) if plan.keeps_best else []  # else nothing was to be predicted
+    which = f"{'best' if plan.keeps_best else 'last'} of {len(history.rows)} epochs"
+    score = f"validation {plan.headline.name} {row[plan.headline.key]:.4f}"
+    print(f"seed {plan.seed}: {which}: {score} at step {row['step']}")
+    # Where the last is kept, nothing was to be predicted.
+    warnings = objective.task.warnings(objective.validation, row) if plan.keeps_best else []
     say(warnings)
     return {
         "validation": row,
@@ -225,7 +232,8 @@ def save_seed(
     folder: Path,
     start: Start,
     entries: UsedEntries,
-    task: Task,
+    task: Task[Any, Any],
+    headline: Headline,
     kind: str,
     facts: dict[str, Any],
     result: dict[str, Any],
@@ -236,7 +244,8 @@ def save_seed(
         folder: the seed's.
         start: the trained model.
         entries: puts the embeddings of all entries back.
-        task: the task, for the labels.
+        task: the task, for the labels and what else `config.json` says of it.
+        headline: the metric that the model card tells.
         kind: "Fine-tuned" or "Distilled", for the model card.
         facts: of the model card, beside labels and score.
         result: from `fit`.
@@ -251,11 +260,11 @@ def save_seed(
         "labels": ", ".join(task.labels),
         **facts,
         "best epoch": result["best_epoch"],
-        "validation F1": f"{result['validation']['f1']:.4f}",
+        f"validation {headline.name}": f"{result['validation'][headline.key]:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
-    usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
-    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
+    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, task.usage)
     whole = entries.put_back(weights)
     saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
-    save_model(folder, *saved, teachers=start.teachers, facts=task.folder_facts())
+    facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
+    save_model(folder, *saved, teachers=start.teachers, facts=facts_of_task)

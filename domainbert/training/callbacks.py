@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, Literal
 
 import lightning
 import torch
@@ -185,13 +185,17 @@ class KeepBest(lightning.Callback):
     """Holds the weights of the best validation in memory; of equal ones the first.
 
     Args:
-        monitor: name of the metric; higher is better.
+        monitor: name of the metric.
         patience: validations without improvement after which training stops; None goes on to the end.
+        direction: whether more of the metric is better.
     """
 
-    def __init__(self, monitor: str, patience: int | None) -> None:
+    def __init__(
+        self, monitor: str, patience: int | None, direction: Literal["maximize", "minimize"] = "maximize"
+    ) -> None:
         self.monitor, self.patience = monitor, patience
-        self.best = float("-inf")
+        self.sign = 1 if direction == "maximize" else -1
+        self.best = self.sign * float("-inf")
         self.best_step = 0
         self._weights: dict[str, Tensor] = {}
         self._since_best = 0
@@ -209,7 +213,7 @@ class KeepBest(lightning.Callback):
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Compare with the best so far."""
         value = float(trainer.callback_metrics[self.monitor])
-        if value > self.best:
+        if self.sign * value > self.sign * self.best:
             self.best, self.best_step, self._since_best = value, trainer.global_step, 0
             self._weights = whole_weights(pl_module)
             return

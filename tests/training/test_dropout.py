@@ -22,9 +22,9 @@ from domainbert.encoders.heads import EncoderWithHead, build_head
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import MaskedLMTrainBatches
 from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.labelled import LabelledText
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 RATE, STEPS = 0.5, 4
