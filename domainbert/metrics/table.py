@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domainbert.metrics.summary import Summary
@@ -66,16 +66,18 @@ def classification_lines(summary: Summary) -> list[str]:
     return lines + [line for name, one in systems.items() for line in ["", *_confusion_lines(name, one["confusion"])]]
 
 
-def score_lines(summary: Summary, names: Iterable[str], percent: bool) -> list[str]:
+def score_lines(summary: Summary, names: Mapping[str, str], percent: bool, further: Sequence[str] = ()) -> list[str]:
     """Scores of any task with their intervals, and the differences.
 
     Args:
         summary: as `summary.summarize` gives it, with warnings.
-        names: the scores that have intervals; that of the first has no name in front.
+        names: the scores that have intervals, and their titles; the interval of the first has no name in front.
         percent: whether they are shares, shown in percent.
+        further: scores without intervals.
     """
     prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
-    header = ["system", *(title for name in prefixes for title in (name, "95 % interval")), "seeds"]
+    header = ["system", *(title for name in names.values() for title in (name, "95 % interval"))]
+    header += [*(name.replace("_", " ") for name in further), "seeds"]
     rows = [
         [
             system,
@@ -84,14 +86,22 @@ def score_lines(summary: Summary, names: Iterable[str], percent: bool) -> list[s
                 for name, prefix in prefixes.items()
                 for cell in (f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale))
             ),
+            *(f"{scale * one[name]:.2f}" for name in further),
             str(one["seeds"]),
         ]
         for system, one in summary["systems"].items()
     ]
     lines = [*_table(header, rows), *_warning_lines(summary)]
     return lines + [
-        line for name, prefix in prefixes.items() for line in _difference_lines(summary, prefix, name, scale)
+        line for name, prefix in prefixes.items() for line in _difference_lines(summary, prefix, names[name], scale)
     ]
+
+
+def multi_label_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then scores by label, systems side by side."""
+    names = {"f1": "micro F1", "macro_f1": "macro F1"}
+    further = ["precision", "recall", "weighted_f1", "exact"]
+    return [*score_lines(summary, names, True, further), "", *_all_scores("by label", summary["systems"], "per_label")]
 
 
 def cost_lines(systems: Mapping[str, dict[str, Any]], headline: str = "f1", higher: bool = True) -> list[str]:

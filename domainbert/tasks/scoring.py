@@ -139,4 +139,5 @@ class CountedScoring(Scoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """The summary for a person."""
-        return score_lines(summary, self.statistics, self.headline.percent)
+        titles = {name: self.headline.name if name == self.headline.key else name for name in self.statistics}
+        return score_lines(summary, titles, self.headline.percent)
