@@ -1,6 +1,7 @@
 # Each target sets itself up: nothing but Python >= 3.10 (with venv) and make is needed.
 #   make demo      the quickstart, from synthetic text to a table of results
 #   make test      the fast tests; make test-all runs the slow ones too
+#   make docs      the documentation as a site, build/docs/index.html
 #   make mutants   hundreds of small errors, put into the package one by one: do the fast tests notice? Before a release
 #   make PYTHON=python3.12 ...  uses another Python for the virtual environment
 
@@ -8,8 +9,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+MKDOCS := $(VENV)/.mkdocs
 
-.PHONY: demo test test-all lint bench mutants install
+.PHONY: demo test test-all lint bench mutants docs install
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
@@ -41,6 +43,10 @@ bench: $(INSTALLED)
 mutants: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants
 
+docs: $(MKDOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
+
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -48,4 +54,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (this takes some minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(MKDOCS): $(INSTALLED)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@

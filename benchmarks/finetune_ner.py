@@ -81,9 +81,11 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.models.folder import load_model
-    from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.stages.labelled_training import fit_labelled, validation_batches
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
+    from domainbert.training.fit import Steps, TrainingData
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     train, validation, task = settings.read()
@@ -101,20 +103,18 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    plan = Plan("finetune", settings.seed, Ner().headline, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    steps = Steps.of_epochs(settings.num_epochs, BATCH_SIZE, len(examples))
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
     schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
-    objective = TakesTurns(model, task, optim, schedule, plan.num_steps, validation, settings.seed, entries.row)
+    objective = TakesTurns(model, task, optim, schedule, steps.total, validation, settings.seed, entries.row)
     order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
-    result = fit(
-        objective,
-        plan,
+    data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
-        held_out,
-        tokenizer,
+        [validation_batches(held_out, tokenizer)],
         lambda step: {},
-        Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER),
     )
+    runtime = Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
+    result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
 

@@ -36,12 +36,14 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.models.folder import load_model
-    from domainbert.stages.labelled_training import Plan, fit
+    from domainbert.stages.labelled_training import fit_labelled, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.ner.config import Ner
     from domainbert.tasks.ner.tags import spans_from_tags
+    from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
+    from domainbert.training.fit import Steps, TrainingData
     from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
     sentences, validation, task = settings.read(head)
@@ -66,27 +68,27 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (sentences, validation))
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
-    plan = Plan("finetune", settings.seed, Ner().headline, len(examples), BATCH_SIZE, settings.num_epochs, None)
+    steps = Steps.of_epochs(settings.num_epochs, BATCH_SIZE, len(examples))
     objective = ScoredTwice(
         model,
         task,
         OptimConfig(lr=LEARNING_RATE, head_lr=head_lr),
         ScheduleConfig(warmup_fraction=0.1),
-        plan.num_steps,
+        steps.total,
         validation,
         settings.seed,
         entries.row,
     )
     order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
     with tempfile.TemporaryDirectory() as out:
-        result = fit(
-            objective,
-            plan,
+        data = TrainingData(
             lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
-            held_out,
-            tokenizer,
+            [validation_batches(held_out, tokenizer)],
             lambda step: {},
-            Runtime(Path(out), "auto", None, 0, (), {}),
+        )
+        runtime = Runtime(Path(out), "auto", None, 0, (), {})
+        result = fit_labelled(
+            "finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None)
         )
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}

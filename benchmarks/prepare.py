@@ -84,7 +84,6 @@ def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
 
 def _plan(settings: Settings) -> None:
     """As `rows_of_corpus` does."""
-    import numpy as np
 
     from domainbert.data.packing import plan_rows
     from domainbert.data.prepared import open_prepared
@@ -92,8 +91,8 @@ def _plan(settings: Settings) -> None:
 
     corpus, tokenizer = open_prepared([settings.out]), load_tokenizer(settings.tokenizer)
     for split in (corpus.train, corpus.validation):
-        continuation = np.asarray(tokenizer.continuation)
-        plan_rows(split.document_offsets, split.take, continuation, tokenizer.special_ids, _LENGTH)
+        sizes = (tokenizer.vocab_size, tokenizer.special_ids, _LENGTH, tokenizer.template.extra())
+        plan_rows(split.document_offsets, split.take, split.take_starts, *sizes)
 
 
 def _documents_of_domainbert(folder: Path) -> list[np.ndarray]:

@@ -8,13 +8,14 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.settings.schema import SPEED_ONLY
+from domainbert.settings.stage import stage
 
-SPEED_ONLY = {"num_workers"}
 CALLS: list[str] = []
 
 
@@ -78,103 +79,142 @@ class Texts:
         return read
 
 
-def make(
-    out: Path, words: list[str], size: int = 2, num_workers: int = 1, texts: Texts | None = None
-) -> dict[str, Any]:
-    """Write words to a file.
+@dataclass(frozen=True, kw_only=True)
+class Make:
+    """Settings of `make`."""
 
-    Args:
-        words: what is written.
-        size: how often.
-        num_workers: changes nothing.
-        texts: files that count.
-    """
+    words: list[str]
+    """What is written."""
+
+    size: int = 2
+    """How often."""
+
+    num_workers: int = field(default=1, metadata=SPEED_ONLY)
+    """Changes nothing."""
+
+    texts: Texts | None = None
+    """Files that count."""
+
+
+@stage()
+def make(out: Path, settings: Make) -> dict[str, Any]:
+    """Write words to a file."""
     CALLS.append(out.name)
-    (out / "words.txt").write_text(" ".join(words * size))
+    words = settings.words * settings.size
+    (out / "words.txt").write_text(" ".join(words))
     if "bad" in words:
         raise DomainbertError("words: 'bad' is bad; expected good words")
     if "crash" in words:
         raise RuntimeError("crash")
-    return {"count": len(words) * size}
+    return {"count": len(words)}
 
 
-def use(
-    out: Path,
-    source: Path,
-    shape: Shape = Circle(2.0),
-    optim: Optim = Optim(name="muon"),
-    steps: int = 10,
-    seeds: tuple[int, ...] = (1, 2),
-    limit: int | Literal["auto"] = "auto",
-    note: str | None = None,
-    trainer: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Read what `make` has written.
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """Settings of `use`."""
 
-    Args:
-        source: the file.
-        shape: an open choice.
-        optim: a group.
-        steps: a number.
-        seeds: several numbers.
-        limit: a number or a word.
-        note: a text.
-        trainer: arguments of lightning.Trainer.
-    """
+    source: Path
+    """The file."""
+
+    shape: Shape = Circle(2.0)
+    """An open choice."""
+
+    optim: Optim = Optim(name="muon")
+    """A group."""
+
+    steps: int = 10
+    """A number."""
+
+    seeds: tuple[int, ...] = (1, 2)
+    """Several numbers."""
+
+    limit: int | Literal["auto"] = "auto"
+    """A number or a word."""
+
+    note: str | None = None
+    """A text."""
+
+    trainer: dict[str, Any] | None = None
+    """Arguments of lightning.Trainer."""
+
+
+@stage()
+def use(out: Path, settings: Use) -> dict[str, Any]:
+    """Read what `make` has written."""
     CALLS.append(out.name)
-    (out / "arguments.txt").write_text(repr((shape, optim, steps, seeds, limit, note, trainer)))
-    return {"source": Path(source).read_text() if source.is_file() else "", "area": shape.area()}
+    (out / "arguments.txt").write_text(repr(tuple(vars(settings).values())[1:]))
+    source = settings.source
+    return {"source": source.read_text() if source.is_file() else "", "area": settings.shape.area()}
 
 
-def score(out: Path, models: dict[str, Path], seed: int = 3) -> dict[str, Any]:
-    """Compare systems.
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Settings of `score`."""
 
-    Args:
-        models: names and folders.
-        seed: of the bootstrap.
-    """
+    models: dict[str, Path]
+    """Names and folders."""
+
+    seed: int = 3
+    """Of the bootstrap."""
+
+
+@stage()
+def score(out: Path, settings: Score) -> dict[str, Any]:
+    """Compare systems."""
     CALLS.append(out.name)
-    systems = {name: {"f1": 0.5 - 0.1 * i, "interval": [0.4, 0.6], "seeds": 3} for i, name in enumerate(models)}
-    first, *others = models
+    names = list(settings.models)
+    systems = {name: {"f1": 0.5 - 0.1 * i, "interval": [0.4, 0.6], "seeds": 3} for i, name in enumerate(names)}
+    first, *others = names
     paired = [{"a": first, "b": other, "difference": 0.1, "interval": [0.05, 0.15]} for other in others]
     metric = {"key": "f1", "name": "entity F1", "percent": True}
     return {"task": "ner", "metric": metric, "systems": systems, "paired": paired}
 
 
-def learn(
-    out: Path,
-    x: float = 0.0,
-    epochs: int = 4,
-    seeds: tuple[int, ...] = (1,),
-    optim: Optim = Optim(),
-    shape: Shape = Circle(2.0),
-    seconds: float = 0.0,
-    fail_above: float = 1e9,
-    trouble: Literal["error", "kill", "nan"] = "error",
-    loggers: tuple[str, ...] = ("jsonl",),
-) -> dict[str, Any]:
-    """Get better with every epoch, the more so the nearer `x` is to 0.3; what it does is noted in `learnt.txt`.
+@dataclass(frozen=True, kw_only=True)
+class Learn:
+    """Settings of `learn`."""
 
-    Args:
-        x: the setting that counts.
-        epochs: evaluations of each seed.
-        seeds: one training each.
-        optim: a group.
-        shape: an open choice.
-        seconds: that an epoch takes.
-        fail_above: an `x` above it ends badly.
-        trouble: how.
-        loggers: where metrics go.
-    """
-    if x > fail_above and trouble == "error":
+    x: float = 0.0
+    """The setting that counts."""
+
+    epochs: int = 4
+    """Evaluations of each seed."""
+
+    seeds: tuple[int, ...] = (1,)
+    """One training each."""
+
+    optim: Optim = Optim()
+    """A group."""
+
+    shape: Shape = Circle(2.0)
+    """An open choice."""
+
+    seconds: float = 0.0
+    """That an epoch takes."""
+
+    fail_above: float = 1e9
+    """An `x` above it ends badly."""
+
+    trouble: Literal["error", "kill", "nan"] = "error"
+    """How."""
+
+    loggers: tuple[str, ...] = ("jsonl",)
+    """Where metrics go."""
+
+
+@stage()
+def learn(out: Path, settings: Learn) -> dict[str, Any]:
+    """Get better with every epoch, the more so the nearer `x` is to 0.3; what it does is noted in `learnt.txt`."""
+    x, epochs, fails = settings.x, settings.epochs, settings.x > settings.fail_above
+    if fails and settings.trouble == "error":
         raise TrainingFailed(f"the loss is not finite at x = {x}")
-    if x > fail_above and trouble == "kill":
+    if fails and settings.trouble == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     rows = []
-    for seed in seeds:
+    for seed in settings.seeds:
         for epoch in range(1, epochs + 1):
-            time.sleep(seconds)
-            f1 = (1 - (x - 0.3) ** 2) * epoch / epochs + seed / 1000 if x <= fail_above else float("nan")
+            time.sleep(settings.seconds)
+            f1 = float("nan") if fails else (1 - (x - 0.3) ** 2) * epoch / epochs + seed / 1000
             log = out / f"seed-{seed}" / "logs" / "metrics.jsonl"
             log.parent.mkdir(parents=True, exist_ok=True)
             with open(log, "a") as file:

@@ -17,7 +17,7 @@ import domainbert
 from domainbert.cli import main
 from domainbert.runner.stage_command import stage_help
 from domainbert.runner.stage_table import STAGES, load_stage
-from domainbert.settings.reader import defaults_of
+from domainbert.settings.schema import defaults_of
 
 
 def test_errors_go_to_standard_error_with_exit_code_2(
@@ -99,7 +99,7 @@ def test_every_setting_is_in_the_help_with_its_docstring() -> None:
     for name in STAGES:
         stage = load_stage(name)
         text = " ".join(stage_help(stage).split())
-        for key in defaults_of(stage.function):
+        for key in defaults_of(stage.settings):
             assert f"--{key} " in text, f"{name}: {key}"
         assert " (a" in text and " ()" not in text
         undocumented = re.findall(r"--([\w.]+) [A-Z_]+ \(", text)

@@ -38,9 +38,37 @@ def told_if_full(folder: Path) -> Iterator[None]:
         raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file so that it is either there as a whole or not at all; secrets are left out (see `redact`)."""
-    write_text(path, json.dumps(redact(value), indent=2, ensure_ascii=False) + "\n")
+def read_json(path: Path, expected: str, kind: type = dict) -> Any:
+    """The value in a JSON file.
+
+    Args:
+        path: the file, in UTF-8.
+        expected: what it should be, for the message, such as "a manifest of domainbert".
+        kind: of the value; `object` takes any.
+
+    Raises:
+        DomainbertError: it cannot be read, is not valid JSON, or holds another kind of value.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DomainbertError(f"{path}: cannot be read ({error.strerror}); expected {expected}") from error
+    except (ValueError, RecursionError) as error:
+        raise DomainbertError(f"{path}: not valid JSON ({error}); expected {expected}") from error
+    if not isinstance(value, kind):
+        raise DomainbertError(f"{path}: a JSON {type(value).__name__}; expected {expected}")
+    return value
+
+
+def write_json(path: Path, value: Any, as_is: bool = False) -> None:
+    """Write a JSON file so that it is either there as a whole or not at all.
+
+    Args:
+        path: the file.
+        value: plain values.
+        as_is: keep what looks like a secret; else it is left out (see `redact`).
+    """
+    write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.files import write_text
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import read_json, write_json
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
@@ -85,15 +86,13 @@ class FileHashes:
         """Write the cache file, if there is one."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self._cache, json.dumps(self._known))
+            write_json(self._cache, self._known, as_is=True)
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
     """A cache that cannot be read (cut off by a crash) is an empty one: its loss costs time only."""
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(known, dict):
+        known = read_json(path, "hashes of files by name")
+    except DomainbertError:
         return {}
     return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == _ENTRY}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_text
+from domainbert.base.files import read_json, write_json
 from domainbert.base.hashes import FileHashes, hash_file, hash_json, quick_look
 from domainbert.base.redact import redact
 
@@ -156,10 +156,10 @@ def _manifest_for_reader(folder: Path) -> dict[str, Any] | None:
 
 
 def _parsed(path: Path) -> Any:
+    found = read_json(path, "a manifest of domainbert", kind=object)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
         hash_json(found)  # what is nested too deeply to be written is told here, too
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
     return found
 
@@ -202,7 +202,7 @@ def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any
     """
     plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
     record = {**plain, "sha256": hash_json(plain)}
-    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_json(path, record, as_is=True)
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from domainbert.data.packing import fill_rows, pack_texts, text_numbers
+from domainbert.data.packing import fill_rows, pack_lengths, text_numbers
 from domainbert.data.types import IGNORED
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
 
-_SPECIALS = 2
 ROW_LENGTH = 128  # rows of short texts: long enough to be full, short enough for attention to be cheap
 
 
@@ -26,15 +25,22 @@ class Window:
 
     Attributes:
         input_ids: (n,) pieces without special tokens.
-        positions: (k,) the pieces, within the window, whose state the head reads; -1 is [CLS].
+        positions: (k,) the pieces, within the window, whose state the head reads; -1 is the special token before.
         outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
         targets: (k,) label ids, `IGNORED` where unknown; or (k, ...) what else a task compares its outputs with.
+        extra: special tokens around the pieces.
     """
 
     input_ids: Ints
     positions: Ints
     outputs: Ints
     targets: NDArray[Any]
+    extra: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are computed, special ones included."""
+        return len(self.input_ids) + self.extra
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Example:
     @property
     def num_tokens(self) -> int:
         """Tokens that are computed, special ones included."""
-        return sum(len(window.input_ids) + _SPECIALS for window in self.windows)
+        return sum(window.num_tokens for window in self.windows)
 
 
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
@@ -97,14 +103,14 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     is_first[words.first_piece] = True
     read = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
     windows = []
-    for start, stop, own, end in window_bounds(words.first_piece, len(ids), max_length - _SPECIALS):
+    for start, stop, own, end in window_bounds(words.first_piece, len(ids), max_length - words.extra):
         here = read[(read >= own) & (read < end)]
         outputs = np.where(is_first[here], word_of[here], -1)
         targets = np.full(len(here), IGNORED, dtype=np.int64)
         if labels is not None:
             of_word = np.asarray(labels, dtype=np.int64)[word_of[here]]
             targets = np.where(is_first[here], of_word, inside[of_word])
-        windows.append(Window(ids[start:stop], here - start, outputs, targets))
+        windows.append(Window(ids[start:stop], here - start, outputs, targets, words.extra))
     return Example(tuple(windows), len(words.first_piece))
 
 
@@ -127,7 +133,7 @@ def encode_words(
 
 
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
-    """A text that is labelled as a whole, read at [CLS] of each of its windows.
+    """A text that is labelled as a whole, read at the first special token of each of its windows.
 
     Args:
         words: the pieces of the text.
@@ -135,15 +141,16 @@ def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Exa
         max_length: the longest window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
-    bounds = window_bounds(words.first_piece, len(ids), max_length - _SPECIALS)
-    at_cls, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
+    bounds = window_bounds(words.first_piece, len(ids), max_length - words.extra)
+    first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
     targets = np.asarray(target)[np.newaxis]
-    return Example(tuple(Window(ids[start:stop], at_cls, output, targets) for start, stop, _, _ in bounds), 1)
+    windows = [Window(ids[start:stop], first, output, targets, words.extra) for start, stop, _, _ in bounds]
+    return Example(tuple(windows), 1)
 
 
 def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     """(n,) the vocabulary entries that occur in batches of `examples`, ascending."""
-    specials = np.asarray([tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id], dtype=np.int64)
+    specials = np.asarray([*tokenizer.template.special_ids, tokenizer.pad_id], dtype=np.int64)
     return np.unique(np.concatenate([specials, *(window.input_ids for one in examples for window in one.windows)]))
 
 
@@ -169,12 +176,10 @@ def collate(
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
-    lengths = [len(text) + _SPECIALS for text in texts]
-    length = max(_up(max(lengths)), min(_up(sum(lengths)), ROW_LENGTH))  # one short row for few tokens
-    rows = pack_texts(texts, length)
-    packed = fill_rows(
-        [[texts[i] for i in row] for row in rows], length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-    )
+    lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
+    length = max(_up(int(lengths.max())), min(_up(int(lengths.sum())), ROW_LENGTH))  # one short row for few tokens
+    rows = pack_lengths(lengths, length)
+    packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]
     numbers = {}

@@ -10,10 +10,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from domainbert.tokenization.template import Template
 
-_SPECIALS = 2  # [CLS] before and [SEP] after every piece of text
-_SHORTEST = 1 + _SPECIALS
+Ints = NDArray[np.int64]
+Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]
+"""Token ids without special tokens, or those of a pair."""
+
 _MOST_TEXTS = 1 << 32  # in a row or an example
 
 
@@ -24,7 +26,7 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     taken. Rows are numbered in the order they were opened.
 
     Args:
-        lengths: (items,), each from 3 (a text of one token) to `capacity`; so what leaves less free is full.
+        lengths: (items,), each at most `capacity`.
         capacity: length of a row.
 
     Returns:
@@ -33,8 +35,9 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     assert lengths.size == 0 or lengths.max() <= capacity
     rows = np.empty(len(lengths), dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
-    # What leaves no room for a shortest text has its row to itself: in a corpus of long documents, nearly everything.
-    alone = int(np.searchsorted(-lengths[order], -(capacity - _SHORTEST), side="left"))
+    # What leaves no room for the shortest has its row to itself: in a corpus of long documents, nearly everything.
+    shortest = int(lengths.min(initial=capacity))
+    alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
     rows[order[:alone]] = np.arange(alone)
     open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, the one filled last at the end
     count = alone
@@ -57,10 +60,11 @@ class RowPlan:
 
     Attributes:
         starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
-        lengths: (pieces,) in tokens, without [CLS] and [SEP].
+        lengths: (pieces,) in tokens, without special ones.
         maskable: (pieces,) how many of those tokens masked LM may hide: all but [UNK].
         row_offsets: (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`.
         row_length: tokens of a row.
+        extra: special tokens around each piece.
     """
 
     starts: Ints
@@ -68,6 +72,7 @@ class RowPlan:
     maskable: Ints
     row_offsets: Ints
     row_length: int
+    extra: int
 
     @property
     def num_rows(self) -> int:
@@ -76,7 +81,7 @@ class RowPlan:
 
     @cached_property
     def text_tokens(self) -> Ints:
-        """(rows,) tokens of each row, without [CLS], [SEP] and padding."""
+        """(rows,) tokens of each row, without special ones and padding."""
         return self._sum_rows(self.lengths)
 
     @cached_property
@@ -90,16 +95,18 @@ class RowPlan:
     @property
     def fullness(self) -> float:
         """Share of the positions that are not padding."""
-        used = int(self.lengths.sum()) + _SPECIALS * len(self.lengths)
+        used = int(self.lengths.sum()) + self.extra * len(self.lengths)
         return used / max(self.num_rows * self.row_length, 1)
 
 
 def plan_rows(
     document_offsets: Ints,
     take: Callable[[int, int], NDArray[np.integer]],
-    continuation: NDArray[np.bool_],
+    take_starts: Callable[[int, int], NDArray[np.bool_]],
+    vocab_size: int,
     special_ids: Iterable[int],
     length: int,
+    extra: int,
 ) -> RowPlan:
     """Cut documents into pieces at word boundaries and pack the pieces into rows.
 
@@ -108,12 +115,14 @@ def plan_rows(
     Args:
         document_offsets: (documents + 1,) where documents begin in the token stream.
         take: gives the tokens from one place of the stream to another.
-        continuation: (vocab_size,) is the entry a piece that continues a word?
+        take_starts: tells likewise which of those tokens begin a word.
+        vocab_size: number of entries.
         special_ids: entries that masked LM never hides, [UNK] among them.
-        length: tokens of a row, [CLS] and [SEP] included.
+        length: tokens of a row, special ones included.
+        extra: special tokens around each piece, see `Template.extra`.
     """
-    room = length - _SPECIALS
-    ordinary = np.ones(len(continuation), dtype=np.int64)
+    room = length - extra
+    ordinary = np.ones(vocab_size, dtype=np.int64)
     ordinary[list(special_ids)] = 0
     starts: list[int] = []
     stops: list[int] = []
@@ -121,24 +130,23 @@ def plan_rows(
     offsets = document_offsets.tolist()
     for begin, end in itertools.pairwise(offsets):
         tokens = take(begin, end)
-        cuts = _cuts(continuation[tokens], room)
+        cuts = _cuts(take_starts(begin, end), room)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
         maskable.extend(np.add.reduceat(ordinary[tokens], cuts[:-1]).tolist() if cuts[1:] else [])
     piece_starts = np.asarray(starts, dtype=np.int64)
     lengths = np.asarray(stops, dtype=np.int64) - piece_starts
-    rows = best_fit_decreasing(lengths + _SPECIALS, length)
+    rows = best_fit_decreasing(lengths + extra, length)
     order = np.argsort(rows, kind="stable")
     row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
     counts = np.asarray(maskable, dtype=np.int64)
-    return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length)
+    return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length, extra)
 
 
-def _cuts(continues: NDArray[np.bool_], room: int) -> list[int]:
+def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
     """Where to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
-    size = len(continues)
-    word_start = np.where(continues, 0, np.arange(size))
-    last_start: list[int] = np.maximum.accumulate(word_start).tolist() if size else []
+    size = len(starts_word)
+    last_start: list[int] = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0)).tolist() if size else []
     cuts = [0]
     while size - cuts[-1] > room:
         limit = cuts[-1] + room
@@ -165,50 +173,51 @@ class PackedRows:
         input_ids: (R, S).
         position_ids: (R, S), restarting at 0 with each segment.
         segment_ids: (R, S), counting from 1 in each row; 0 is padding.
-        first_positions: (segments,) where each segment's [CLS] stands in the flattened (R * S) tokens.
+        token_type_ids: (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding.
+        first_positions: (segments,) where each segment's first token stands in the flattened (R * S) tokens.
     """
 
     input_ids: Ints
     position_ids: Ints
     segment_ids: Ints
+    token_type_ids: Ints
     first_positions: Ints
 
 
-def fill_rows(
-    rows: Sequence[Sequence[NDArray[np.integer]]], length: int, cls_id: int, sep_id: int, pad_id: int
-) -> PackedRows:
-    """Lay texts out in rows, each between [CLS] and [SEP].
+def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
+    """Lay texts out in rows, each between its special tokens.
 
     Args:
-        rows: for each row its texts, as token ids without special tokens.
+        rows: for each row its texts, or pairs of texts.
         length: tokens of a row.
-        cls_id: id of [CLS].
-        sep_id: id of [SEP].
-        pad_id: id of [PAD].
+        template: the special tokens.
+        pad_id: id of the padding.
     """
     input_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
-    position_ids = np.zeros((len(rows), length), dtype=np.int64)
-    segment_ids = np.zeros((len(rows), length), dtype=np.int64)
+    position_ids, segment_ids, token_type_ids = (np.zeros((len(rows), length), dtype=np.int64) for _ in range(3))
     firsts: list[int] = []
     counting = np.arange(length)
     for r, texts in enumerate(rows):
         start = 0
         for number, text in enumerate(texts, start=1):
-            stop = start + len(text) + _SPECIALS
-            input_ids[r, start] = cls_id
-            input_ids[r, start + 1 : stop - 1] = text
-            input_ids[r, stop - 1] = sep_id
+            ids, types = template.frame(*text) if isinstance(text, tuple) else template.frame(text)
+            stop = start + len(ids)
+            input_ids[r, start:stop], token_type_ids[r, start:stop] = ids, types
             position_ids[r, start:stop] = counting[: stop - start]
             segment_ids[r, start:stop] = number
             firsts.append(r * length + start)
             start = stop
-    return PackedRows(input_ids, position_ids, segment_ids, np.asarray(firsts, dtype=np.int64))
+    return PackedRows(input_ids, position_ids, segment_ids, token_type_ids, np.asarray(firsts, dtype=np.int64))
 
 
-def pack_texts(texts: Sequence[NDArray[np.integer]], length: int) -> list[list[int]]:
-    """Group texts into rows of `length` by best fit decreasing: for each row, the indices of its texts."""
-    lengths = np.asarray([len(text) + _SPECIALS for text in texts], dtype=np.int64)
-    rows = best_fit_decreasing(lengths, length)
+def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
+    """Group texts into rows by best fit decreasing: for each row, the indices of its texts.
+
+    Args:
+        lengths: (texts,) with their special tokens.
+        row_length: tokens of a row.
+    """
+    rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
     for index, row in enumerate(rows.tolist()):
         grouped[row].append(index)

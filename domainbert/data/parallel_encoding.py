@@ -22,6 +22,7 @@ import numpy as np
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
+from domainbert.settings.choices import allow_import_words, allow_imports
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _BATCH_CHARACTERS = 500_000
@@ -29,7 +30,7 @@ _BATCH_DOCUMENTS = 10_000
 _PIECE_CHARACTERS = 3_000
 _CALL_CHARACTERS = 100_000
 _CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
-_CUT = re.compile(r"(?<=\S)[ \t\n]")
+_CUT = re.compile(r"(?<=\S) ")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class EncodedBatch:
     """Tokens of each document, int64 (documents,)."""
     input_ids: np.ndarray
     """Without special tokens, uint16 or uint32 (sum of lengths,)."""
+    starts_word: np.ndarray
+    """Whether each token begins a word, bool (sum of lengths,)."""
+
+
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""`lengths`, `input_ids` and `starts_word` of an `EncodedBatch`."""
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -84,8 +91,9 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
     # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=(tokenizer,))
-    pending: deque[tuple[list[Document], Future[tuple[np.ndarray, np.ndarray]]]] = deque()
+    arguments = (tokenizer, allow_import_words()[1:])
+    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
+    pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
         under_way = 0
         for batch in batches:
@@ -114,15 +122,16 @@ class _Encoder:
         self.tokenizer = tokenizer
         self.dtype = token_type(tokenizer.vocab_size)
 
-    def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Lengths int64 (texts,) and all ids (sum of lengths,)."""
+    def __call__(self, texts: Sequence[str]) -> Encoded:
         lengths = np.zeros(len(texts), np.int64)
-        arrays = [np.zeros(0, self.dtype)]
+        input_ids, starts_word = [np.zeros(0, self.dtype)], [np.zeros(0, np.bool_)]
         for group in _groups(texts):
-            for (owner, _), ids in zip(group, self.tokenizer.encode([piece for _, piece in group]), strict=True):
+            encoded = self.tokenizer.encode_with_starts([piece for _, piece in group])
+            for (owner, _), (ids, starts) in zip(group, encoded, strict=True):
                 lengths[owner] += len(ids)
-                arrays.append(np.array(ids, self.dtype))
-        return lengths, np.concatenate(arrays)
+                input_ids.append(ids.astype(self.dtype))
+                starts_word.append(starts)
+        return lengths, np.concatenate(input_ids), np.concatenate(starts_word)
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
@@ -143,8 +152,8 @@ def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 def split_text(text: str, characters: int) -> Iterator[str]:
     """Cut a text into pieces of at least `characters`, whose ids are together those of the text.
 
-    It is cut only before white space that follows a word: there every pre-tokenizer begins a new word, and the white
-    space stays with the word behind it, as byte-level tokenizers want it.
+    It is cut only before a space that follows a word: there every pre-tokenizer begins a new word, and the space stays
+    with the word behind it. Not before a line break: byte-level tokenizers put a space before a piece without one.
     """
     start = 0
     while start < len(text):
@@ -157,10 +166,11 @@ def split_text(text: str, characters: int) -> Iterator[str]:
 _encoder: _Encoder | None = None  # of a worker process
 
 
-def _start_worker(tokenizer: Path) -> None:
+def _start_worker(tokenizer: Path, allowed: Sequence[str]) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
+    allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a package of the user's defines
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _encoder = _Encoder(load_tokenizer(tokenizer))
 
@@ -173,6 +183,6 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _encode_in_worker(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _encode_in_worker(texts: list[str]) -> Encoded:
     assert _encoder is not None, "_start_worker runs first"
     return _encoder(texts)

@@ -5,14 +5,15 @@
     prepared.json             what the folder holds, the fingerprint of the tokenizer, the SHA-256 of each file
     tokenizer/                the tokenizer that made the ids
     dataset_dict.json         for datasets, as are the two JSON files in each split
-    train/data-00000.arrow    Arrow stream files: id, input_ids (no special tokens), num_characters; a row a document
+    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens),
+                              starts_word (a bit a token), num_characters
     validation/...
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from domainbert.base.hashes import hash_file, hash_json
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 SPLITS = ("train", "validation")
 
 
@@ -44,6 +45,7 @@ class PreparedSplit:
         self.files = list(files)
         batches = [batch for file in self.files for batch in _read_batches(file)]
         self._chunks = [_values(batch.column("input_ids")) for batch in batches]  # views of the mapped files
+        self._bits = [_bits(batch.column("starts_word")) for batch in batches]
         sizes = np.array([len(chunk) for chunk in self._chunks], dtype=np.int64)
         self._chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # (chunks + 1,)
         self.lengths = _joined([_lengths(batch.column("input_ids")) for batch in batches], np.int64)
@@ -86,16 +88,23 @@ class PreparedSplit:
         A view of the file where possible; a copy where the range crosses from one record batch (about a million
         tokens) into the next.
         """
+        pieces = [self._chunks[number][first:last] for number, first, last in self._stretches(start, stop)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def take_starts(self, start: int, stop: int) -> np.ndarray:
+        """Whether each of the tokens `start` to before `stop` begins a word: bool (stop - start,)."""
+        pieces = [_unpacked(self._bits[number], first, last) for number, first, last in self._stretches(start, stop)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """The record batches that hold tokens `start` to before `stop`, and from where to where in each."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
-        first = int(np.searchsorted(self._chunk_starts, start, side="right")) - 1
-        pieces: list[np.ndarray] = []
-        for number in range(min(first, len(self._chunks) - 1), len(self._chunks)):
+        first = min(int(np.searchsorted(self._chunk_starts, start, side="right")), len(self._chunks)) - 1
+        last = max(int(np.searchsorted(self._chunk_starts, stop, side="left")), first + 1)
+        for number in range(first, last):
             begin = int(self._chunk_starts[number])
-            if pieces and begin >= stop:
-                break
-            pieces.append(self._chunks[number][max(start - begin, 0) : stop - begin])
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
     def document(self, number: int) -> np.ndarray:
         """The tokens of one document."""
@@ -205,6 +214,18 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
 
 def _values(column: pa.ListArray) -> np.ndarray:
     return column.flatten().to_numpy(zero_copy_only=True)
+
+
+def _bits(column: pa.ListArray) -> np.ndarray:
+    """The bits of a column of lists of booleans, eight in a byte, the first in the lowest place: a view of the file."""
+    values = column.flatten()
+    return np.frombuffer(values.buffers()[1], np.uint8, -(-len(values) // 8))
+
+
+def _unpacked(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
+    first = start // 8
+    unpacked = np.unpackbits(bits[first : -(-stop // 8)], bitorder="little")
+    return unpacked[start - 8 * first : stop - 8 * first].view(np.bool_)
 
 
 def _lengths(column: pa.ListArray) -> np.ndarray:

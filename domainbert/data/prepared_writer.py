@@ -38,7 +38,12 @@ class PreparedWriter:
         """Documents without a single token; they are counted, not written."""
         dtype = token_type(tokenizer.vocab_size)
         features = Features(
-            {"id": Value("string"), "input_ids": List(Value(dtype.name)), "num_characters": Value("int32")}
+            {
+                "id": Value("string"),
+                "input_ids": List(Value(dtype.name)),
+                "starts_word": List(Value("bool")),
+                "num_characters": Value("int32"),
+            }
         )
         self._splits = {split: _SplitWriter(out / split, features) for split in SPLITS}
 
@@ -49,8 +54,8 @@ class PreparedWriter:
             if length == 0:
                 self.empty_documents += 1
                 continue
-            tokens = batch.input_ids[stop - length : stop]
-            self._splits[document.split].write(document.id, tokens, len(document.text))
+            tokens, starts = batch.input_ids[stop - length : stop], batch.starts_word[stop - length : stop]
+            self._splits[document.split].write(document.id, tokens, starts, len(document.text))
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
         """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned.
@@ -100,18 +105,20 @@ class _SplitWriter:
     characters: int = 0
     _ids: list[str] = field(default_factory=list)
     _input_ids: list[np.ndarray] = field(default_factory=list)
+    _starts_word: list[np.ndarray] = field(default_factory=list)
     _characters: list[int] = field(default_factory=list)
     _waiting: int = 0
     _shard: _Shard | None = None
     _files: list[dict[str, Any]] = field(default_factory=list)
 
-    def write(self, identity: str, input_ids: np.ndarray, characters: int) -> None:
+    def write(self, identity: str, input_ids: np.ndarray, starts_word: np.ndarray, characters: int) -> None:
         """Append one document; a record batch is written when enough are waiting."""
         self.documents += 1
         self.tokens += len(input_ids)
         self.characters += characters
         self._ids.append(identity)
         self._input_ids.append(input_ids)
+        self._starts_word.append(starts_word)
         self._characters.append(characters)
         self._waiting += len(input_ids)
         if self._waiting >= _BATCH_TOKENS or len(self._ids) >= _BATCH_DOCUMENTS:
@@ -138,14 +145,17 @@ class _SplitWriter:
         return {**counts, "files": self._files}
 
     def _write_batch(self) -> None:
-        stops = np.cumsum([0, *(len(ids) for ids in self._input_ids)], dtype=np.int32)
-        input_ids = pa.ListArray.from_arrays(pa.array(stops), pa.array(np.concatenate(self._input_ids)))
-        columns = [pa.array(self._ids, pa.string()), input_ids, pa.array(self._characters, pa.int32())]
+        stops = pa.array(np.cumsum([0, *(len(ids) for ids in self._input_ids)], dtype=np.int32))
+        lists = [
+            pa.ListArray.from_arrays(stops, pa.array(np.concatenate(values)))
+            for values in (self._input_ids, self._starts_word)
+        ]
+        columns = [pa.array(self._ids, pa.string()), *lists, pa.array(self._characters, pa.int32())]
         if self._shard is None:
             self.folder.mkdir(exist_ok=True)
             self._shard = _Shard(self.folder / f"data-{len(self._files):05d}.arrow", self.features.arrow_schema)
         self._shard.write(columns)
-        self._ids, self._input_ids, self._characters, self._waiting = [], [], [], 0
+        self._ids, self._input_ids, self._starts_word, self._characters, self._waiting = [], [], [], [], 0
         if self._shard.num_bytes >= _SHARD_BYTES:
             self._close_shard()
 

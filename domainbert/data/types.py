@@ -38,6 +38,10 @@ class Share:
         """Places of the items of `of` in a global batch of `size` items."""
         return self.of(np.arange(size, dtype=np.int64), micro_batch)
 
+    def micro_batch_size(self, batch_size: int) -> int:
+        """Items that a process computes at once of a global batch."""
+        return batch_size // self.world_size // self.accumulation
+
     def of(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
         """The items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
         parts = self.world_size * self.accumulation

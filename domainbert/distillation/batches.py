@@ -14,10 +14,8 @@ from torch.utils.data import Dataset
 from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Batch, Share
-from domainbert.pretraining.batches import MaskedLMTrainBatches
+from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
-
-_SPECIALS = 2
 
 
 class LogitRows(Protocol):
@@ -50,11 +48,11 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
 class CountedRows(Dataset[Batch]):
     """Micro-batches of masked LM with the counts of their global batches."""
 
-    def __init__(self, batches: MaskedLMTrainBatches) -> None:
+    def __init__(self, batches: TrainRows) -> None:
         self.batches = batches
 
     def __len__(self) -> int:
-        """See `MaskedLMTrainBatches`."""
+        """See `TrainRows`."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
@@ -62,7 +60,7 @@ class CountedRows(Dataset[Batch]):
         batch, plan = self.batches[index], self.batches.reader.plan
         rows = self.batches.order.batch(batch["step"])[1]
         pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
-        return batch | segment_counts(plan.lengths[pieces] + _SPECIALS)
+        return batch | segment_counts(plan.lengths[pieces] + plan.extra)
 
 
 class DistillationBatches(Dataset[Batch]):
@@ -150,11 +148,11 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
 def _counts(examples: Sequence[Example], num_labelled: int) -> dict[str, int]:
     """The counts of a global batch, of which the first examples are labelled."""
     windows = [window for example in examples for window in example.windows]
-    lengths = np.asarray([len(window.input_ids) + _SPECIALS for window in windows], dtype=np.int64)
+    lengths = np.asarray([window.num_tokens for window in windows], dtype=np.int64)
     targets = [len(window.targets) for example in examples[:num_labelled] for window in example.windows]
     return segment_counts(lengths) | {
         "num_outputs": sum(example.num_outputs for example in examples),
         "num_targets": sum(targets),
         "num_examples": num_labelled,
-        "num_tokens": int(lengths.sum()) - _SPECIALS * len(lengths),
+        "num_tokens": sum(len(window.input_ids) for window in windows),
     }

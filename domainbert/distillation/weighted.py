@@ -12,7 +12,8 @@ from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.recording import attention_of, record
+from domainbert.encoders.packed import Packed
+from domainbert.encoders.recording import record
 
 Batch = Mapping[str, Tensor]
 
@@ -92,7 +93,7 @@ class WeightedLosses(nn.Module):
 
 def sizes_of(encoder: Encoder) -> Sizes:
     """What losses know of an encoder."""
-    return Sizes(encoder.num_hidden_layers, encoder.hidden_size, attention_of(encoder, 1).num_heads)
+    return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
 def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool) -> Outputs:
@@ -100,13 +101,12 @@ def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: T
 
     Args:
         model: student or teacher.
-        batch: with `input_ids`, `position_ids` and `segment_ids`, each (B, S); `boundaries` where they are counted.
+        batch: with what `Packed.of` reads.
         layers: those whose projections are wanted.
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
         every: whether they are wanted at all tokens that are not padding.
     """
-    rows = batch["input_ids"], batch["position_ids"], batch["segment_ids"]
-    recording = record(model.encoder, *rows, layers, batch.get("boundaries"))
+    recording = record(model.encoder, Packed.of(batch), layers)
     last = recording.hidden[-1]
     logits = None if positions is None else model.read(last.flatten(0, 1).index_select(0, positions))
     all_logits = model.read(last[batch["segment_ids"] > 0]) if every else None

@@ -4,7 +4,7 @@
 |---|---|
 | CPU, training, rows up to 256 tokens or with dropout | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
-| GPU (Ampere or newer), bf16 or fp16, no attention dropout, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
+| GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
 | GPU, else | `scaled_dot_product_attention` with a mask |
 
 `varlen_attn` has no dropout. So BERT's `attention_probs_dropout_prob` of 0.1 trains with the mask; a model without it
@@ -13,12 +13,15 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from domainbert.encoders.packed import Packed
 
 _EXPLICIT_LENGTH = 256  # rows up to this length: S x S scores are small, and torch's fused CPU backward is slow
 
@@ -62,19 +65,22 @@ def segment_boundaries(segment_ids: Tensor) -> Tensor:
     return boundaries
 
 
-def choose_kernel(segment_ids: Tensor, boundaries: Tensor | None, head_size: int, dropout_rate: float) -> Segments:
+def choose_kernel(
+    tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, windowed: bool = False
+) -> Segments:
     """What the layers need to know of the texts in a batch, made once for all of them.
 
     Args:
-        segment_ids: (B, S), 0 for padding.
-        boundaries: from `segment_boundaries`; None where nobody has counted the segments.
+        tokens: the batch.
         head_size: width D of a head.
         dropout_rate: on the attention probabilities.
+        biased: whether any layer calls `attend` with a bias.
+        windowed: whether any layer calls it with a window.
     """
-    fits = boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
-    if fits and _has_varlen(segment_ids.device):
-        return Segments(None, boundaries)
-    return Segments(segment_mask(segment_ids))
+    fits = tokens.boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
+    if fits and not biased and _has_varlen(tokens.segment_ids.device) and not (windowed and not _has_window()):
+        return Segments(None, tokens.boundaries)
+    return Segments(segment_mask(tokens.segment_ids))
 
 
 def _has_varlen(device: torch.device) -> bool:
@@ -86,7 +92,24 @@ def _has_varlen(device: torch.device) -> bool:
     return torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16) and has_flash(device.index)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropout_rate: float = 0.0) -> Tensor:
+def _has_window() -> bool:
+    """Whether this torch's `varlen_attn` takes a window, which the first ones did not."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "window_size" in inspect.signature(varlen_attn).parameters
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    segments: Segments,
+    *,
+    bias: Tensor | None = None,
+    window: int | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), each segment by itself.
 
     On a CPU, training at short lengths spells the attention out: the backward pass of torch's fused kernel takes five
@@ -96,37 +119,52 @@ def attend(query: Tensor, key: Tensor, value: Tensor, segments: Segments, dropou
         query: (B, heads, S, D), as are `key` and `value`.
         key: see `query`.
         value: see `query`.
-        segments: from `choose_kernel`.
-        dropout_rate: on the attention probabilities; 0 where it chose to go by boundaries.
+        segments: from `choose_kernel`, which was told of a bias or window.
+        bias: added to the scaled scores: (B or 1, heads or 1, S, S).
+        window: a token sees those of its text that are at most so many tokens before or behind it; None is all.
+        scale: factor of the scores; None is 1 / sqrt(D).
+        dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries.
 
     Returns:
         (B, heads, S, D).
     """
     if segments.mask is None:
-        assert segments.boundaries is not None
-        return _text_by_text(query, key, value, segments.boundaries)
-    mask = segments.mask
+        assert segments.boundaries is not None and bias is None
+        return _text_by_text(query, key, value, segments.boundaries, window, scale)
+    mask = segments.mask if window is None else segments.mask.masked_fill(_far(segments.mask, window), float("-inf"))
+    mask = mask if bias is None else mask + bias
     short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH
-    if query.device.type == "cpu" and (dropout_rate or short):
-        scores = query / math.sqrt(query.shape[-1]) @ key.transpose(-1, -2)  # (B, heads, S, S)
+    if query.device.type == "cpu" and (dropout or short):
+        scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
+        scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
         scores += mask.to(scores.dtype)
-        return dropout(scores.softmax(dim=-1), dropout_rate) @ value
+        return drop(scores.softmax(dim=-1), dropout) @ value
     return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout_rate
+        query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
     )
 
 
-def _text_by_text(query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor) -> Tensor:
+def _far(mask: Tensor, window: int) -> Tensor:
+    """Which places of a row are further apart than a window: (S, S). A text stands in one piece, so places will do."""
+    places = torch.arange(mask.shape[-1], device=mask.device)
+    return (places.unsqueeze(-1) - places).abs() > window
+
+
+def _text_by_text(
+    query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor, window: int | None, scale: float | None
+) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler too
 
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
-    mixed = varlen_attn(query, key, value, boundaries, boundaries, length, length)
+    options: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
+    options |= {} if scale is None else {"scale": scale}
+    mixed = varlen_attn(query, key, value, boundaries, boundaries, length, length, **options)
     assert isinstance(mixed, Tensor)
     return mixed.view(batch, length, heads, width).transpose(1, 2)
 
 
-def dropout(values: Tensor, rate: float) -> Tensor:
+def drop(values: Tensor, rate: float) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
     On a CPU the probability is `rate` to the nearest 1 / 65536.

@@ -1,107 +1,91 @@
-"""The interface of encoders and the reversible map between our parameter names and those of Hugging Face."""
+"""What encoders of all families share: how their blocks are run."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from domainbert.encoders.attention import Segments
-
-HEADS = ("masked_lm", "tokens", "sequence", "crf")
-
-NameMap = dict[str, tuple[str, ...]]
-"""Our parameter -> the Hugging Face tensors it consists of, stacked along the first dimension."""
+from domainbert.encoders.packed import Packed
 
 
 class Encoder(nn.Module, ABC):
-    """Turns packed token ids into hidden states.
+    """Turns packed token ids into hidden states: embeddings, then blocks one after the other.
+
+    A family gives the parts; how they are run, and how often one is computed, is decided here.
 
     Attributes:
-        layers: the stack of layers.
         hidden_size: width H of the hidden states.
-        num_hidden_layers: number of layers.
-        hidden_act: activation, for a masked-LM head.
-        layer_norm_eps: of the layer normalisations, for a masked-LM head.
-        initializer_range: standard deviation for new heads.
-        dropout_prob: dropout of heads put on top.
-        sequence_dropout_prob: that of a sequence head.
-        pooler_act: activation of a sequence head's pooler, `tanh` or `relu`.
-        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart. If there are any,
-            `forward` takes `token_type_ids` (B, S), too; without them every token is of type 0.
-        activation_checkpointing: keep only what goes into each layer, and compute the layer again in the backward pass.
+        num_heads: attention heads of a block.
+        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart; 0 if it is blind to them.
+        activation_checkpointing: keep only what goes into each block, and compute the block again in the backward pass.
     """
 
-    layers: nn.ModuleList
     hidden_size: int
-    num_hidden_layers: int
-    hidden_act: str
-    layer_norm_eps: float
-    initializer_range: float
-    dropout_prob: float
-    sequence_dropout_prob: float
-    pooler_act: str = "tanh"
+    num_heads: int
     num_token_types: int = 0
     activation_checkpointing: bool = False
-
-    @abstractmethod
-    def forward(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
-    ) -> Tensor:
-        """The last hidden states (B, S, H) of `input_ids` (B, S).
-
-        A row holds several texts back to back: `segment_ids` (B, S) numbers them from 1, with 0 for padding, and
-        `position_ids` (B, S) restarts at 0 with each. No token sees another segment. On a GPU, attention may be faster
-        with the `boundaries` of the segments (see `attention.segment_boundaries`); they change nothing else.
-        """
-
-    @abstractmethod
-    def hidden_states(
-        self, input_ids: Tensor, position_ids: Tensor, segment_ids: Tensor, boundaries: Tensor | None = None
-    ) -> list[Tensor]:
-        """The embeddings' output and every layer's, each (B, S, H)."""
-
-    def run_layer(self, layer: nn.Module, hidden: Tensor, segments: Segments) -> Tensor:
-        """One of `layers`, (B, S, H) -> (B, S, H), as `activation_checkpointing` says.
-
-        A layer that is computed again draws the same dropout.
-        """
-        if self.activation_checkpointing and torch.is_grad_enabled():
-            again: Tensor = checkpoint(layer, hidden, segments, use_reentrant=False)
-            return again
-        output: Tensor = layer(hidden, segments)
-        return output
 
     @property
     @abstractmethod
     def input_embeddings(self) -> nn.Embedding:
         """The word embeddings (vocab_size, E), shared with a masked-LM head."""
 
+    @abstractmethod
+    def embed(self, tokens: Packed) -> Tensor:
+        """What goes into the first block, (B, S, H)."""
 
-CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
-"""A random field on a token head, which Hugging Face's classes do not know and leave out."""
+    @abstractmethod
+    def context(self, tokens: Packed) -> Any:
+        """What every block takes beside the hidden states, made once for all: `attention.choose_kernel`, and more."""
 
+    @abstractmethod
+    def blocks(self) -> Sequence[nn.Module]:
+        """The blocks in the order in which they run; one whose weights are shared stands there several times.
 
-def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:
-    """Our state dict under Hugging Face names, stacked tensors taken apart."""
-    result: dict[str, Tensor] = {}
-    for ours, theirs in names.items():
-        parts = state[ours].detach().chunk(len(theirs), dim=0)
-        result.update({name: part.contiguous() for name, part in zip(theirs, parts, strict=True)})
-    return result
+        Each has one `layers.Attention` and is called as `block(hidden, context)`.
+        """
 
+    def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
+        """What is done to the last block's output (B, S, H), such as a last norm; here nothing."""
+        return hidden
 
-def from_hugging_face(tensors: Mapping[str, Tensor], names: NameMap) -> tuple[dict[str, Tensor], list[str]]:
-    """Our state dict from tensors under Hugging Face names, and the names that were missing."""
-    state: dict[str, Tensor] = {}
-    missing: list[str] = []
-    for ours, theirs in names.items():
-        absent = [name for name in theirs if name not in tensors]
-        missing.extend(absent)
-        if not absent:
-            parts = [tensors[name].to(torch.float32) for name in theirs]
-            state[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return state, missing
+    def depth_of(self, parameter: str) -> int:
+        """How deep a parameter stands: 0 in the embeddings, n in block n. A shared one stands where it is used last."""
+        wanted = self.get_parameter(parameter)
+        numbered = enumerate(self.blocks(), start=1)
+        return max((n for n, block in numbered if any(one is wanted for one in block.parameters())), default=0)
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Number of blocks that a token goes through."""
+        return len(self.blocks())
+
+    def forward(self, tokens: Packed) -> Tensor:
+        """The last hidden states (B, S, H)."""
+        return self._run(tokens, None)
+
+    def hidden_states(self, tokens: Packed) -> list[Tensor]:
+        """The embeddings' output and every block's, each (B, S, H); the last is what `forward` gives."""
+        earlier: list[Tensor] = []
+        last = self._run(tokens, earlier)
+        return [*earlier, last]
+
+    def _run(self, tokens: Packed, earlier: list[Tensor] | None) -> Tensor:
+        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it.
+
+        A block that is computed again draws the same dropout.
+        """
+        context, hidden = self.context(tokens), self.embed(tokens)
+        for block in self.blocks():
+            if earlier is not None:
+                earlier.append(hidden)
+            if self.activation_checkpointing and torch.is_grad_enabled():
+                hidden = checkpoint(block, hidden, context, use_reentrant=False)
+            else:
+                hidden = block(hidden, context)
+        return self.finish(hidden, tokens)

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.encoders.attention import Segments, attend, dropout
+from domainbert.encoders.attention import Segments, attend, drop
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "gelu": functional.gelu,
@@ -27,7 +27,22 @@ class Dropout(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Any shape."""
-        return dropout(hidden, self.rate) if self.training else hidden
+        return drop(hidden, self.rate) if self.training else hidden
+
+
+class Attention(nn.Module):
+    """`attend` as a module: it has no weights, and a hook on it sees queries, keys and values of any family."""
+
+    def __init__(self, dropout: float, window: int | None = None, scale: float | None = None) -> None:
+        super().__init__()
+        self.dropout, self.window, self.scale = dropout, window, scale
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, segments: Segments, bias: Tensor | None = None
+    ) -> Tensor:
+        """(B, heads, S, D) each -> (B, heads, S, D); see `attend`."""
+        rate = self.dropout if self.training else 0.0
+        return attend(query, key, value, segments, bias=bias, window=self.window, scale=self.scale, dropout=rate)
 
 
 class SelfAttention(nn.Module):
@@ -36,7 +51,7 @@ class SelfAttention(nn.Module):
     def __init__(self, hidden_size: int, num_heads: int, attention_dropout: float) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.attention_dropout = attention_dropout
+        self.attend = Attention(attention_dropout)
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
@@ -45,7 +60,7 @@ class SelfAttention(nn.Module):
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
-        mixed = attend(query, key, value, segments, self.attention_dropout if self.training else 0.0)
+        mixed = self.attend(query, key, value, segments)
         return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
 
 

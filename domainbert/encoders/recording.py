@@ -5,6 +5,7 @@ Projections are taken by hooks that exist only while they are wanted, so an enco
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.layers import SelfAttention
+from domainbert.encoders.layers import Attention
+from domainbert.encoders.packed import Packed
 
 
 @dataclass(frozen=True)
@@ -42,56 +44,36 @@ class Recording:
     projections: dict[int, Projections]
 
 
-def record(
-    encoder: Encoder,
-    input_ids: Tensor,
-    position_ids: Tensor,
-    segment_ids: Tensor,
-    layers: Collection[int] = (),
-    boundaries: Tensor | None = None,
-) -> Recording:
+def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
     """Run an encoder and keep what losses look at.
 
     Args:
-        encoder: see `Encoder.forward` for the tensors.
-        input_ids: (B, S).
-        position_ids: (B, S).
-        segment_ids: (B, S).
+        encoder: whatever its family.
+        tokens: what it reads.
         layers: numbers of the layers, from 1, whose projections are kept.
-        boundaries: (N + 1,), or None.
     """
     with _projections(encoder, layers) as projections:
-        hidden = encoder.hidden_states(input_ids, position_ids, segment_ids, boundaries)
+        hidden = encoder.hidden_states(tokens)
     return Recording(hidden, projections)
-
-
-def attention_of(encoder: Encoder, layer: int) -> SelfAttention:
-    """The attention of layer number `layer`, from 1."""
-    return next(part for part in encoder.layers[layer - 1].modules() if isinstance(part, SelfAttention))
 
 
 @contextmanager
 def _projections(encoder: Encoder, layers: Collection[int]) -> Iterator[dict[int, Projections]]:
+    """What goes into the attention of some blocks; each has one, so the n-th that runs is that of block n."""
     found: dict[int, Projections] = {}
-    handles = []
-    for number in layers:
-        attention = attention_of(encoder, number)
+    numbers = itertools.count(1)
 
-        def keep(module: nn.Module, inputs: Any, output: Tensor, number: int = number) -> None:
-            found[number] = Projections(*_split(output, attention_of(encoder, number).num_heads))
+    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if (number := next(numbers)) in layers:
+            found[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
 
-        handles.append(attention.query_key_value.register_forward_hook(keep))
+    attentions = [part for part in encoder.modules() if isinstance(part, Attention)] if layers else []
+    handles = [attention.register_forward_pre_hook(keep) for attention in attentions]
     try:
         yield found
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _split(projected: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    batch, length, width = projected.shape
-    parts = projected.view(batch, length, 3, num_heads, width // (3 * num_heads)).permute(2, 0, 3, 1, 4)
-    return parts[0], parts[1], parts[2]
 
 
 def _regrouped(heads: Tensor, num_heads: int) -> Tensor:

@@ -18,7 +18,7 @@ def has_flash(index: int | None) -> bool:
 
 @torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
 def dropout_on_cpu(values: Tensor, rate: float) -> Tensor:
-    """See `attention.dropout`."""
+    """See `attention.drop`."""
     kept, scale = _kept(values.shape, rate), 1 / (1 - rate)
     if values.dtype.itemsize == kept.dtype.itemsize:
         # The same factors by their bits: to convert them takes longer than all else but the random numbers.

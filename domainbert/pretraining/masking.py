@@ -46,14 +46,12 @@ class Masker:
         mask_id: id of [MASK].
         vocab_size: number of ids.
         special_ids: ids that are never hidden and never stand in for a hidden one.
-        continuation: (vocab_size,) is the entry a piece that continues a word?
     """
 
     config: MaskingConfig
     mask_id: int
     vocab_size: int
     special_ids: frozenset[int]
-    continuation: Bools
 
     def for_validation(self) -> Masker:
         """Always 15 % of single pieces, split 80/10/10: losses compare between runs whatever they trained with."""
@@ -69,11 +67,12 @@ class Masker:
             np.rint(self.config.mlm_probability * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1)
         )
 
-    def mask(self, input_ids: Ints, row_ids: Ints, epochs: Ints, seed: int) -> MaskedRows:
+    def mask(self, input_ids: Ints, starts_word: Bools, row_ids: Ints, epochs: Ints, seed: int) -> MaskedRows:
         """Hide tokens.
 
         Args:
             input_ids: (R, S).
+            starts_word: (R, S) whether each token begins a word; of special tokens it is not asked.
             row_ids: (R,) the rows' numbers in the corpus.
             epochs: (R,) the pass over the corpus each row belongs to.
             seed: of the run.
@@ -84,7 +83,7 @@ class Masker:
         maskable = ~np.isin(input_ids, specials)
         wanted = self.num_masked(maskable.sum(axis=1))
         if self.config.whole_word:
-            chosen = _choose_words(input_ids, maskable, wanted, self.continuation, key)
+            chosen = _choose_words(starts_word, maskable, wanted, key)
         else:
             chosen = _choose_pieces(maskable, wanted, key)
         slots = self.num_slots(columns)
@@ -117,15 +116,13 @@ def _first(order: Ints, wanted: Ints) -> Bools:
     return chosen
 
 
-def _choose_words(
-    input_ids: Ints, maskable: Bools, wanted: Ints, continuation: Bools, key: tuple[int, Ints, Ints, Ints]
-) -> Bools:
+def _choose_words(starts_word: Bools, maskable: Bools, wanted: Ints, key: tuple[int, Ints, Ints, Ints]) -> Bools:
     """Whole words in random order; a word that would exceed the count is passed over for later, shorter ones.
 
     Only when none of those fits is a word hidden in part, so the count stays exact.
     """
-    rows, columns = input_ids.shape
-    starts = maskable & ~(continuation[input_ids] & np.roll(maskable, 1, axis=1))
+    rows, columns = maskable.shape
+    starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
     word = np.cumsum(starts, axis=1)  # (R, S) number of the word in its row; pads and specials keep the last one's
     sizes = np.zeros((rows, columns + 1), dtype=np.int64)
     np.add.at(sizes, (np.arange(rows)[:, None], word), maskable)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import disk_full, write_json
+from domainbert.base.files import disk_full, read_json, write_json
 from domainbert.base.ranks import launch_id
 from domainbert.base.sealed import MANIFEST, output_names
 from domainbert.training.checkpoint_files import FINISHED, holds_progress, remove_progress
@@ -179,7 +178,7 @@ def _clear(folder: Path) -> None:
 def read_status(out: Path) -> dict[str, Any]:
     """What `status.json` says; nothing, if there is none."""
     try:
-        found = json.loads((out / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        found: dict[str, Any] = read_json(out / STATUS, "the status of a stage")
+    except DomainbertError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return found

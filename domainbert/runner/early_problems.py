@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -14,6 +13,7 @@ from domainbert.runner.jobs import Job
 from domainbert.runner.manifest import stage_of
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import Node
 
 if TYPE_CHECKING:
@@ -32,12 +32,10 @@ def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Gi
     """
     from domainbert.stages.early_checks import Given
 
-    parameters = inspect.signature(stage.function).parameters
-    arguments = {name: parameter.default for name, parameter in parameters.items() if name != "out"}
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
     made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
     makers = {path: given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
-    return Given(arguments | settings.arguments, makers)
+    return Given(defaults_of(stage.settings) | settings.arguments, makers)
 
 
 def add_early_problems(

@@ -8,7 +8,6 @@ manifest.json    once the stage is done
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from domainbert.runner.manifest import changed_parts, differences, git_commit, s
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
@@ -54,7 +54,7 @@ class Job:
     @property
     def trains(self) -> bool:
         """Whether the stage is run by all processes of a launch; the others are run by the first alone."""
-        return "trainer" in inspect.signature(self.stage.function).parameters
+        return "trainer" in defaults_of(self.stage.settings)
 
 
 @dataclass(frozen=True)

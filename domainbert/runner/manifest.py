@@ -16,6 +16,7 @@ from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.deciding import named_content, without, without_speed
 from domainbert.settings.reader import Settings, replace_strings
+from domainbert.settings.schema import SPEED_ONLY, marked
 
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
@@ -36,7 +37,7 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
     inputs = {str(path): hashes.of(path) for path in settings.inputs}
     inputs |= {str(path): f"stream {_reading()}" for path in settings.streams}
     by_content = {path: named_content(path, digest) for path, digest in inputs.items()}
-    config = without_speed(settings.plain, stage.speed_only)
+    config = without_speed(settings.plain, marked(stage.settings, SPEED_ONLY))
     return {
         "stage": stage.name,
         "domainbert": metadata.version("domainbert"),

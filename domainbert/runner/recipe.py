@@ -123,7 +123,7 @@ def _job(name: str, node: Node, known: Sequence[str], reading: _Reading) -> Job 
         return None
     rest = {key: _refer(child, known, reading) for key, child in node.value.items() if key != "stage"}
     stage, node = load_stage(kind.value), replace(node, value=rest)
-    settings = read_settings(stage.function, node, problems, prefix, streams=stage.streams)
+    settings = read_settings(stage.settings, node, problems, prefix)
     if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
         return None
     seal = make_seal(stage, settings, reading.hashes, {other: job.key for other, job in earlier.items()})

@@ -20,7 +20,7 @@ from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
 from domainbert.settings.command_line import Typed
-from domainbert.settings.help import add_fields, add_function, in_words
+from domainbert.settings.help import add_fields, in_words
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import nearest, read_config
 from domainbert.settings.yaml_files import Node, dump_yaml
@@ -39,7 +39,7 @@ def stage_help(stage: Stage) -> str:
     parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
     allow = "let class_path name classes of these packages of yours (PKG,PKG); they are imported"
     parser.add_argument("--allow-import", metavar="PKG", help=allow)
-    add_function(parser, stage.function)
+    add_fields(parser, stage.settings)
     return in_words(parser)
 
 
@@ -84,7 +84,7 @@ def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
 
 def _class_under(stage: Stage, key: str) -> type | None:
     """The dataclass that a dotted key takes, be it in a list or optional."""
-    hints, kind = get_type_hints(stage.function), None
+    hints, kind = get_type_hints(stage.settings), None
     for part in key.split("."):
         hint = hints.get(part)
         members = [hint, *get_args(hint)]
@@ -169,7 +169,5 @@ def _settings(stage: Stage, tree: Node, typed: Typed, problems: Problems, templa
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     rest = {key: node for key, node in tree.value.items() if key != "out"}
-    settings = read_settings(
-        stage.function, replace(tree, value=rest), problems, template=template, streams=stage.streams
-    )
+    settings = read_settings(stage.settings, replace(tree, value=rest), problems, template=template)
     return typed.flags.get("out", None if out is None else out.value), settings

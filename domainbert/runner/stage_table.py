@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.settings.schema import PARTS, marked, settings_class
 from domainbert.settings.tree import nearest
 
 if TYPE_CHECKING:
@@ -36,17 +37,18 @@ class Stage:
 
     name: str
     function: Callable[..., dict[str, Any]]
-    speed_only: frozenset[str]
-    """Dotted keys that do not change the result: `SPEED_ONLY` of the stage's module."""
-    streams: frozenset[str] = frozenset()
-    """Keys of inputs that may be standard input or a pipe: `STREAMS` of the stage's module."""
-
-    parts: str | None = None
-    """The setting that lists the parts of its output, each made alone, from the other settings: `PARTS` of the module.
-    A part that is finished is kept when others are asked for."""
-
     check: Callable[[Given], None] | None = None
     """Tries before any stage runs what can be tried then: `check_arguments` of the stage's module."""
+
+    @property
+    def settings(self) -> type:
+        """The dataclass of its settings."""
+        return settings_class(self.function)
+
+    @property
+    def parts(self) -> str | None:
+        """The setting that lists the parts of its output, if it has such."""
+        return next(iter(marked(self.settings, PARTS)), None)
 
     @property
     def summary(self) -> str:
@@ -65,6 +67,4 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    speed_only, streams = (frozenset(getattr(module, constant, ())) for constant in ("SPEED_ONLY", "STREAMS"))
-    parts, check = getattr(module, "PARTS", None), getattr(module, "check_arguments", None)
-    return Stage(name, getattr(module, function_name), speed_only, streams, parts, check)
+    return Stage(name, getattr(module, function_name), getattr(module, "check_arguments", None))

@@ -15,8 +15,9 @@ from domainbert.data.batches import LabelledBatches
 from domainbert.data.examples import Example
 from domainbert.data.types import Share
 from domainbert.encoders.crf import crf_of
-from domainbert.encoders.families import family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.session import OnnxModel
@@ -110,8 +111,7 @@ def packed_logits(
     for number in range(len(batches)):
         moved = {name: torch.from_numpy(values).to(device) for name, values in batches[number].items()}
         with torch.inference_mode(), cast:
-            inputs = (moved[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
-            logits = model(*inputs)
+            logits = model(Packed.of(moved), moved["positions"])
         yield moved, logits
 
 
@@ -125,8 +125,7 @@ def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     """The model of an exported folder without its weights, but with the random field that decodes."""
     with shapes_only():
-        encoder = family(folder.config).build_encoder(folder.config, folder.vocab_size)
-        model = EncoderWithHead(encoder, build_head(head, encoder, len(folder.labels)))
+        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels))
     if crf_of(model.head) is not None:
         model.head.crf = read_crf(folder.path, folder.labels)
     return model

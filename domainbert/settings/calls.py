@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,21 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import Node
 
 
-def read_call(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function was called with from Python, checked like a mapping of a YAML, in the types of its signature.
+def read_call(stage: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The settings that a stage was called with from Python, checked like a mapping of a YAML.
 
     Args:
-        function: a stage function.
-        given: arguments by name, without `out`; configurations as they are, or as what a YAML would say.
+        stage: a stage function.
+        given: settings by name; configurations as they are, or as what a YAML would say.
 
     Raises:
         DomainbertError: with every problem.
     """
-    name = getattr(function, "__name__", "call")
+    name = getattr(stage, "__name__", "call")
     problems = Problems(name)
-    streams = getattr(inspect.getmodule(function), "STREAMS", ())
-    settings = read_settings(function, _node_of(dict(given), name), problems, streams=streams)
+    settings = read_settings(stage, _node_of(dict(given), name), problems)
     problems.raise_if_any()
-    return settings.arguments
+    return settings.instance
 
 
 def _node_of(value: Any, where: str) -> Node:

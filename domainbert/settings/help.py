@@ -1,33 +1,22 @@
-"""What `--help` prints of settings, from signatures and dataclasses: key, docstring, type with its range, default."""
+"""What `--help` prints of settings, from their dataclasses: key, docstring, type with its range, default."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import re
 from argparse import ArgumentParser, _ArgumentGroup
-from collections.abc import Callable
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import docstring_parser
 
 from domainbert.base.ranges import field_types, without_limits
 from domainbert.settings.choices import is_choice
-from domainbert.settings.reader import as_plain, defaults_of
+from domainbert.settings.reader import as_plain
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.type_names import describe
 
 _MISSING = dataclasses.MISSING
-
-
-def add_function(parser: ArgumentParser, function: Callable[..., Any]) -> None:
-    """Add the parameters of a stage function, but for `out`."""
-    docs = {
-        one.arg_name: one.description or "" for one in docstring_parser.parse(inspect.getdoc(function) or "").params
-    }
-    hints = get_type_hints(function, include_extras=True)
-    for name, default in defaults_of(function).items():
-        _add(parser, name, hints[name], default, docs.get(name, ""))
 
 
 def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "", default: Any = _MISSING) -> None:

@@ -1,19 +1,18 @@
-"""A stage's arguments from YAML nodes: every problem found at once, each with its file, line and key.
+"""A stage's settings from YAML nodes: every problem found at once, each with its file, line and key.
 
-The signature of the stage function is the schema: typed parameters and frozen dataclasses. Single values are parsed by
+The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. Single values are parsed by
 jsonargparse (single_values.py); what is done here is to walk the tree so that one problem does not hide the next.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import OnHub, hub_advice, resolve_path, stream_kind
@@ -21,6 +20,7 @@ from domainbert.base.ranges import field_types, limits_of, misfits, without_limi
 from domainbert.base.redact import redact
 from domainbert.settings.advice import advice
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
+from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class
 from domainbert.settings.shorthand import named_file, spelled_out
 from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
@@ -34,14 +34,17 @@ _BEGINS_WITH_A_FIELD = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
 
 @dataclass
 class Settings:
-    """Checked arguments of one stage."""
+    """Checked settings of one stage."""
+
+    instance: Any = None
+    """The dataclass; None where there are problems, and for a template."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
-    """What the stage function is called with, without `out`."""
+    """Those that were given, by name."""
 
     plain: dict[str, Any] = field(default_factory=dict)
-    """The same with all defaults, as plain values to be written; read back, it gives the same arguments, but for
-    secrets, which are `***`."""
+    """All of them, as plain values to be written; read back, they give the same ones, but for secrets, which are
+    `***`."""
 
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
@@ -54,33 +57,27 @@ class Settings:
 
 
 def read_settings(
-    function: Callable[..., Any],
-    node: Node,
-    problems: Problems,
-    prefix: str = "",
-    template: bool = False,
-    streams: Collection[str] = (),
+    stage: Callable[..., Any], node: Node, problems: Problems, prefix: str = "", template: bool = False
 ) -> Settings:
-    """Check a mapping of nodes against the signature of `function`.
+    """Check a mapping of nodes against the settings of a stage.
 
     Args:
-        function: the stage function; its parameter `out` is left out.
+        stage: the stage function, or a dataclass of settings.
         node: the mapping.
         problems: where problems are added; the settings are of use only if there are none.
         prefix: put before every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not look for input files (for `--print_config`).
-        streams: keys of paths that may also be `-` (standard input), pipes or devices.
     """
-    reader = _Reader(problems, prefix, template, streams)
-    parameters = defaults_of(function)
-    found = reader.fields(node, "", get_type_hints(function, include_extras=True), parameters)
-    reader.settings.arguments = found or {}
-    complete = {**parameters, **reader.settings.arguments}
+    kind = settings_class(stage)
+    reader, defaults = _Reader(problems, prefix, template, marked(kind, STREAM)), defaults_of(kind)
+    found = reader.fields(node, "", field_types(kind), defaults)
+    settings, complete = reader.settings, {**defaults, **(found or {})}
+    settings.arguments = found or {}
     if found is not None and not template:
-        reader.together(node, function, complete)
+        settings.instance = reader.instance(node, kind, "", complete)
     spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
-    reader.settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
-    return reader.settings
+    settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
+    return settings
 
 
 def as_plain(value: Any) -> Any:
@@ -106,21 +103,10 @@ def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
     return table.get(value, value) if isinstance(value, str) else value
 
 
-def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The settings of a function or dataclass by name, but for `out`, with their defaults; MISSING where one is due."""
-    if dataclasses.is_dataclass(function):
-        return {item.name: _field_default(item) for item in dataclasses.fields(function) if item.init}
-    parameters = inspect.signature(function).parameters
-    empty = inspect.Parameter.empty
-    found = {name: dataclasses.MISSING if one.default is empty else one.default for name, one in parameters.items()}
-    found.pop("out", None)
-    return found
-
-
 class _Reader:
     """Walks nodes and types together; a problem is noted and the walk goes on."""
 
-    def __init__(self, problems: Problems, prefix: str, template: bool, streams: Collection[str]) -> None:
+    def __init__(self, problems: Problems, prefix: str, template: bool, streams: Sequence[str]) -> None:
         self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
         self.settings = Settings()
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
@@ -233,12 +219,16 @@ class _Reader:
         complete = {**defaults, **found}
         if dataclasses.MISSING in complete.values():  # a template, which is only printed
             return {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
+        return self.instance(node, kind, key, complete)
+
+    def instance(self, node: Node, kind: type, key: str, complete: Mapping[str, Any]) -> Any:
+        """The dataclass with these fields, unless it finds something wrong in them together."""
         try:
             instance = kind(**complete)
             self.add_input_files(node, instance)
         except DomainbertError as error:
             for problem in error.problems:
-                self.refusal(node, key, problem, list(defaults))
+                self.refusal(node, key, problem, list(complete))
             return WRONG
         except ValueError as error:
             return self.problem(node, key, str(error))
@@ -252,14 +242,6 @@ class _Reader:
             self.problem(node.at(parts), f"{key}.{begins[1]}".removeprefix("."), begins[2])
         else:
             self.problem(node, key, problem)
-
-    def together(self, node: Node, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-        """Note what a stage finds wrong in its arguments together (see `settings.stage`)."""
-        try:
-            getattr(function, "check", _accept)(**arguments)
-        except DomainbertError as error:
-            for problem in error.problems:
-                self.refusal(node, "", problem, list(arguments))
 
     def add_input_files(self, node: Node, instance: Any) -> None:
         """Note the files that a configuration names; those of an earlier stage that is done have to be there, too."""
@@ -332,11 +314,3 @@ class _Reader:
                 return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
             self.settings.inputs.append(path)
         return path
-
-
-def _accept(**_: Any) -> None:
-    """The check of a function that has none."""
-
-
-def _field_default(item: dataclasses.Field[Any]) -> Any:
-    return item.default if item.default_factory is dataclasses.MISSING else item.default_factory()

@@ -1,50 +1,77 @@
-"""A stage function: held to its signature, whoever calls it."""
+"""A stage function: held to its settings, whoever calls it."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import field_types
+from domainbert.settings.schema import defaults_of, settings_class, takes_settings
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def stage(
-    check: Callable[..., None] | None = None,
-) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+def stage(check: Callable[..., None] | None = None) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a stage function, so that a call from Python is read like a YAML: text will do for paths and tasks.
 
-        @stage(_check)
-        def pretrain(out: Path, prepared: list[Path], ...): ...
+        @stage()
+        def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]: ...
 
         pretrain(out="runs/x", prepared="runs/prepare", encoder="BertConfig", budget={"max_epochs": 1})
+        pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
 
     Args:
-        check: looks at the arguments together; is called with all of them but `out`, by name, before the first stage of
-            a recipe runs. Its `DomainbertError` begins with the argument that is wrong.
+        check: of a stage that takes its settings as arguments: looks at them together; is called with all of them, by
+            name, before the first stage of a recipe runs. Its `DomainbertError` begins with the one that is wrong.
     """
 
-    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
+        as_one = takes_settings(function)
+        signature = _signature(settings_class(function)) if as_one else inspect.signature(function)
+
         @functools.wraps(function)
-        def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        def checked(*args: Any, **kwargs: Any) -> Result:
             from domainbert.settings.calls import read_call
 
-            given = inspect.signature(function).bind(*args, **kwargs).arguments
+            if as_one and ("settings" in kwargs or len(args) > 1):
+                given = _taken_apart(function, inspect.signature(function).bind(*args, **kwargs).arguments)
+            else:
+                given = signature.bind(*args, **kwargs).arguments
             out = _folder(given.pop("out"))
-            arguments = read_call(checked, given)
+            settings = read_call(checked, given)
             out.mkdir(parents=True, exist_ok=True)
-            return function(out=out, **arguments)  # type: ignore[call-arg, arg-type]
+            return function(out, settings) if as_one else function(out=out, **vars(settings))
 
+        checked.__signature__ = signature  # type: ignore[attr-defined]
         if check is not None:
             checked.check = check  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def _signature(kind: type) -> inspect.Signature:
+    """The signature of a stage as it is called by keywords, for `help()` and editors, too."""
+    hints, empty = field_types(kind), inspect.Parameter.empty
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty if value is MISSING else value)
+        for name, value in defaults_of(kind).items()
+    ]
+    keywords = [one.replace(annotation=hints[one.name]) for one in keywords]
+    return inspect.Signature([inspect.Parameter("out", inspect.Parameter.POSITIONAL_OR_KEYWORD), *keywords])
+
+
+def _taken_apart(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call with the dataclass, as those of one with keywords."""
+    kind, settings = settings_class(function), arguments["settings"]
+    if not isinstance(settings, kind):
+        raise DomainbertError(f"settings: found {settings!r:.80}; expected {kind.__name__}, or its fields by name")
+    return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(kind)}}
 
 
 def _folder(out: object) -> Path:

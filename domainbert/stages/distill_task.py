@@ -16,7 +16,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
-from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
+from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, train_seeds, validation_batches
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.config import LoggerName, Precision, Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -135,6 +135,8 @@ def distill_task(
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.task import read_task
+    from domainbert.training.callbacks import KeepBest
+    from domainbert.training.fit import Steps, TrainingData
 
     train_set, validation_set, fitted = read_task(task, train, validation)
     train_items, validation_items = train_set.items, validation_set.items
@@ -152,24 +154,15 @@ def distill_task(
         logits = asked.soft_labels(text, fitted, [one.num_outputs for one in examples]) if before else None
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-        plan = Plan(
-            "distill-task",
-            seed,
-            task.headline,
-            len(text.items),
-            batch_size,
-            max_epochs,
-            patience,
-            bool(weighted.reads),
-        )
-        objective = TaskDistillation(
+        steps = Steps.of_epochs(max_epochs, batch_size, len(text.items))
+        module = TaskDistillation(
             start.model,
             [teacher.model for teacher in asked.predictors] if while_training else [],
             weighted,
             fitted,
             optim,
             schedule,
-            plan.num_steps,
+            steps.total,
             validation_items,
             seed,
             unfreeze_every,
@@ -178,15 +171,16 @@ def distill_task(
         orders = [GlobalOrder(len(text.items), batch_size, seed)]
         if text.sentences:
             orders.append(GlobalOrder(len(text.sentences), unlabelled_batch_size, seed))
-        result = fit(
-            objective,
-            plan,
+        data = TrainingData(
             lambda share, steps: DistillationBatches(examples, start.tokenizer, orders, share, steps, logits),
-            held_out,
-            start.tokenizer,
+            [validation_batches(held_out, start.tokenizer)],
             lambda step: {"lines": [train_items[i].line for i in orders[0].batch(step)[1].tolist()]},
-            Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every),
         )
+        runtime = Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
+        head, label = task.headline, f"distill-task seed {seed}"
+        # Where no loss looks at what is predicted, the last epoch is kept.
+        best = KeepBest(head.monitor, patience, head.higher_is_better) if weighted.reads else None
+        result = fit_labelled(label, module, data, steps, runtime, head, best)
         facts = {"teachers": ", ".join(str(path) for path in teachers), "seed": seed}
         save_seed(folder, start, entries, fitted, task.headline, "Distilled", facts, result)
         return result
@@ -225,6 +219,7 @@ def _start(
     max_length: int | None,
 ) -> Start:
     from domainbert.distillation.students import build_student, student_config
+    from domainbert.encoders.config import VocabularyFacts
     from domainbert.models.folder import load_model
 
     if path is not None:
@@ -234,8 +229,8 @@ def _start(
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
         trained = config if dropout is None else config.with_dropout(dropout)
-        vocab_size = teacher.model.encoder.input_embeddings.num_embeddings
-        model, taken = build_student(trained, student, teacher.model, task.head, len(task.labels), vocab_size)
+        vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
+        model, taken = build_student(trained, student, teacher.model, task.head, len(task.labels), vocabulary)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")

@@ -88,7 +88,7 @@ def evaluate(
     for name, cost in costs.items():
         summary["systems"][name]["cost"] = cost
     (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
-    costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.direction == "maximize")
+    costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     print("\n".join(["", _title(facts, scoring), "", *scoring.lines(summary), "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}

@@ -171,10 +171,11 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     from domainbert.serving.onnx.parity import made_up_texts, whole_example
     from domainbert.tokenization.align import align_words
 
-    texts: list[Any] = list(made_up_texts(folder.vocab_size, _longest(folder)))
+    longest, extra = _longest(folder), folder.tokenizer().template.extra()
+    texts: list[Any] = list(made_up_texts(folder.vocab_size, longest - extra))
     if scoring is not None:
         texts += [words.input_ids for words in align_words(folder.tokenizer(), scoring.test.words[:_TEXTS])]
-    return [whole_example(ids, folder.reads_texts, _longest(folder)) for ids in texts]
+    return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
 
 
 def _differences(

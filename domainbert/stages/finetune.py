@@ -11,7 +11,7 @@ from domainbert.base.ranges import BatchSize, Epochs, Length, PositiveInt, Seeds
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
-from domainbert.stages.labelled_training import Plan, Start, fit, save_seed, train_seeds
+from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, train_seeds, validation_batches
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.config import LoggerName, Precision, Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -100,6 +100,8 @@ def finetune(
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import read_task
+    from domainbert.training.callbacks import KeepBest
+    from domainbert.training.fit import Steps, TrainingData
 
     train_set, validation_set, fitted = read_task(task, train, validation)
     train_items, validation_items = train_set.items, validation_set.items
@@ -110,21 +112,17 @@ def finetune(
         examples = fitted.encode(train_items, start.tokenizer, start.window)
         held_out = fitted.encode(validation_items, start.tokenizer, start.window)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
-        plan = Plan("finetune", seed, task.headline, len(examples), batch_size, max_epochs, patience)
+        steps = Steps.of_epochs(max_epochs, batch_size, len(examples))
         order = GlobalOrder(len(examples), batch_size, seed)
-        objective = FineTuning(
-            start.model, fitted, optim, schedule, plan.num_steps, validation_items, seed, entries.row
+        module = FineTuning(start.model, fitted, optim, schedule, steps.total, validation_items, seed, entries.row)
+        data = TrainingData(
+            lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
+            [validation_batches(held_out, start.tokenizer)],
+            lambda step: {"lines": [train_items[i].line for i in order.batch(step)[1].tolist()]},
         )
         runtime = Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-        result = fit(
-            objective,
-            plan,
-            lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
-            held_out,
-            start.tokenizer,
-            lambda step: {"lines": [train_items[i].line for i in order.batch(step)[1].tolist()]},
-            runtime,
-        )
+        best = KeepBest(task.headline.monitor, patience, task.headline.higher_is_better)
+        result = fit_labelled(f"finetune seed {seed}", module, data, steps, runtime, task.headline, best)
         facts = {"started from": f"{init} weights, seed {seed}"}
         save_seed(folder, start, entries, fitted, task.headline, "Fine-tuned", facts, result)
         return result
@@ -153,8 +151,8 @@ def check_arguments(given: Given) -> None:
 
 
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task[Any, Any], max_length: int | None) -> Start:
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
@@ -166,8 +164,8 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task[Any,
         folder = open_model(path)
         encoder, path = folder.config, folder.path
     tokenizer = load_tokenizer(path)
-    built = family(encoder).build_encoder(encoder, tokenizer.vocab_size)
-    model = EncoderWithHead(built, build_head(task.head, built, len(task.labels)))
+    vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
+    model = build_model(encoder, vocabulary, task.head, len(task.labels))
     return Start(model, encoder, tokenizer, _window(max_length, encoder))
 
 

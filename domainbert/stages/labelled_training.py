@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,16 @@ from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_p
 from domainbert.training.config import Runtime
 
 if TYPE_CHECKING:
-    from torch.utils.data import Dataset
-
     from domainbert.data.examples import Example
-    from domainbert.data.types import Share
+    from domainbert.data.types import ValidationBatches
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.config import Headline
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.training.callbacks import KeepBest
+    from domainbert.training.fit import Steps, TrainingData
 
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
 
@@ -48,31 +48,6 @@ class Start:
     """The models that it learns from, or that the one it starts from has learnt from."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long a training of one seed is, and what it keeps."""
-
-    stage: str
-    seed: int
-    headline: Headline
-    num_examples: int
-    batch_size: int
-    max_epochs: int
-    patience: int | None
-    keeps_best: bool = True
-    """The best epoch by the headline of the task; else the last."""
-
-    @property
-    def epoch(self) -> int:
-        """Optimiser steps of an epoch."""
-        return -(-self.num_examples // self.batch_size)
-
-    @property
-    def num_steps(self) -> int:
-        """Optimiser steps in all."""
-        return self.epoch * self.max_epochs
-
-
 def train_seeds(
     out: Path, seeds: Sequence[int], key: str, headline: Headline, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
@@ -84,7 +59,7 @@ def train_seeds(
         seeds: the seeds.
         key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
         headline: the metric by which seeds are compared.
-        train: trains one seed into its folder, and gives what `fit` gives.
+        train: trains one seed into its folder, and gives what `fit_labelled` gives.
     """
     rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
     name, scores = f"validation_{headline.key}", [row["validation"][headline.key] for row in rows]
@@ -158,74 +133,51 @@ def _remove_others(out: Path, seeds: Sequence[int]) -> None:
             shutil.rmtree(folder)
 
 
-def fit(
-    objective: FineTuning,
-    plan: Plan,
-    batches: Callable[[Share, range], Dataset[dict[str, Any]]],
-    held_out: Sequence[Example],
-    tokenizer: DomainTokenizer,
-    describe: Callable[[int], Mapping[str, Any]],
+def fit_labelled(
+    label: str,
+    module: FineTuning,
+    data: TrainingData,
+    steps: Steps,
     runtime: Runtime,
+    headline: Headline,
+    best: KeepBest | None,
 ) -> dict[str, Any]:
-    """Train, and leave the best epoch's weights in the objective.
+    """Train, and leave the best epoch's weights in the module.
 
     Args:
-        objective: what is trained.
-        plan: for how long.
-        batches: the training batches of a rank and of some optimiser steps.
-        held_out: the validation set.
-        tokenizer: the model's.
-        describe: the texts of an optimiser step, for what is written where a loss is not finite.
+        label: what is trained: the stage and the seed.
+        module: what is trained.
+        data: what it reads.
+        steps: for how long; a validation ends an epoch.
         runtime: where and with what.
+        headline: the metric that is told.
+        best: which epoch is kept; None, where nothing is to be predicted, keeps the last.
 
     Returns:
-        `validation`, the scores of the epoch that is kept; `best_epoch`; `warnings`, if the training came to nothing;
-        `skipped_steps`; `loss_spikes`; `history`.
+        What every training reports; `best_epoch`; `warnings`, if the training came to nothing.
 
     Raises:
         TrainingFailed: the model of that epoch says nothing finite.
     """
-    from domainbert.data.batches import LabelledBatches
     from domainbert.stages.warnings import say
-    from domainbert.training.callbacks import History, KeepBest, ProgressLines
-    from domainbert.training.checkpoints import Checkpoints
-    from domainbert.training.data_module import TrainAndValidation
-    from domainbert.training.numbers import NumberWatch
-    from domainbert.training.trainer import build_trainer
+    from domainbert.training.fit import fit
 
-    history, best = History(), KeepBest(plan.headline.monitor, plan.patience, plan.headline.direction)
-    numbers = NumberWatch(runtime.out, describe)
-    progress = ProgressLines(f"{plan.stage} seed {plan.seed}", plan.num_steps)
-    kept = [best] if plan.keeps_best else []
-    callbacks = [history, *kept, numbers, progress, Checkpoints(runtime.out, runtime.checkpoint_every)]
-    trainer = build_trainer(runtime, plan.num_steps, plan.batch_size, plan.epoch, callbacks)
-    data = TrainAndValidation(
-        batches,
-        lambda share: LabelledBatches(held_out, tokenizer, _VALIDATION_TOKENS, share),
-        plan.num_steps,
-        runtime.num_workers,
-    )
-    trainer.fit(objective, datamodule=data)
-    row = history.rows[-1]
-    if plan.keeps_best:
-        best.restore(objective)
-        row = next(row for row in history.rows if row["step"] == best.best_step)
-    if row["step"] in objective.unusable:
-        raise diverged(f"seed {plan.seed}: the logits after step {row['step']:,} are not finite")
-    which = f"{'best' if plan.keeps_best else 'last'} of {len(history.rows)} epochs"
-    score = f"validation {plan.headline.name} {row[plan.headline.key]:.4f}"
-    print(f"seed {plan.seed}: {which}: {score} at step {row['step']}")
-    # Where the last is kept, nothing was to be predicted.
-    warnings = objective.task.warnings(objective.validation, row) if plan.keeps_best else []
+    fitted = fit(label, module, data, steps, runtime, best)
+    row = fitted.validation
+    if row["step"] in module.unusable:
+        raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
+    which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
+    print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
+    warnings = [] if best is None else module.task.warnings(module.validation, row)
     say(warnings)
-    return {
-        "validation": row,
-        "best_epoch": int(row["step"]) // plan.epoch,
-        "warnings": warnings,
-        "skipped_steps": numbers.skipped_steps,
-        "loss_spikes": numbers.loss_spikes,
-        "history": history.rows,
-    }
+    return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
+
+
+def validation_batches(examples: Sequence[Example], tokenizer: DomainTokenizer) -> ValidationBatches:
+    """The batches of a labelled validation set for a rank."""
+    from domainbert.data.batches import LabelledBatches
+
+    return lambda share: LabelledBatches(examples, tokenizer, _VALIDATION_TOKENS, share)
 
 
 def save_seed(
@@ -248,7 +200,7 @@ def save_seed(
         headline: the metric that the model card tells.
         kind: "Fine-tuned" or "Distilled", for the model card.
         facts: of the model card, beside labels and score.
-        result: from `fit`.
+        result: from `fit_labelled`.
     """
     from domainbert.models.folder import save_model
     from domainbert.training.state import whole_weights

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Workers
 from domainbert.corpus.config import CorpusConfig
+from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
 
-SPEED_ONLY = {"num_workers"}
 _COUNTED = ("documents", "tokens", "characters")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepare:
+    """What `prepare` reads."""
+
+    corpus: CorpusConfig
+    """The documents; they are cleaned, deduplicated and split into training and validation."""
+
+    tokenizer: ModelPath
+    """A tokenizer folder, as `vocab` writes it."""
+
+    num_workers: Workers = field(default=2, metadata=SPEED_ONLY)
+    """Processes that tokenize; 0 works without further processes. The result is the same."""
+
+
 @stage()
-def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: Workers = 2) -> dict[str, Any]:
+def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 
     Args:
         out: the folder to write.
-        corpus: the documents; they are cleaned, deduplicated and split into training and validation.
-        tokenizer: a tokenizer folder, as `vocab` writes it.
-        num_workers: processes that tokenize; 0 works without further processes. The result is the same.
+        settings: what is prepared.
 
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
@@ -37,12 +50,13 @@ def prepare(out: Path, corpus: CorpusConfig, tokenizer: ModelPath, num_workers: 
     from domainbert.data.prepared_writer import PreparedWriter
     from domainbert.tokenization.load import load_tokenizer
 
-    loaded = load_tokenizer(tokenizer)
+    loaded = load_tokenizer(settings.tokenizer)
     report = CorpusReport()
     writer = PreparedWriter(out, loaded)
     unknown = 0
     with Progress("prepare", unit="tokens") as progress:
-        for batch in encode_documents(read_documents(corpus, report), tokenizer, num_workers):
+        documents = read_documents(settings.corpus, report)
+        for batch in encode_documents(documents, settings.tokenizer, settings.num_workers):
             writer.write(batch)
             unknown += int((batch.input_ids == loaded.unk_id).sum())
             progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")

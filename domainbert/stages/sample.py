@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +16,59 @@ from domainbert.samples.writer import natural_text
 from domainbert.settings.stage import stage
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """How much `sample` writes."""
+
+    seed: Seed = 0
+    """The same seed and sizes give the same files, byte for byte."""
+
+    corpus_documents: PositiveInt = 4000
+    """Abstracts of raw text, about 130 words each."""
+
+    train_sentences: PositiveInt = 600
+    """Sentences of ner/train.conll."""
+
+    validation_sentences: PositiveInt = 300
+    """Sentences of ner/validation.conll."""
+
+    test_sentences: PositiveInt = 1000
+    """Sentences of ner/test.conll."""
+
+    train_texts: PositiveInt = 1000
+    """Texts of classification/train.jsonl."""
+
+    validation_texts: PositiveInt = 300
+    """Texts of classification/validation.jsonl."""
+
+    test_texts: PositiveInt = 1000
+    """Texts of classification/test.jsonl."""
+
+    def sizes(self, items: str) -> dict[str, int]:
+        """How many `sentences` or `texts` each split has."""
+        return {split: getattr(self, f"{split}_{items}") for split in SPLITS}
+
+
 @stage()
-def sample(
-    out: Path,
-    seed: Seed = 0,
-    corpus_documents: PositiveInt = 4000,
-    train_sentences: PositiveInt = 600,
-    validation_sentences: PositiveInt = 300,
-    test_sentences: PositiveInt = 1000,
-    train_texts: PositiveInt = 1000,
-    validation_texts: PositiveInt = 300,
-    test_texts: PositiveInt = 1000,
-) -> dict[str, Any]:
+def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 
     Everything is made up, from a grammar and word lists; README.md in the folder says how.
 
     Args:
         out: folder to write to: corpus.jsonl, ner/, classification/ and README.md.
-        seed: the same seed and sizes give the same files, byte for byte.
-        corpus_documents: abstracts of raw text, about 130 words each.
-        train_sentences: sentences of ner/train.conll.
-        validation_sentences: sentences of ner/validation.conll.
-        test_sentences: sentences of ner/test.conll.
-        train_texts: texts of classification/train.jsonl.
-        validation_texts: texts of classification/validation.jsonl.
-        test_texts: texts of classification/test.jsonl.
+        settings: how much of each.
     """
-    sentences = dict(zip(SPLITS, (train_sentences, validation_sentences, test_sentences), strict=True))
-    texts = dict(zip(SPLITS, (train_texts, validation_texts, test_texts), strict=True))
-    data = SampleData(seed)
+    sentences, texts = settings.sizes("sentences"), settings.sizes("texts")
+    data = SampleData(settings.seed)
     ner, classification = data.ner(sentences), data.classification(texts)
     for split in SPLITS:
         write_conll(out / "ner" / f"{split}.conll", ner[split])
         write_jsonl(out / "classification" / f"{split}.jsonl", map(asdict, classification[split]))
     corpus = _Corpus()
-    write_jsonl(out / "corpus.jsonl", corpus.rows(data, corpus_documents))
+    write_jsonl(out / "corpus.jsonl", corpus.rows(data, settings.corpus_documents))
     facts = _facts(ner, classification, corpus)
-    write_text(out / "README.md", _readme(seed, sentences, texts, facts))
+    write_text(out / "README.md", _readme(settings.seed, sentences, texts, facts))
     print("These data are synthetic, abstracts of studies that never happened: scores say nothing of real text.")
     return facts
 

@@ -49,15 +49,20 @@ class Headline:
     @property
     def worst(self) -> float:
         """A value that any other one is better than."""
-        return float("-inf") if self.direction == "maximize" else float("inf")
+        return float("-inf") if self.higher_is_better else float("inf")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of it is better."""
+        return self.direction == "maximize"
 
     def is_better(self, value: float, than: float) -> bool:
         """Whether a value is better than another one; not a number never is."""
-        return value > than if self.direction == "maximize" else value < than
+        return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> int:
         """The place of the best value, of equal ones the first."""
-        return values.index(max(values) if self.direction == "maximize" else min(values))
+        return values.index(max(values) if self.higher_is_better else min(values))
 
     def as_json(self) -> dict[str, Any]:
         """For `metrics.json`, where tables that are made of it find how it is shown."""

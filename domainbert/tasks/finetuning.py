@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import SumMetric
 
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -71,6 +72,7 @@ class FineTuning(TrainedModule):
         self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
-        ids = batch["input_ids"] if self.row is None else self.row[batch["input_ids"]]
-        rows = batch["position_ids"], batch["segment_ids"]
-        return self.model(ids, *rows, batch["positions"], batch.get("boundaries"))
+        tokens = Packed.of(batch)
+        if self.row is not None:
+            tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
+        return self.model(tokens, batch["positions"])

@@ -35,7 +35,7 @@ class Task(ABC, Generic[Item, Prediction]):
         labels: names of the head's outputs, in order.
 
     Attributes:
-        head: kind of head, one of `encoders.base.HEADS`.
+        head: kind of head, one of `encoders.families.head_kinds`.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Literal
+from typing import Any
 
 import lightning
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from domainbert.base.errors import diverged
 from domainbert.base.progress import Progress
+from domainbert.training.lightning_internals import validate_now
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
@@ -132,13 +133,9 @@ class ValidateFirst(lightning.Callback):
     """Validates before the first step: what a training that goes on from a model starts with."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Run Lightning's validation loop as it does between two steps; loggers count steps from the first."""
+        """Validate; loggers count steps from the first."""
         if trainer.global_step == 0:
-            loggers, trainer.loggers = trainer.loggers, []
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
-            trainer.loggers = loggers
+            validate_now(trainer)
 
 
 class History(lightning.Callback):
@@ -149,13 +146,13 @@ class History(lightning.Callback):
 
     @property
     def last(self) -> dict[str, float]:
-        """The metrics of the last validation, among them the loss.
+        """The metrics of the last validation.
 
         Raises:
-            TrainingFailed: the loss is not finite; huge weights do that as well as those that are not finite.
+            TrainingFailed: a loss among them is not finite; huge weights do that as well as those that are not finite.
         """
         row = self.rows[-1]
-        if not math.isfinite(row["loss"]):
+        if not math.isfinite(row.get("loss", 0.0)):
             raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
         return row
 
@@ -187,15 +184,12 @@ class KeepBest(lightning.Callback):
     Args:
         monitor: name of the metric.
         patience: validations without improvement after which training stops; None goes on to the end.
-        direction: whether more of the metric is better.
+        higher_is_better: the direction of the metric.
     """
 
-    def __init__(
-        self, monitor: str, patience: int | None, direction: Literal["maximize", "minimize"] = "maximize"
-    ) -> None:
-        self.monitor, self.patience = monitor, patience
-        self.sign = 1 if direction == "maximize" else -1
-        self.best = self.sign * float("-inf")
+    def __init__(self, monitor: str, patience: int | None, higher_is_better: bool = True) -> None:
+        self.monitor, self.patience, self.higher_is_better = monitor, patience, higher_is_better
+        self.best = float("-inf") if higher_is_better else float("inf")
         self.best_step = 0
         self._weights: dict[str, Tensor] = {}
         self._since_best = 0
@@ -213,7 +207,7 @@ class KeepBest(lightning.Callback):
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Compare with the best so far."""
         value = float(trainer.callback_metrics[self.monitor])
-        if self.sign * value > self.sign * self.best:
+        if value > self.best if self.higher_is_better else value < self.best:
             self.best, self.best_step, self._since_best = value, trainer.global_step, 0
             self._weights = whole_weights(pl_module)
             return

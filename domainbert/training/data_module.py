@@ -20,7 +20,7 @@ class TrainAndValidation(lightning.LightningDataModule):
 
     Args:
         train: the micro-batches of training for a rank and a range of optimiser steps.
-        validation: the batches of validation for a rank; several sets are validated one after the other.
+        validations: the batches of each validation set for a rank; the sets are validated one after the other.
         num_steps: optimiser steps of the whole training; batches begin at the Trainer's `global_step`.
         num_workers: processes that build batches; they change the speed, never the batches.
     """
@@ -28,19 +28,18 @@ class TrainAndValidation(lightning.LightningDataModule):
     def __init__(
         self,
         train: TrainBatches,
-        validation: ValidationBatches | Sequence[ValidationBatches],
+        validations: Sequence[ValidationBatches],
         num_steps: int,
         num_workers: int,
     ) -> None:
         super().__init__()
-        self.train = train
-        self.validation = list(validation) if isinstance(validation, Sequence) else [validation]
+        self.train, self.validations = train, validations
         self.num_steps, self.num_workers = num_steps, num_workers
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training batches, in order, from the next step on."""
         assert self.trainer is not None
-        return self._loader(self.train(self._share(), range(self.trainer.global_step, self.num_steps)))
+        return self._loader(self.train(share_of(self.trainer), range(self.trainer.global_step, self.num_steps)))
 
     def val_dataloader(self) -> list[DataLoader[Batch]]:
         """Validation batches, in order, for each set.
@@ -48,11 +47,12 @@ class TrainAndValidation(lightning.LightningDataModule):
         Raises:
             DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
         """
-        share = self._share()
+        assert self.trainer is not None
+        share = share_of(self.trainer)
         last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
-        if not all(len(validation(last)) for validation in self.validation):  # type: ignore[arg-type]
+        if not all(len(validation(last)) for validation in self.validations):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._loader(validation(share)) for validation in self.validation]
+        return [self._loader(validation(share)) for validation in self.validations]
 
     def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Count the texts of a batch that goes to a GPU, as long as nothing has to wait for that."""
@@ -64,11 +64,6 @@ class TrainAndValidation(lightning.LightningDataModule):
         assert self.trainer is not None
         return self.trainer.strategy.root_device.type == "cuda"
 
-    def _share(self) -> Share:
-        trainer = self.trainer
-        assert trainer is not None
-        return Share(trainer.global_rank, trainer.world_size, trainer.accumulate_grad_batches)
-
     def _loader(self, batches: Dataset[Batch]) -> DataLoader[Batch]:
         return DataLoader(
             batches,
@@ -79,3 +74,8 @@ class TrainAndValidation(lightning.LightningDataModule):
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
+
+
+def share_of(trainer: lightning.Trainer) -> Share:
+    """The part of each global batch that this process has; it is known when the training has begun."""
+    return Share(trainer.global_rank, trainer.world_size, trainer.accumulate_grad_batches)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import torch
+from torch import nn
 
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.training.callbacks import Throughput
@@ -14,26 +16,25 @@ from domainbert.training.precision import autocast_dtype
 _SIZE = {"cpu": 2048, "cuda": 8192}
 
 
-def throughput_of(model: EncoderWithHead, row_length: int, predicted_share: float, runtime: Runtime) -> Throughput:
+def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
     """A callback that measures tokens per second and model FLOP utilisation.
 
     Args:
-        model: the encoder with a masked-LM head.
-        row_length: tokens that attend to each other.
-        predicted_share: masked positions per token.
+        flops_per_token: of a training step; see the function of this name.
         runtime: for precision and device.
     """
     on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
     peak = measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32)
-    return Throughput(flops_per_token(model, row_length, predicted_share), peak)
+    return Throughput(flops_per_token, peak)
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
     """Floating-point operations of a forward and a backward pass for one token.
 
-    6 for each weight of a matrix product and 12 * layers * hidden_size * row_length for attention (Chowdhery et al.
-    2022, PaLM, appendix B). The head counts at the share of positions it runs at. Embedding look-ups are free.
+    6 for each weight of a matrix product, as often as it is used, and 12 * layers * hidden_size * row_length for
+    attention (Chowdhery et al. 2022, PaLM, appendix B). The head counts at the share of positions it runs at. Embedding
+    look-ups are free.
 
     Args:
         model: the encoder with a masked-LM head.
@@ -41,10 +42,17 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
         predicted_share: masked positions per token.
     """
     encoder = model.encoder
-    layers = sum(p.numel() for n, p in encoder.named_parameters() if p.ndim == 2 and not n.startswith("embeddings."))
-    head = sum(p.numel() for p in model.head.parameters() if p.ndim == 2) + encoder.input_embeddings.weight.numel()
+    blocks = encoder.blocks()
+    rest = set(encoder.parameters()) - {one for block in blocks for one in block.parameters()}
+    rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
+    layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
+    head = _weights(model.head.parameters()) + encoder.input_embeddings.weight.numel()
     attention = 12 * encoder.num_hidden_layers * encoder.hidden_size * row_length
     return 6 * (layers + predicted_share * head) + attention
+
+
+def _weights(parameters: Iterable[nn.Parameter]) -> int:
+    return sum(one.numel() for one in parameters if one.ndim == 2)
 
 
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:

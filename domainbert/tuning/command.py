@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from domainbert.corpus.files import format_suffix
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
+from domainbert.settings.schema import defaults_of
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.folds import FoldTexts, split_folds, write_folds
@@ -98,7 +98,7 @@ def _fold_texts(search: Search) -> tuple[list[FoldTexts], str]:
 
 def _headline(search: Search) -> Headline | None:
     """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
-    if "patience" not in inspect.signature(search.space.stage.function).parameters:
+    if "patience" not in defaults_of(search.space.stage.settings):
         return None
     task: TaskConfig = search.space.settings(search.space.first()).arguments["task"]
     return task.headline

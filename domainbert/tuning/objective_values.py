@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from domainbert.base.files import read_json
 from domainbert.base.sealed import MANIFEST
 from domainbert.tuning.config import COST, VALIDATION
 
@@ -30,7 +30,7 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
         NoSuchMetric: it was not measured.
     """
     if objective.startswith(COST):
-        rows = [json.loads(cost_file.read_text(encoding="utf-8"))]
+        rows = [read_json(cost_file, "what a model costs")]
     else:
         rows = [row for out in stage_outs for row in _validations(out)]
     name = objective.partition("/")[2]
@@ -42,6 +42,6 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
 
 def _validations(out: Path) -> list[dict[str, float]]:
     """The validation metrics of the model that a stage has kept, one for each of its seeds."""
-    metrics = json.loads((out / MANIFEST).read_text(encoding="utf-8"))["metrics"]
+    metrics = read_json(out / MANIFEST, "a manifest of domainbert")["metrics"]
     trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
     return [one["validation"] for one in trainings if isinstance(one.get("validation"), dict)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import statistics
 import warnings
 from collections import Counter
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_json, write_text
+from domainbert.base.files import read_json, write_json, write_text
 from domainbert.base.progress import format_duration
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
@@ -34,7 +33,7 @@ def check_folder(config: TuneConfig, out: Path) -> None:
     """Raises: DomainbertError: another study is in the folder, whose trials this one would overwrite."""
     if not (out / SUMMARY).is_file():
         return
-    there = json.loads((out / SUMMARY).read_text(encoding="utf-8")).get("study", config.study)
+    there = read_json(out / SUMMARY, "the summary of a search").get("study", config.study)
     if there != config.study:
         raise DomainbertError(f"out: {out} has the study {there}; expected another folder for {config.study}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config
 from domainbert.settings.variables import read_variables, substitute
 from domainbert.settings.yaml_files import Node
@@ -89,7 +89,7 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
             f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}"
         )
     stage, base = load_stage(config.stage), tree.value["settings"]
-    if "test" in inspect.signature(stage.function).parameters:
+    if "test" in defaults_of(stage.settings):
         raise DomainbertError(
             f"{tree.at(['stage']).where}: stage: {stage.name} opens the test set; a search never does"
         )

@@ -141,7 +141,7 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
 
 def read_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> Settings:
     """The stage's settings with the nodes at some dotted keys put in."""
-    return read_settings(stage.function, _tree_at(base, point), problems)
+    return read_settings(stage.settings, _tree_at(base, point), problems)
 
 
 def _try_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> None:

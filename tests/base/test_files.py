@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.files import write_json, write_text
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import read_json, write_json, write_text
 
 
 def test_a_value_comes_back_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -44,6 +45,37 @@ def test_secrets_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SOME_API_KEY", "abcdefgh12345678")
     write_json(tmp_path / "a.json", {"text": "key abcdefgh12345678", "url": "postgresql://me:hunter22@host/db"})
     assert json.loads((tmp_path / "a.json").read_text()) == {"text": "key ***", "url": "postgresql://me:***@host/db"}
+
+
+def test_a_hash_that_looks_like_a_secret_is_kept_where_it_has_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "abcdefgh12345678")
+    write_json(tmp_path / "a.json", {"abcdefgh12345678": 1}, as_is=True)
+    assert read_json(tmp_path / "a.json", "hashes") == {"abcdefgh12345678": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "a.json: cannot be read (No such file or directory); expected hashes"),
+        (b'{"a": ', "a.json: not valid JSON (Expecting value: line 1 column 7 (char 6)); expected hashes"),
+        (b"\xff", "a.json: not valid JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte); "),
+        (b"[" * 100_000, "a.json: not valid JSON (maximum recursion depth exceeded"),
+        (b"[1]", "a.json: a JSON list; expected hashes"),
+    ],
+)
+def test_what_is_no_json_is_refused_in_a_sentence(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(DomainbertError) as error:
+        read_json(tmp_path / "a.json", "hashes")
+    assert str(error.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_any_value_of_json_is_read_where_it_may_be_any(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", ["Zürich"])
+    assert read_json(tmp_path / "a.json", "a list of names", kind=object) == ["Zürich"]
 
 
 def test_text_has_its_line_ends_and_processes_of_two_machines_other_names_before(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -77,10 +76,9 @@ def numbers(stage: str, key: str, shape: tuple[Any, ...], hint: Any, places: int
 def all_numbers() -> list[Number]:
     """Those of all stages and of a search."""
     found = []
-    for name, function in [*((name, load_stage(name).function) for name in STAGES), ("tune", TuneConfig)]:
-        hints = get_type_hints(function, include_extras=True)
-        for parameter in inspect.signature(function).parameters:
-            found += list(numbers(name, parameter, (parameter,), hints[parameter]))
+    for name, kind in [*((name, load_stage(name).settings) for name in STAGES), ("tune", TuneConfig)]:
+        for key, hint in field_types(kind).items():
+            found += list(numbers(name, key, (key,), hint))
     return found
 
 
@@ -131,9 +129,9 @@ def said_of(number: Number, value: Any, tmp_path: Path) -> list[str]:
     """What is said about the setting, of all that is wrong or missing in such a file."""
     file = tmp_path / "t.yaml"
     file.write_text("# a comment\n" + dump_yaml(yaml_of(number, value)))
-    function = TuneConfig if number.stage == "tune" else load_stage(number.stage).function
+    kind = TuneConfig if number.stage == "tune" else load_stage(number.stage).settings
     problems = Problems("test")
-    read_settings(function, load_yaml(file), problems)
+    read_settings(kind, load_yaml(file), problems)
     return [message for message in problems.messages if f": {number.key}: " in message and "missing" not in message]
 
 

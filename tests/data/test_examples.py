@@ -25,6 +25,7 @@ def make_aligned(sizes: list[int]) -> AlignedWords:
         word_index=np.repeat(np.arange(len(sizes)), sizes).tolist(),
         starts_pretoken=[piece in first or piece % 3 == 0 for piece in range(num_pieces)],
         first_piece=first,
+        extra=2,
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_texts, plan_rows
+from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, plan_rows
+from domainbert.tokenization.template import bert_template
 
 
 def best_fit_by_search(lengths: list[int], capacity: int) -> list[int]:
@@ -50,7 +51,10 @@ CONTINUATION = np.asarray([False] * 6 + [True] * 4)
 
 
 def plan(offsets, ids, length):
-    return plan_rows(offsets, lambda start, stop: ids[start:stop], CONTINUATION, [0, 1, 2, 3, 4], length)
+    begins = ~CONTINUATION
+    return plan_rows(
+        offsets, lambda a, b: ids[a:b], lambda a, b: begins[ids[a:b]], len(begins), [0, 1, 2, 3, 4], length, 2
+    )
 
 
 @given(streams())
@@ -103,7 +107,7 @@ def test_a_small_example_in_full():
     # document 1 is cut before its third word, document 3 inside its one long word
     assert pieces == [[(7, 5)], [(0, 4)], [(4, 2)], [(12, 2)], [(6, 1), (14, 2)]]
     texts = [[ids[start : start + size] for start, size in row] for row in pieces]
-    packed = fill_rows(texts[1::3], 7, cls_id=2, sep_id=3, pad_id=0)
+    packed = fill_rows(texts[1::3], 7, bert_template(2, 3), 0)
     assert packed.input_ids.tolist() == [[2, 5, 6, 6, 5, 3, 0], [2, 5, 3, 2, 5, 5, 3]]
     assert packed.position_ids.tolist() == [[0, 1, 2, 3, 4, 5, 0], [0, 1, 2, 0, 1, 2, 3]]
     assert packed.segment_ids.tolist() == [[1, 1, 1, 1, 1, 1, 0], [1, 1, 1, 2, 2, 2, 2]]
@@ -111,9 +115,8 @@ def test_a_small_example_in_full():
 
 
 def test_texts_are_grouped_into_rows():
-    texts = [np.full(size, 5) for size in (3, 8, 0, 4, 1)]
-    assert pack_texts(texts, 10) == [[1], [3, 4], [0, 2]]
-    assert pack_texts([], 10) == []
+    assert pack_lengths(np.asarray([5, 10, 2, 6, 3]), 10) == [[1], [3, 4], [0, 2]]
+    assert pack_lengths(np.zeros(0, dtype=np.int64), 10) == []
 
 
 def test_an_empty_corpus_has_no_rows():

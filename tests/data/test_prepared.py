@@ -86,6 +86,13 @@ def test_what_is_written_is_read_and_the_same_for_any_number_of_workers(tmp_path
         assert loaded[split]["id"][:] == [document.id for document in wanted]
         assert loaded[split]["input_ids"][:] == ids
         assert [opened.document(number).tolist() for number in range(opened.num_documents)] == ids
+        begins = [starts.tolist() for _, starts in encoder.encode_with_starts([one.text for one in wanted])]
+        assert loaded[split]["starts_word"][:] == begins
+        stop = opened.num_tokens
+        assert opened.take_starts(0, stop).tolist() == [bit for document in begins for bit in document]
+        for start in range(0, stop, 97):
+            end = min(start + start % 700, stop)
+            assert opened.take_starts(start, end).tolist() == opened.take_starts(0, stop)[start:end].tolist()
         assert opened.lengths.tolist() == [len(document) for document in ids]
         assert opened.num_characters.tolist() == [len(document.text) for document in wanted]
         assert opened.document_offsets[-1] == opened.num_tokens == sum(len(document) for document in ids)
@@ -151,7 +158,7 @@ def test_folders_that_cannot_be_used_are_told(tmp_path: Path, tokenizer: Path) -
         open_prepared([folder])
     facts = json.loads((other / "prepared.json").read_text())
     (other / "prepared.json").write_text(json.dumps(facts | {"format_version": 0}))
-    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 2: run `prepare` again"):
+    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 3: run `prepare` again"):
         open_prepared([other])
 
 

@@ -15,6 +15,7 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.on_task import TaskDistillation
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
+from domainbert.encoders.packed import Packed
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.conll import Sentence
@@ -146,7 +147,7 @@ def log_softmax(x):
 def of_outputs(model, batch):
     """Logits of words or texts by (item, output): of a text the mean of its windows."""
     with torch.no_grad():
-        logits = model(*(batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))).double()
+        logits = model(Packed.of(batch), batch["positions"]).double()
     found: dict[tuple[int, int], list[np.ndarray]] = {}
     for row, example, output in zip(logits.numpy(), batch["example"].tolist(), batch["outputs"].tolist(), strict=True):
         if output >= 0:
@@ -188,6 +189,6 @@ def hard(case, module, whole, own):
         assert len(gold) == 4
         return -np.mean([log_softmax(own[item, 0][None])[0, target] for item, target in gold.items()])
     with torch.no_grad():
-        logits = module.model(*(whole[name] for name in ("input_ids", "position_ids", "segment_ids", "positions")))
+        logits = module.model(Packed.of(whole), whole["positions"])
     targets = whole["targets"][known].numpy()
     return -log_softmax(logits[known].double().numpy())[np.arange(len(targets)), targets].mean()

@@ -11,11 +11,12 @@ from domainbert.encoders.attention import (
     Segments,
     attend,
     choose_kernel,
-    dropout,
+    drop,
     segment_boundaries,
     segment_mask,
 )
 from domainbert.encoders.layers import Dropout, SelfAttention
+from domainbert.encoders.packed import Packed
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])
 
@@ -47,7 +48,7 @@ def test_tokens_see_their_own_segment():
 def test_every_kernel_gives_the_attention_of_the_formula(rate, training):
     query, key, value = random_heads()
     with torch.set_grad_enabled(training):
-        found = attend(query, key, value, Segments(segment_mask(SEGMENTS)), rate)
+        found = attend(query, key, value, Segments(segment_mask(SEGMENTS)), dropout=rate)
     for row, segments in enumerate(SEGMENTS.tolist()):
         for position, segment in enumerate(segments):
             own = [place for place, other in enumerate(segments) if other == segment]
@@ -82,9 +83,9 @@ def test_attention_with_dropout_is_right_on_average_and_stays_in_its_segment():
     query, key, value = random_heads()
     mask = segment_mask(SEGMENTS)
     many = [tensor.expand(2_000, 3, 8, 5) for tensor in (query[:1], key[:1], value[:1])]
-    mean = attend(*many, Segments(mask[:1].expand(2_000, 1, 8, 8)), 0.3).mean(dim=0)
+    mean = attend(*many, Segments(mask[:1].expand(2_000, 1, 8, 8)), dropout=0.3).mean(dim=0)
     torch.testing.assert_close(mean, attend(query, key, value, Segments(mask))[0], atol=0.1, rtol=0)
-    alone = attend(query[:1], key[:1], torch.ones_like(value[:1]), Segments(mask[:1]), 0.3)
+    alone = attend(query[:1], key[:1], torch.ones_like(value[:1]), Segments(mask[:1]), dropout=0.3)
     assert set((alone[0, :, 5, 0] * 0.7).round(decimals=5).tolist()) <= {0.0, 1.0}, "a segment of one token"
 
 
@@ -92,21 +93,21 @@ def test_attention_with_dropout_is_right_on_average_and_stays_in_its_segment():
 def test_dropout_zeroes_the_share_asked_for_and_scales_the_rest(dtype):
     torch.manual_seed(0)
     values = torch.ones(400, 500, dtype=dtype, requires_grad=True)
-    dropped = dropout(values, 0.3)
+    dropped = drop(values, 0.3)
     assert dropped.dtype == dtype
     assert sorted(set(dropped.flatten().tolist())) == [0.0, torch.tensor(1 / 0.7, dtype=dtype).item()]
     share = (dropped == 0).double().mean().item()
     assert abs(share - 0.3) < 4.5 * (0.3 * 0.7 / 200_000) ** 0.5
     dropped.float().sum().backward()
     assert torch.equal(values.grad, dropped.detach()), "the gradient is dropped and scaled alike"
-    assert dropout(values, 0.0) is values or torch.equal(dropout(values, 0.0), values)
+    assert drop(values, 0.0) is values or torch.equal(drop(values, 0.0), values)
 
 
 def test_dropout_drops_the_same_in_every_precision():
     zeros = []
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         torch.manual_seed(0)
-        zeros.append(dropout(torch.ones(33, 35, dtype=dtype), 0.1) == 0)
+        zeros.append(drop(torch.ones(33, 35, dtype=dtype), 0.1) == 0)
     assert torch.equal(zeros[0], zeros[1]) and torch.equal(zeros[0], zeros[2])
 
 
@@ -114,19 +115,58 @@ def test_dropout_drops_the_same_in_every_precision():
 def test_dropout_is_to_the_nearest_of_65536(rate, share):
     """Of a million elements: none dropped, all but a few, or the share within 4.5 standard deviations."""
     torch.manual_seed(1)
-    dropped = (dropout(torch.ones(1000, 1001), rate) == 0).double()
+    dropped = (drop(torch.ones(1000, 1001), rate) == 0).double()
     assert abs(dropped.mean().item() - share) <= 4.5 * (share * (1 - share) / dropped.numel()) ** 0.5
 
 
 def test_dropout_drops_neighbours_independently():
     """Four elements share a random number of 64 bits: no two of them, nor two numbers, are dropped together."""
     torch.manual_seed(2)
-    dropped = (dropout(torch.ones(400_001), 0.25) == 0).double() - 0.25
+    dropped = (drop(torch.ones(400_001), 0.25) == 0).double() - 0.25
     for distance in (1, 2, 3, 4, 5, 8):
         correlation = (dropped[:-distance] * dropped[distance:]).mean().item() / (0.25 * 0.75)
         assert abs(correlation) < 4.5 / 400_000**0.5, distance
     by_place = dropped[:400_000].view(-1, 4).mean(dim=0).abs()
     assert by_place.max() < 4.5 * (0.25 * 0.75 / 100_000) ** 0.5
+
+
+def plainly(heads, segment_ids, bias=None, window=None, scale=None):
+    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias."""
+    query, key, value = heads
+    (batch, count, length, width), rows = query.shape, []
+    bias = torch.zeros(1, 1, length, length) if bias is None else bias
+    bias = bias.expand(batch, count, length, length)
+    for row, ids in enumerate(segment_ids.tolist()):
+        for place, segment in enumerate(ids):
+            reach = length if window is None else window
+            own = [at for at, other in enumerate(ids) if other == segment and abs(at - place) <= reach]
+            scores = (key[row, :, own] * query[row, :, place, None]).sum(-1) * (width**-0.5 if scale is None else scale)
+            rows.append(((scores + bias[row, :, place, own]).softmax(-1).unsqueeze(-1) * value[row, :, own]).sum(1))
+    return torch.stack(rows).view(batch, length, count, width).transpose(1, 2)
+
+
+@pytest.mark.parametrize("scale", [None, 0.7])
+@pytest.mark.parametrize("window", [None, 0, 1, 3])
+@pytest.mark.parametrize(
+    ("kernel", "biased"),
+    [(kernel, size) for kernel in ("spelt out", "fused") for size in (None, (1, 1), (2, 1), (1, 3), (2, 3))]
+    + [("text by text", None)],  # which has no bias
+)
+def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
+    """Outputs and gradients, those of the bias too, of each kernel."""
+    monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", 0 if kernel == "fused" else 256)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
+    inputs = [head.requires_grad_() for head in random_heads()]
+    bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
+    inputs += [] if bias is None else [bias.requires_grad_()]
+    by_mask = Segments(segment_mask(SEGMENTS))
+    segments = Segments(None, segment_boundaries(SEGMENTS)) if kernel == "text by text" else by_mask
+    found = attend(*inputs[:3], segments, bias=bias, window=window, scale=scale)
+    wanted = plainly(inputs[:3], SEGMENTS, bias, window, scale)
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
+    direction = torch.randn(found.shape, generator=torch.Generator().manual_seed(2))
+    gradients = [torch.autograd.grad((mixed * direction).sum(), inputs) for mixed in (found, wanted)]
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
 @st.composite
@@ -141,8 +181,9 @@ def segmented(draw):
     return torch.tensor(rows)
 
 
-def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k):
+def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)):
     """What `varlen_attn` promises: (T, heads, D), each sequence between two boundaries by itself."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
     assert query.shape == key.shape == value.shape and query.shape[0] == cu_seq_q[-1]
     assert cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32 and max_q == max_k
     output = torch.zeros_like(query)
@@ -150,7 +191,11 @@ def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k):
         assert 0 <= stop - start <= max_q
         if start < stop:
             own = [tensor[start:stop].transpose(0, 1) for tensor in (query, key, value)]
-            mixed = torch.softmax(own[0] @ own[1].transpose(1, 2) / query.shape[-1] ** 0.5, dim=-1) @ own[2]
+            scores = own[0] @ own[1].transpose(1, 2) * scale
+            if window_size != (-1, -1):
+                seen = torch.ones_like(scores, dtype=torch.bool).triu(-window_size[0]).tril(window_size[1])
+                scores = scores.masked_fill(~seen, float("-inf"))
+            mixed = torch.softmax(scores, dim=-1) @ own[2]
             output = output.index_copy(0, torch.arange(start, stop), mixed.transpose(0, 1))
     return output
 
@@ -212,11 +257,11 @@ def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
 def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_text, training):
     encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
     ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
-    rows = ids, torch.arange(8).expand(2, 8), SEGMENTS
+    rows = Packed(ids, torch.arange(8).expand(2, 8), SEGMENTS)
     boundaries = segment_boundaries(SEGMENTS)
-    wanted = encoder.hidden_states(*rows)
+    wanted = encoder.hidden_states(rows)
     assert not text_by_text
-    found = encoder.hidden_states(*rows, boundaries)
+    found = encoder.hidden_states(rows._replace(boundaries=boundaries))
     assert len(text_by_text) == 3 and all(one is boundaries for one in text_by_text), "made once"
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
@@ -227,7 +272,7 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
     if training:  # attention dropout is above 0 then, which the kernel does not have
         text_by_text.clear()
-        encoder.train()(*rows, boundaries)
+        encoder.train()(rows._replace(boundaries=boundaries))
         assert not text_by_text
 
 
@@ -235,14 +280,25 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     boundaries = segment_boundaries(SEGMENTS)
     by_mask, by_boundaries = [True, False], [False, True]
 
-    def chosen(*arguments):
-        return [one is not None for one in choose_kernel(SEGMENTS, *arguments)]
+    def chosen(given, *arguments, **facts):
+        return [
+            one is not None
+            for one in choose_kernel(Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given), *arguments, **facts)
+        ]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
     monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
     assert chosen(boundaries, 64, 0.0) == chosen(boundaries, 8, 0.0) == chosen(boundaries, 256, 0.0) == by_boundaries
     assert chosen(None, 64, 0.0) == chosen(boundaries, 64, 0.1) == by_mask
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
+    assert chosen(boundaries, 64, 0.0, biased=True) == by_mask
+    assert chosen(boundaries, 64, 0.0, windowed=True) == by_boundaries
+
+    def without_window(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None):
+        """As torch 2.10 has it."""
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", without_window)
+    assert chosen(boundaries, 64, 0.0, windowed=True) == by_mask != chosen(boundaries, 64, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +336,7 @@ def test_a_gpu_s_kernel_is_told_the_dropout(monkeypatch, training, wanted):
     """As on a GPU, on the meta device: the fused kernel gets queries, keys, values, mask and rate as they are."""
     seen = {}
 
-    def kernel(query, key, value, attn_mask, dropout_p):
+    def kernel(query, key, value, attn_mask, dropout_p, scale):
         seen.update(shapes=[query.shape, key.shape, value.shape, attn_mask.shape], rate=dropout_p)
         return value
 
@@ -317,5 +373,5 @@ def test_a_cpu_spells_out_short_rows_in_training_and_dropout(monkeypatch, length
     )
     heads = [torch.randn(1, 300, length, 2) for _ in range(3)]
     with torch.set_grad_enabled(training):
-        attend(*heads, Segments(segment_mask(torch.ones(1, length, dtype=torch.int64))), rate)
+        attend(*heads, Segments(segment_mask(torch.ones(1, length, dtype=torch.int64))), dropout=rate)
     assert bool(seen) == fused

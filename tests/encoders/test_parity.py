@@ -9,32 +9,35 @@ import torch
 from domainbert.data.packing import fill_rows
 from domainbert.encoders.families import family_names
 from domainbert.encoders.layers import ACTIVATIONS
+from domainbert.encoders.packed import Packed
+from domainbert.tokenization.template import bert_template
 
 TOLERANCE = {"atol": 1e-5, "rtol": 0}
 
 
-def padded_batch():
-    """Ids, positions and segments (4, 23) of texts of 23, 9, 1 and 16 tokens."""
+def padded_batch() -> Packed:
+    """Four rows of 23 places, with texts of 23, 9, 1 and 16 tokens."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, 101, (4, 23), generator=generator)
     segments = (torch.arange(23) < torch.tensor([23, 9, 1, 16])[:, None]).long()
-    return ids * segments, torch.arange(23).expand(4, 23), segments
+    return Packed(ids * segments, torch.arange(23).expand(4, 23), segments)
 
 
 def test_all_families_have_a_reference(request):
-    assert family_names() == ["bert", "distilbert"]
+    assert family_names() == ["bert", "distilbert", "roberta"]
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_all_hidden_states_with_padding(make_reference, activation):
     reference = make_reference(activation)
     theirs = reference.theirs("masked_lm")
-    ids, positions, segments = padded_batch()
+    tokens = padded_batch()
+    ids, segments = tokens.input_ids, tokens.segment_ids
     encoder = reference.ours("masked_lm", theirs).encoder
     with torch.inference_mode():
         wanted = theirs(ids, attention_mask=segments, output_hidden_states=True).hidden_states
-        found = encoder.hidden_states(ids, positions, segments)
-        last = encoder(ids, positions, segments)
+        found = encoder.hidden_states(tokens)
+        last = encoder(tokens)
     assert len(wanted) == len(found) == encoder.num_hidden_layers + 1 == 4
     for one, other in zip(wanted, found, strict=True):
         torch.testing.assert_close(one[segments > 0], other[segments > 0], **TOLERANCE)
@@ -47,12 +50,13 @@ def test_all_hidden_states_with_padding(make_reference, activation):
 def test_logits_with_padding(make_reference, head, activation):
     reference = make_reference(activation)
     theirs = reference.theirs(head)
-    ids, positions, segments = padded_batch()
+    tokens = padded_batch()
+    ids, segments = tokens.input_ids, tokens.segment_ids
     first = torch.arange(4) * 23
     read = first if head == "sequence" else segments.flatten().nonzero().flatten()
     with torch.inference_mode():
         wanted = theirs(ids, attention_mask=segments).logits
-        found = reference.ours(head, theirs)(ids, positions, segments, read)
+        found = reference.ours(head, theirs)(tokens, read)
     wanted = wanted if head == "sequence" else wanted.flatten(0, 1)[read]
     torch.testing.assert_close(found, wanted, **TOLERANCE)
     assert found.std() > 0.1
@@ -62,14 +66,13 @@ def test_a_packed_row_is_its_texts_alone(reference):
     theirs = reference.theirs("masked_lm")
     encoder = reference.ours("masked_lm", theirs).encoder
     generator = np.random.default_rng(0)
-    rows = [[generator.integers(5, 101, size) for size in sizes] for sizes in ([10, 1, 8, 0], [30], [3, 3, 3])]
-    packed = fill_rows(rows, 36, cls_id=2, sep_id=3, pad_id=0)
+    texts = [[generator.integers(5, 101, size) for size in sizes] for sizes in ([10, 1, 8, 0], [30], [3, 3, 3])]
+    packed = fill_rows(texts, 36, bert_template(2, 3), 0)
     with torch.inference_mode():
-        together = encoder.hidden_states(
-            *map(torch.from_numpy, (packed.input_ids, packed.position_ids, packed.segment_ids))
-        )
+        rows = map(torch.from_numpy, (packed.input_ids, packed.position_ids, packed.segment_ids))
+        together = encoder.hidden_states(Packed(*rows))
         starts = iter(packed.first_positions.tolist())
-        for text in (text for row in rows for text in row):
+        for text in (text for row in texts for text in row):
             ids = torch.tensor([[2, *text.tolist(), 3]])
             alone = theirs(ids, output_hidden_states=True).hidden_states
             start = next(starts)
@@ -83,10 +86,11 @@ def test_compiled(reference):
     theirs = reference.theirs("masked_lm")
     model = reference.ours("masked_lm", theirs)
     names = list(model.state_dict())
-    ids, positions, segments = padded_batch()
+    tokens = padded_batch()
+    ids, segments = tokens.input_ids, tokens.segment_ids
     read = segments.flatten().nonzero().flatten()
     model.compile(dynamic=False)
-    found = model(ids, positions, segments, read)
+    found = model(tokens, read)
     wanted = theirs(ids, attention_mask=segments).logits.flatten(0, 1)[read]
     torch.testing.assert_close(found, wanted, **TOLERANCE)
     assert list(model.state_dict()) == names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from domainbert.encoders.attention import dropout
+from domainbert.encoders.attention import drop
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text, random_int16
 
 HEADS, WIDTH, RATE = 3, 10, 0.3
@@ -35,7 +35,7 @@ def kept(rows: list[list[int]], length: int, seeds: list[int], reads: list[int],
     torch.manual_seed(call)
     draw_by_text(draws)
     shapes = (len(rows), length, WIDTH), (len(rows), HEADS, length, length), (len(positions), WIDTH)
-    hidden, attention, read = (dropout(torch.ones(shape), RATE) for shape in shapes)
+    hidden, attention, read = (drop(torch.ones(shape), RATE) for shape in shapes)
     found, first = [], 0
     for start, size, count in zip(starts, sizes, reads, strict=True):
         row, begin = divmod(start, length)
@@ -67,7 +67,7 @@ def test_texts_calls_and_steps_differ():
     draws = TextDraws(layout([[64, 64]], 128), torch.tensor([0]), [1, 2])
     draw_by_text(draws)
     torch.manual_seed(0)
-    layers = [dropout(torch.ones(1, 128, WIDTH), RATE)[0, :64] for _ in range(2)]
+    layers = [drop(torch.ones(1, 128, WIDTH), RATE)[0, :64] for _ in range(2)]
     assert torch.equal(layers[0], first)
     for one, other in ((first, second), (first, later), (layers[0], layers[1])):
         agree = float(((one > 0) == (other > 0)).float().mean())

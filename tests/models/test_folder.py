@@ -11,8 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -41,8 +43,7 @@ def make_tokenizer(num_pieces: int = 26) -> DomainTokenizer:
 
 def make_folder(path: Path, head: str, labels=(), vocab_size: int = 32) -> EncoderWithHead:
     torch.manual_seed(0)
-    encoder = build_encoder(CONFIG, vocab_size)
-    model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
+    model = build_model(CONFIG, VocabularyFacts(vocab_size, 0), head, len(labels))
     save_model(path, model, CONFIG, make_tokenizer(), head, "# A card\n", labels)
     return model.eval()
 
@@ -104,7 +105,7 @@ def test_the_published_checkpoint_gives_the_hidden_states_of_transformers():
     theirs = transformers.AutoModel.from_pretrained(path).eval()
     with torch.inference_mode():
         wanted = theirs(ids, output_hidden_states=True)
-        found = model.eval().encoder.hidden_states(ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids))
+        found = model.eval().encoder.hidden_states(Packed(ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids)))
         pooled = torch.tanh(model.head.pooler(found[-1][:, 0]))
     assert ids.tolist()[0] == transformers.AutoTokenizer.from_pretrained(path)(text)["input_ids"]
     assert len(found) == 7
@@ -258,7 +259,7 @@ def their_model(kind: str = "BertForMaskedLM", **changes):
 
 def logits_of(model: EncoderWithHead, ids: torch.Tensor) -> torch.Tensor:
     positions = torch.arange(ids.shape[1])
-    return model.eval()(ids, positions[None], torch.ones_like(ids), positions)
+    return model.eval()(Packed(ids, positions[None], torch.ones_like(ids)), positions)
 
 
 @pytest.mark.parametrize("how", ["safetensors", "shards", "bin", "old bin"])
@@ -307,7 +308,8 @@ def test_weights_that_config_json_does_not_account_for(tmp_path):
 def test_an_untied_head(tmp_path):
     their_model(tie_word_embeddings=False).save_pretrained(tmp_path)
     with pytest.raises(
-        DomainbertError, match=r"decoder\.weight differs from the word embeddings; expected a head that"
+        DomainbertError,
+        match=r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight; expected a head that",
     ):
         load_model(tmp_path, "masked_lm")
     assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"

@@ -16,7 +16,7 @@ CONTINUATION = np.arange(VOCAB_SIZE) >= 25  # 5-24 begin words
 
 
 def make_masker(**config) -> Masker:
-    return Masker(MaskingConfig(**config), MASK, VOCAB_SIZE, frozenset(range(5)), CONTINUATION)
+    return Masker(MaskingConfig(**config), MASK, VOCAB_SIZE, frozenset(range(5)))
 
 
 def make_rows(num_rows: int, length: int, seed: int = 0) -> np.ndarray:
@@ -48,7 +48,7 @@ def words_of(row: np.ndarray) -> list[list[int]]:
 
 def mask(masker: Masker, rows: np.ndarray, row_ids=None, epoch: int = 0, seed: int = 0):
     row_ids = np.arange(len(rows)) if row_ids is None else np.asarray(row_ids)
-    return masker.mask(rows, row_ids, np.full(len(rows), epoch), seed)
+    return masker.mask(rows, ~CONTINUATION[rows], row_ids, np.full(len(rows), epoch), seed)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.15, 0.4, 0.9]), st.booleans())
@@ -123,7 +123,8 @@ def test_a_row_depends_on_seed_epoch_and_its_number_only(whole_word):
             assert np.array_equal(getattr(alone, name), getattr(together, name)[part])
     full = np.tile(rows[(rows >= 5).sum(axis=1).argmax()], (40, 1))
     for ids, epoch, seed in ((range(40), 3, 11), ([0] * 40, range(40), 11)):
-        masks = masker.mask(full, np.asarray(list(ids)), np.broadcast_to(np.asarray(epoch), 40).copy(), seed)
+        epochs = np.broadcast_to(np.asarray(epoch), 40).copy()
+        masks = masker.mask(full, ~CONTINUATION[full], np.asarray(list(ids)), epochs, seed)
         assert len(np.unique(masks.positions, axis=0)) > 30, "rows and epochs have masks of their own"
     seeds = [mask(masker, full[:1], epoch=3, seed=seed).positions[0].tolist() for seed in range(40)]
     assert len(np.unique(seeds, axis=0)) > 30

@@ -66,7 +66,7 @@ def test_warnings_of_all_stages_stand_at_the_end(
     make = fake_stages.make
 
     def warn(out: Path, words: list[str], size: int = 2, num_workers: int = 1) -> dict:
-        return {**make(out, words, size), "warnings": [f"{words[0]} is short", "all is vain"]}
+        return {**make(out, words=words, size=size), "warnings": [f"{words[0]} is short", "all is vain"]}
 
     monkeypatch.setattr(fake_stages, "make", warn)
     Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))

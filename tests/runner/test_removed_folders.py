@@ -38,7 +38,7 @@ def act_at_end(monkeypatch: pytest.MonkeyPatch, fake_stages: ModuleType, act: Ca
 
     def make(out: Path, words: list[str], size: int = 2) -> dict[str, int]:
         try:
-            result: dict[str, int] = real(out, words, size)
+            result: dict[str, int] = real(out, words=words, size=size)
         finally:
             act(out)
         return result

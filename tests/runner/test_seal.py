@@ -78,10 +78,9 @@ def value_of(name: str, hint: Any, folder: Path) -> Any:
 
 def inputs_of(stage: Stage) -> dict[str, Any]:
     """The settings that hold a path or a configuration that names files, with their types."""
-    hints = {name: hint for name, hint in get_type_hints(stage.function).items() if name not in ("out", "return")}
     return {
         name: hint
-        for name, hint in hints.items()
+        for name, hint in get_type_hints(stage.settings).items()
         if Path in list(members(hint)) or any(hasattr(kind, "input_files") for kind in below(hint))
     }
 
@@ -89,7 +88,7 @@ def inputs_of(stage: Stage) -> dict[str, Any]:
 def read(stage: Stage, config: dict[str, Any], folder: Path) -> Settings:
     file, problems = folder / "settings.yaml", Problems(stage.name)
     file.write_text(dump_yaml(config))
-    settings = read_settings(stage.function, load_yaml(file), problems)
+    settings = read_settings(stage.settings, load_yaml(file), problems)
     problems.raise_if_any()
     return settings
 
@@ -127,13 +126,13 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
     stage = load_stage(name)
     found = [
         f"{kind.__name__}.{field}"
-        for hint in get_type_hints(stage.function).values()
+        for hint in get_type_hints(stage.settings).values()
         for kind in below(hint)
         for field, type_ in get_type_hints(kind).items()
         if Path in list(members(type_))
     ]
     named = {"ClassificationFormat.label_names_file", "NerFormat.label_names_file"}
-    assert set(found) == (named if "task" in get_type_hints(stage.function) else set())
+    assert set(found) == (named if "task" in get_type_hints(stage.settings) else set())
     if name == "finetune":
         inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
         (tmp_path / "names.json").write_text('["a", "b"]')

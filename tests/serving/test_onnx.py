@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -16,13 +15,12 @@ from _pytest.mark import ParameterSet
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
-from domainbert.encoders.base import HEADS
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family, family_names
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model, family_names, head_kinds
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
@@ -62,8 +60,7 @@ def make_tokenizer() -> DomainTokenizer:
 def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHead:
     """Random weights, in which no bias is 0, no norm 1, no transition 0 and attention is far from uniform."""
     torch.manual_seed(seed)
-    encoder = family(config).build_encoder(config, 31)
-    model = EncoderWithHead(encoder, build_head(head, encoder, len(LABELS)))
+    model = build_model(config, VocabularyFacts(31, 0), head, len(LABELS))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -87,7 +84,7 @@ def run(path: Path, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 def every_kind() -> Iterator[ParameterSet]:
     """Family and head; an export takes some seconds, so that the fast tests make two only."""
-    for name, head in itertools.product(family_names(), HEADS):
+    for name, head in ((one, head) for one in family_names() for head in head_kinds(CONFIGS[one])):
         marks = () if (name, head) in (("bert", "tokens"), ("distilbert", "sequence")) else pytest.mark.slow
         yield pytest.param((name, head), marks=marks, id=f"{name}-{head}")
 
@@ -125,7 +122,7 @@ def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
     _, head, folder = exported
     model, opened, _ = load_model(folder, head)
     tokenizer = opened.tokenizer()
-    texts = [whole_example(ids, head == "sequence", POSITIONS) for ids in made_up_texts(31, POSITIONS)]
+    texts = [whole_example(ids, head == "sequence", POSITIONS, 2) for ids in made_up_texts(31, POSITIONS - 2)]
     wanted = logits_by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu")))
     runtime = OnnxModel(folder / "model.onnx", tokenizer)
     for budget in (1, 70, 10_000):
@@ -213,8 +210,7 @@ def test_int8_is_small_close_and_always_the_same(tmp_path):
 @pytest.mark.slow
 def test_tied_weights_are_in_the_file_once(tmp_path):
     config = BertConfig(32, 1, 2, 64, max_position_embeddings=16)
-    encoder = family(config).build_encoder(config, 5_000)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder)).eval()
+    model = build_model(config, VocabularyFacts(5_000, 0), "masked_lm").eval()
     write_onnx(tmp_path / "model.onnx", model)
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
     assert weights > 640_000 and (tmp_path / "model.onnx").stat().st_size < 1.2 * weights
@@ -223,7 +219,8 @@ def test_tied_weights_are_in_the_file_once(tmp_path):
 def example(*sizes: int) -> Example:
     """An example with windows of so many pieces, the first of which is read."""
     one = np.asarray([0])
-    return Example(tuple(Window(np.full(size, 7), one, one * 0 + n, one) for n, size in enumerate(sizes)), len(sizes))
+    windows = [Window(np.full(size, 7), one, one * 0 + n, one, 2) for n, size in enumerate(sizes)]
+    return Example(tuple(windows), len(sizes))
 
 
 def test_batches_hold_texts_of_like_length_within_the_budget():
@@ -238,23 +235,23 @@ def test_batches_hold_texts_of_like_length_within_the_budget():
 
 def test_rows_are_padded_behind_their_text():
     tokenizer = make_tokenizer()
-    examples = [whole_example([10, 11, 12], False, POSITIONS), example(1, 2)]
+    examples = [whole_example([10, 11, 12], False, POSITIONS, 2), example(1, 2)]
     batch = pad_rows(examples, [8, 3], tokenizer)
     cls, sep, pad = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
     assert batch["input_ids"].tolist() == [[cls, 10, 11, 12, sep], [cls, 7, sep, pad, pad], [cls, 7, 7, sep, pad]]
     assert batch["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]
     assert batch["items"].tolist() == [8, 3] and batch["example"].tolist() == [0, 0, 0, 1, 1]
     assert batch["positions"].tolist() == [1, 2, 3, 6, 11] and batch["outputs"].tolist() == [0, 1, 2, 0, 1]
-    at_cls = pad_rows([whole_example([9], True, POSITIONS)] * 2, [0, 1], tokenizer)
+    at_cls = pad_rows([whole_example([9], True, POSITIONS, 2)] * 2, [0, 1], tokenizer)
     assert at_cls["positions"].tolist() == [0, 3]
 
 
 def test_made_up_texts_have_all_lengths():
-    texts = made_up_texts(31, POSITIONS)
+    texts = made_up_texts(31, POSITIONS - 2)
     lengths = [len(text) for text in texts]
     assert lengths == sorted(set(lengths)) and lengths[0] == 1 and lengths[-1] == POSITIONS - 2 and len(lengths) > 8
     assert {int(entry) for text in texts for entry in text} <= set(range(31)) and len(set(texts[-1].tolist())) > 10
-    assert [text.tolist() for text in made_up_texts(31, POSITIONS)] == [text.tolist() for text in texts]
+    assert [text.tolist() for text in made_up_texts(31, POSITIONS - 2)] == [text.tolist() for text in texts]
 
 
 def test_a_difference_that_is_not_a_number_is_not_tolerable():

@@ -15,6 +15,7 @@ import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import text_example
 from domainbert.data.types import IGNORED
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
@@ -45,7 +46,7 @@ def best(runs, name: str):
 def our_logits(model, ids: list[int], positions: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         shape = torch.ones(1, len(ids), dtype=torch.long)
-        return model.eval()(torch.tensor([ids]), shape.cumsum(1) - 1, shape, torch.tensor(positions))
+        return model.eval()(Packed(torch.tensor([ids]), shape.cumsum(1) - 1, shape), torch.tensor(positions))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
 
 
 def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(runs, tagger, natural):
-    """What the README says of long texts: domainbert reads them whole, `transformers` cuts them or fails."""
+    """What docs/python.md says of long texts: domainbert reads them whole, `transformers` cuts them or fails."""
     transformers = pytest.importorskip("transformers")
     folder = str(best(runs, "ner-pretrained"))
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.ranges import PositiveInt, Seeds
+from domainbert.base.ranges import PositiveInt, Seeds, field_types
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.source import Source
 from domainbert.distillation.config import LossConfig
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
-from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.reader import read_settings
+from domainbert.settings.schema import PARTS, SPEED_ONLY, STREAM, defaults_of, marked, settings_class
 from domainbert.settings.stage import stage
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.tasks.config import TaskConfig
@@ -49,6 +52,47 @@ def learn(
     return {name: value for name, value in locals().items() if name != "out"} | {"out": out}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """What every training has."""
+
+    seeds: Seeds = field(default=(1,), metadata=PARTS)
+    """One each."""
+
+    steps: PositiveInt = 10
+    """How long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn(Repeated):
+    """The same settings as those of `learn`."""
+
+    files: list[Path] = field(metadata=STREAM)
+    """What is read."""
+
+    task: TaskConfig
+    budget: Budget
+    encoder: EncoderConfig | None = None
+    losses: list[LossConfig] | None = None
+    corpus: CorpusConfig | None = None
+    optim: OptimConfig = OptimConfig(lr=1e-4)
+    models: dict[str, Path] | None = field(default=None, metadata=SPEED_ONLY)
+
+    def __post_init__(self) -> None:
+        """Check what goes together."""
+        _check(**vars(self))
+
+
+@stage()
+def learn_settings(out: Path, settings: Learn) -> dict[str, Any]:
+    """Give back what it was given."""
+    return vars(settings) | {"out": out}
+
+
+learn_settings.__name__ = "learn"
+FORMS = pytest.mark.parametrize("learn", [learn, learn_settings], ids=["arguments", "dataclass"])
+
+
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -56,13 +100,15 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("x")
 
 
-def call(**changes: Any) -> dict[str, Any]:
+def call(stage: Callable[..., dict[str, Any]], **changes: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {"out": "made", "files": "a.txt", "task": "Ner", "budget": {"max_steps": 5}}
-    return learn(**{**arguments, **changes})
+    return stage(**{**arguments, **changes})
 
 
-def test_text_lists_and_mappings_become_what_the_signature_says() -> None:
+@FORMS
+def test_text_lists_and_mappings_become_what_the_types_say(learn: Callable[..., dict[str, Any]]) -> None:
     found = call(
+        learn,
         encoder="small",
         losses=["HardTargets", SoftTargets(weight=2.0)],
         corpus=["a.txt", {"path": "b.txt", "weight": 2}],
@@ -86,12 +132,40 @@ def test_text_lists_and_mappings_become_what_the_signature_says() -> None:
     assert Path("made").is_dir()
 
 
-def test_what_has_the_right_type_already_stays_as_it_is() -> None:
+@FORMS
+def test_what_has_the_right_type_already_stays_as_it_is(learn: Callable[..., dict[str, Any]]) -> None:
     budget, optim = Budget(max_epochs=1), OptimConfig(name="muon")
-    found = learn(Path("made"), [Path("a.txt")], Ner(), budget, optim=optim, seeds=(5,))
+    found = learn(Path("made"), files=[Path("a.txt")], task=Ner(), budget=budget, optim=optim, seeds=(5,))
     assert found["budget"] is budget and found["optim"] is optim and found["files"] == [Path("a.txt")]
 
 
+def test_settings_made_in_python_are_checked_too() -> None:
+    settings = Learn(files=[Path("a.txt")], task=Ner(), budget=Budget(max_epochs=1), seeds=(5, 6))
+    for found in (learn_settings("made", settings), learn_settings(out="made", settings=settings)):
+        assert found == vars(settings) | {"out": Path("made")} and found["task"] is settings.task
+    with pytest.raises(DomainbertError, match=r"^learn: files\[0\]: b.doc does not exist; expected a file"):
+        learn_settings("made", replace(settings, files=[Path("b.doc")]))
+    with pytest.raises(DomainbertError, match=r"^learn: seeds: found \[\]; expected a list of one or more"):
+        learn_settings("made", replace(settings, seeds=()))
+    with pytest.raises(DomainbertError, match=r"^settings: found \['a.txt'\]; expected Learn, or its fields by name$"):
+        learn_settings("made", ["a.txt"])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
+        learn_settings("made", settings, steps=3)
+    with pytest.raises(DomainbertError, match=r"^steps: found 1; expected one for each seed$"):
+        replace(settings, steps=1)
+
+
+def test_the_dataclass_says_of_its_settings_what_arguments_and_constants_did() -> None:
+    assert list(defaults_of(Learn)) == [*[one.name for one in fields(Learn)][2:], "seeds", "steps"]
+    assert list(inspect.signature(learn_settings).parameters) == ["out", *defaults_of(Learn)]
+    assert field_types(settings_class(learn)) == field_types(Learn)
+    assert defaults_of(settings_class(learn)) == defaults_of(Learn)
+    assert [marked(Learn, mark) for mark in (SPEED_ONLY, STREAM, PARTS)] == [["models"], ["files"], ["seeds"]]
+    assert settings_class(Learn) is settings_class(learn_settings) is Learn
+    assert Stage("learn", learn_settings).parts == "seeds" and Stage("learn", learn).parts is None
+
+
+@FORMS
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -112,22 +186,28 @@ def test_what_has_the_right_type_already_stays_as_it_is() -> None:
         ({"optim": object()}, "learn: optim: expected a mapping with the keys name, lr"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(changes: dict[str, Any], message: str | None) -> None:
+def test_what_does_not_fit_is_refused_in_a_sentence(
+    changes: dict[str, Any], message: str | None, learn: Callable[..., dict[str, Any]]
+) -> None:
     if message is None:
-        assert call(**changes)["files"] == []
+        assert call(learn, **changes)["files"] == []
         return
     with pytest.raises(DomainbertError) as error:
-        call(**changes)
+        call(learn, **changes)
     assert str(error.value).startswith(message) and not Path("made").exists()
     assert "\n" not in str(error.value)
 
 
-def test_an_argument_that_there_is_not_is_a_type_error_as_of_any_function() -> None:
+@FORMS
+def test_an_argument_that_there_is_not_is_a_type_error_as_of_any_function(learn: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
-        call(step=3)
+        call(learn, step=3)
+    with pytest.raises(TypeError, match="missing a required argument: 'budget'"):
+        learn(out="made", files="a.txt", task="Ner")
 
 
-def test_what_goes_together_is_checked_with_the_file() -> None:
+@FORMS
+def test_what_goes_together_is_checked_with_the_file(learn: Callable[..., Any]) -> None:
     Path("t.yaml").write_text("files: a.txt\ntask: Ner\nbudget: {max_steps: 1}\nseeds: [1, 2]\nsteps: 1\n")
     problems = Problems("test")
     read_settings(learn, load_yaml(Path("t.yaml")), problems)
@@ -138,7 +218,7 @@ def test_every_stage_is_held_to_its_signature() -> None:
     for name in STAGES:
         function = load_stage(name).function
         assert inspect.unwrap(function) is not function, name
-        assert set(inspect.signature(function).parameters) | {"return"} == set(get_type_hints(function)), name
+        assert set(inspect.signature(function).parameters) - {"out"} == set(field_types(settings_class(function))), name
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

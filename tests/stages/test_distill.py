@@ -12,6 +12,7 @@ from domainbert.distillation.attention_config import AttentionKL, AttentionMSE, 
 from domainbert.distillation.hidden_config import HiddenCosine, HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
+from domainbert.encoders.packed import Packed
 from domainbert.stages.distill import distill
 from domainbert.training.config import Budget
 from domainbert.training.optim_config import OptimConfig
@@ -56,7 +57,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
     ids = torch.arange(5, 25).view(1, 20)
     places = torch.arange(20)
     with torch.inference_mode():
-        found = model.eval()(ids, places.view(1, 20), torch.ones_like(ids), places)
+        found = model.eval()(Packed(ids, places.view(1, 20), torch.ones_like(ids)), places)
         torch.testing.assert_close(found, theirs(ids).logits[0], atol=1e-5, rtol=0)
     assert made == []
 

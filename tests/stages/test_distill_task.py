@@ -16,6 +16,7 @@ from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
 from domainbert.serving.by_name import load_tagger
 from domainbert.serving.predictor import load_predictor
@@ -94,7 +95,7 @@ def test_transformers_gives_a_student_s_logits(runs, task, family):
     places = torch.arange(20)
     with torch.inference_mode():
         read = places if task == "ner" else places[:1]
-        found = ours.eval()(ids, places.view(1, 20), torch.ones_like(ids), read)
+        found = ours.eval()(Packed(ids, places.view(1, 20), torch.ones_like(ids)), read)
         torch.testing.assert_close(found, theirs(ids).logits.flatten(0, -2), atol=1e-5, rtol=0)
     assert made == []
 

@@ -34,7 +34,7 @@ def test_prepare_writes_counts_and_prints(tmp_path: Path, tokenizer: Path, capsy
         tmp_path, [*(f"document number {number}" for number in range(100)), "document number 7", "\u200b", "why?"]
     )
     (out := tmp_path / "out").mkdir()
-    metrics = json.loads(json.dumps(prepare(out, corpus, tokenizer, num_workers=0)))
+    metrics = json.loads(json.dumps(prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=0)))
     opened = open_prepared([out])
     splits = metrics["splits"]
     assert splits["train"]["documents"] + splits["validation"]["documents"] == 101
@@ -56,9 +56,10 @@ def test_prepare_writes_counts_and_prints(tmp_path: Path, tokenizer: Path, capsy
 )
 def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, fraction: float, advice: str) -> None:
     sources = write(tmp_path, [f"document number {number}" for number in range(20)]).sources
+    corpus = CorpusConfig(sources, min_characters=1, validation_fraction=fraction)
     (out := tmp_path / "out").mkdir()
     with pytest.raises(DomainbertError, match=rf"corpus: 20 documents for .*{advice} corpus\.validation_fraction"):
-        prepare(out, CorpusConfig(sources, min_characters=1, validation_fraction=fraction), tokenizer, num_workers=0)
+        prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=0)
     assert not (out / "prepared.json").exists()
 
 
@@ -67,11 +68,11 @@ def test_errors_of_the_corpus_come_through_with_workers(tmp_path: Path, tokenize
     (tmp_path / "a.txt").write_bytes(b"document\nnumber \xff\n")
     (out := tmp_path / "out").mkdir()
     with pytest.raises(DomainbertError, match=r"a\.txt:2: byte 8 of the line, 0xff"):
-        prepare(out, corpus, tokenizer, num_workers=1)
+        prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=1)
     with pytest.raises(DomainbertError, match=r"tokenizer: .*absent does not exist"):
-        prepare(out, corpus, tmp_path / "absent")
+        prepare(out, corpus=corpus, tokenizer=tmp_path / "absent")
     with pytest.raises(DomainbertError, match="num_workers: found -1; expected an integer from 0 to"):
-        prepare(out, corpus, tokenizer, num_workers=-1)
+        prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=-1)
 
 
 def test_importing_the_stage_is_light() -> None:
@@ -83,7 +84,7 @@ def test_importing_the_stage_is_light() -> None:
 @pytest.mark.slow
 def test_the_econ_corpus_is_prepared_whole(tmp_path: Path, tokenizer: Path, econ_data: Path) -> None:
     (out := tmp_path / "out").mkdir()
-    prepare(out, CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), tokenizer)
+    prepare(out, corpus=CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), tokenizer=tokenizer)
     corpus = open_prepared([out])
     assert corpus.train.num_documents + corpus.validation.num_documents == 1_316 - 4
     assert corpus.train.num_characters_total + corpus.validation.num_characters_total == 30_435_272

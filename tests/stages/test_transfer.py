@@ -16,6 +16,7 @@ from tokenizers.models import BPE
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.source import Source
+from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -109,7 +110,7 @@ def test_transformers_loads_it_with_equal_logits(run: Callable[..., Path]) -> No
     assert ids.tolist() == [[2, *folder.tokenizer().encode(["Bankers cut policy; x"])[0], 3]]
     positions = torch.arange(ids.shape[1])
     with torch.inference_mode():
-        ours = model.eval()(ids, positions[None], torch.ones_like(ids), positions)
+        ours = model.eval()(Packed(ids, positions[None], torch.ones_like(ids)), positions)
         torch.testing.assert_close(ours, theirs(ids).logits[0], atol=1e-6, rtol=1e-5)
 
 

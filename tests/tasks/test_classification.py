@@ -10,6 +10,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
+from domainbert.encoders.packed import Packed
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
@@ -64,7 +65,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
             batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(1))
             for index in range(accumulation):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
-                inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+                inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
                     summed += float(TASK.loss(model(*inputs), batch)) / float(batch[TASK.counted])
         return summed

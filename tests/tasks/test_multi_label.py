@@ -216,7 +216,7 @@ stages:
     target = {"items": torch.zeros(1), "example": torch.tensor([0]), "targets": gold.long()}
     assert float(task.loss(output.logits, target)) == pytest.approx(float(output.loss), rel=1e-5)
     with pytest.raises(
-        DomainbertError, match="is a multi-label classifier with the labels .*; load_predictor reads it"
+        DomainbertError, match=r"is a multi-label classifier with the labels .*; load_predictor reads it"
     ):
         domainbert.load_classifier(run / "topics")
     assert json.loads((run / "student/seed-1/config.json").read_text())["domainbert_threshold"] > 0

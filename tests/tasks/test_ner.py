@@ -11,6 +11,7 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import encode_words
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
+from domainbert.encoders.packed import Packed
 from domainbert.tasks.decoding import decode_words, iob2_field
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import label_set
@@ -188,7 +189,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
             batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(2))
             for index in range(accumulation, 2 * accumulation):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
-                inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+                inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
                     losses.append(float(task.loss(model(*inputs), batch)) / float(batch[task.counted]))
         return sum(losses)
@@ -226,7 +227,7 @@ def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make
 
     def judge(chosen):
         (batch,) = batch_of(chosen, tokenizer)
-        inputs = (batch[name] for name in ("input_ids", "position_ids", "segment_ids", "positions"))
+        inputs = Packed.of(batch), batch["positions"]
         with torch.inference_mode():
             logits = model(*inputs)
             decoded = decode_words(logits, batch, task.crf)

@@ -58,6 +58,12 @@ def test_the_best_weights_are_kept_and_of_equal_ones_the_first(tmp_path):
     assert module.steps.item() == 4
 
 
+def test_the_lowest_is_the_best_where_lower_is_better(tmp_path):
+    module, best = Scored([0.5, 0.3, 0.3, 0.4, 0.4, 0.2]), KeepBest("validation/f1", 3, higher_is_better=False)
+    assert fit(tmp_path, module, [best]).global_step == 10, "stopped three validations after the best"
+    assert (best.best, best.best_step) == (pytest.approx(0.3), 4)
+
+
 @pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 8), (3, 10), (4, 12), (9, 12)])
 def test_patience_counts_validations_since_the_best(tmp_path, patience, last):
     module, best = Scored(SCORES), KeepBest("validation/f1", patience)

@@ -17,16 +17,17 @@ from domainbert.data.packing import text_numbers
 from domainbert.data.types import Share
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.packed import Packed
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
-from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.data_module import TrainAndValidation, share_of
 from domainbert.training.micro_batches import divisors
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.trainer import build_trainer, micro_batch_size
+from domainbert.training.trainer import build_trainer
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -58,7 +59,7 @@ class Mean(TrainedModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         self.asked.append(len(batch["input_ids"]))
-        hidden = self.model.encoder(batch["input_ids"], batch["position_ids"], batch["segment_ids"])
+        hidden = self.model.encoder(Packed.of(batch))
         return self.note_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
 
 
@@ -69,8 +70,8 @@ Trained = Callable[..., tuple[Mean, int]]
 def train(tmp_path: Path, one_thread: None) -> Trained:
     def fit(size: MicroBatchSize, dropout: float = 0.0, seed: int = 0) -> tuple[Mean, int]:
         torch.manual_seed(0)
-        encoder = build_encoder(BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout), 32)
-        model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+        config = BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout)
+        model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
         module = Mean(model, OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), STEPS, seed)
         module.asked = []
         arguments = {"accelerator": "cpu", "devices": 1}
@@ -81,7 +82,7 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         )
         trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
-        return module, micro_batch_size(trainer, ROWS)
+        return module, share_of(trainer).micro_batch_size(ROWS)
 
     return fit
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead, SequenceHead
+from domainbert.encoders.packed import Packed
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -48,8 +49,7 @@ class PlainModel(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """(B, S) each -> (B, S, labels, V or H), or (B, labels) of a sequence head."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        hidden = self.model.encoder(input_ids, positions, attention_mask, **types)
+        hidden = self.model.encoder(Packed(input_ids, positions, attention_mask, token_type_ids))
         return self.model.read(hidden[:, 0] if isinstance(self.model.head, SequenceHead) else hidden)
 
 

@@ -22,7 +22,6 @@ BUDGETS = (1, 512, 2_048)
 """Tokens of a batch: every text alone without padding, several, and long beside short."""
 
 _NUM_TEXTS = 16
-_SPECIALS = 2
 
 Batches = Iterable[tuple[dict[str, Any], Tensor]]
 
@@ -42,29 +41,31 @@ class Difference:
         return self.largest <= TOLERANCE * max(1.0, self.scale)
 
 
-def made_up_texts(vocab_size: int, max_length: int) -> list[NDArray[np.int64]]:
-    """Token ids (n,) of texts of many lengths, from one token to what leaves room for [CLS] and [SEP].
+def made_up_texts(vocab_size: int, room: int) -> list[NDArray[np.int64]]:
+    """Token ids (n,) of texts of many lengths, from one token to `room`.
 
     Args:
         vocab_size: any entry may occur.
-        max_length: the longest, special tokens included.
+        room: tokens of the longest, without special ones.
     """
-    lengths = np.unique(np.geomspace(1, max_length - _SPECIALS, _NUM_TEXTS).round().astype(np.int64))
+    lengths = np.unique(np.geomspace(1, room, _NUM_TEXTS).round().astype(np.int64))
     bits = [random_bits(0, number, np.arange(length)) for number, length in enumerate(lengths.tolist())]
     return [(one % np.uint64(vocab_size)).astype(np.int64) for one in bits]
 
 
-def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int) -> Example:
-    """A text, cut at `max_length`, of which every piece is read, or only [CLS].
+def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int) -> Example:
+    """A text, cut at `max_length`, of which every piece is read, or only the special token before it.
 
     Args:
         input_ids: (n,) without special tokens.
-        at_cls: whether the head reads [CLS].
+        at_cls: whether the head reads that token.
         max_length: special tokens included.
+        extra: how many special tokens that are.
     """
-    ids = np.asarray(input_ids, dtype=np.int64)[: max_length - _SPECIALS]
+    ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
     positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))
-    window = Window(ids, positions, np.arange(len(positions)), np.full(len(positions), IGNORED, dtype=np.int64))
+    targets = np.full(len(positions), IGNORED, dtype=np.int64)
+    window = Window(ids, positions, np.arange(len(positions)), targets, extra)
     return Example((window,), len(positions))
 
 

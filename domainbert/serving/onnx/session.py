@@ -21,7 +21,6 @@ Ints = NDArray[np.int64]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _MAX_TOKENS = 4_096
-_SPECIALS = 2
 
 
 class OnnxModel:
@@ -72,7 +71,7 @@ class OnnxModel:
 
 def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
     """The numbers of the examples in batches of at most `max_tokens` once padded, longest first: little padding."""
-    lengths = [max(len(window.input_ids) for window in example.windows) + _SPECIALS for example in examples]
+    lengths = [max(window.num_tokens for window in example.windows) for example in examples]
     batches: list[list[int]] = []
     rows = width = 0
     for item in sorted(range(len(examples)), key=lambda number: (-lengths[number], number)):
@@ -96,9 +95,9 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
         `input_ids`, `attention_mask` (R, S), and `items`, `positions`, `example` and `outputs` as `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
-    length = max(len(window.input_ids) for _, window in windows) + _SPECIALS
+    length = max(window.num_tokens for _, window in windows)
     texts = [[window.input_ids] for _, window in windows]
-    rows = fill_rows(texts, length, tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id)
+    rows = fill_rows(texts, length, tokenizer.template, tokenizer.pad_id)
     reads = [len(window.positions) for _, window in windows]
     return {
         "input_ids": rows.input_ids,

@@ -1,0 +1,142 @@
+"""Which special tokens stand around a text or a pair of texts, and the token type of each place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, processors
+
+from domainbert.base.errors import DomainbertError
+
+Ints = NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """A special token, or the place of a text."""
+
+    token: int | str
+    """Id of the special token; "A" is the place of the first text, "B" that of the second."""
+    token_type: int
+
+
+@dataclass(frozen=True)
+class Template:
+    """How texts are framed: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+
+    Attributes:
+        single: the parts of one text.
+        pair: the parts of two.
+
+    Raises:
+        DomainbertError: a text has no place or more than one, or it is not one special token that comes first, which
+            stands for the whole text.
+    """
+
+    single: tuple[Part, ...]
+    pair: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        """Check the places of the texts."""
+        for parts, places in ((self.single, ["A"]), (self.pair, ["A", "B"])):
+            tokens = [part.token for part in parts]
+            if [token for token in tokens if isinstance(token, str)] != places or tokens.index("A") != 1:
+                shown = " ".join(map(str, tokens))
+                raise DomainbertError(
+                    f"the tokenizer frames {' and '.join(places)} as {shown!r}; expected one special token, then A, "
+                    "each text once"
+                )
+
+    def extra(self, pair: bool = False) -> int:
+        """How many special tokens are added to a text, or to a pair of texts."""
+        return len(self.pair) - 2 if pair else len(self.single) - 1
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The special tokens it uses."""
+        return frozenset(part.token for part in (*self.single, *self.pair) if isinstance(part.token, int))
+
+    def frame(
+        self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
+    ) -> tuple[Ints, Ints]:
+        """A text, or a pair, with its special tokens.
+
+        Args:
+            first: (n,) ids of the text.
+            second: (m,) ids of the second text of a pair.
+
+        Returns:
+            The ids and their token types, each (n + extra(),) or (n + m + extra(pair=True),).
+        """
+        parts = self.single if second is None else self.pair
+        texts = {"A": first, "B": () if second is None else second}
+        pieces = [texts[token] if isinstance(token, str) else (token,) for token, _ in parts]
+        ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
+        return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
+
+    def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
+        """The same as the post-processor of a `tokenizer.json`.
+
+        Args:
+            tokens: the vocabulary in the order of its ids.
+        """
+        return processors.TemplateProcessing(
+            single=list(_pieces(self.single, tokens)),
+            pair=list(_pieces(self.pair, tokens)),
+            special_tokens=[(tokens[number], number) for number in sorted(self.special_ids)],
+        )
+
+
+def bert_template(cls_id: int, sep_id: int) -> Template:
+    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`; what belongs to B has type 1."""
+    single = (Part(cls_id, 0), Part("A", 0), Part(sep_id, 0))
+    return Template(single, (*single, Part("B", 1), Part(sep_id, 1)))
+
+
+def roberta_template(cls_id: int, sep_id: int) -> Template:
+    """`<s> A </s>` and `<s> A </s></s> B </s>`, all of type 0."""
+    single = (Part(cls_id, 0), Part("A", 0), Part(sep_id, 0))
+    return Template(single, (*single, Part(sep_id, 0), Part("B", 0), Part(sep_id, 0)))
+
+
+def template_of(backend: Tokenizer) -> Template | None:
+    """What the post-processor of a tokenizer says; None where it adds no special tokens.
+
+    Raises:
+        DomainbertError: it frames texts in a way that has no `Template`.
+    """
+    if backend.post_processor is None:
+        return None
+    return _read(json.loads(backend.post_processor.__getstate__()))
+
+
+def _read(state: Mapping[str, Any]) -> Template | None:
+    kind = state["type"]
+    if kind == "Sequence":
+        found = [template for part in state["processors"] if (template := _read(part)) is not None]
+        return found[-1] if found else None
+    if kind == "BertProcessing":
+        return bert_template(state["cls"][1], state["sep"][1])
+    if kind == "RobertaProcessing":
+        return roberta_template(state["cls"][1], state["sep"][1])
+    if kind != "TemplateProcessing":
+        return None
+    ids = {name: token["ids"] for name, token in state["special_tokens"].items()}
+    single, pair = (tuple(_parts(state[name], ids)) for name in ("single", "pair"))
+    return None if single == (Part("A", 0),) else Template(single, pair)
+
+
+def _parts(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:
+    for piece in pieces:
+        ((kind, content),) = piece.items()
+        tokens = [content["id"]] if kind == "Sequence" else ids[content["id"]]
+        yield from (Part(token, content["type_id"]) for token in tokens)
+
+
+def _pieces(parts: Sequence[Part], tokens: Sequence[str]) -> Iterator[str]:
+    for token, token_type in parts:
+        yield f"${token}:{token_type}" if isinstance(token, str) else f"{tokens[token]}:{token_type}"

@@ -1,0 +1,72 @@
+"""Links between README, docs/ and the other pages lead somewhere, and the site has every page."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from domainbert.runner.stage_table import STAGES
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted(ROOT.glob("docs/*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *DOCS]
+
+
+def without_code(page: Path) -> str:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]+`", lambda code: code[0].strip("`").replace("]", ""), text)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub and MkDocs both write them."""
+    titles = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", without_code(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        if re.match(r"\w+://", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.is_file(), link
+        assert page not in DOCS or target in DOCS, f"{link}: is no page of the site"
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_there_are_links():
+    assert len(links(ROOT / "README.md")) > 20 and sum(len(links(page)) for page in DOCS) > 30
+
+
+def listed(nav: list) -> list[str]:
+    """The pages that a table of contents names, at any depth."""
+    values = [value for item in nav for value in (item.values() if isinstance(item, dict) else [item])]
+    return [name for value in values for name in (listed(value) if isinstance(value, list) else [value])]
+
+
+def test_every_page_is_in_the_site_and_linked_to():
+    names = {page.name for page in DOCS}
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    assert sorted(listed(nav)) == sorted({*names, "stages.md"})  # which is made when the site is built
+    for page in (ROOT / "README.md", ROOT / "docs/index.md"):
+        assert names - {Path(link.partition("#")[0]).name for link in links(page)} <= {"index.md"}
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_page_of_all_settings_has_every_command():
+    hook = runpy.run_path(str(ROOT / "docs/stage_pages.py"))
+    page = hook["stages_page"]()
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "tune"]
+    assert page.count("  --out FOLDER ") == len(STAGES) + 2

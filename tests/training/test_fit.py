@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from domainbert.data.order import GlobalOrder
+from domainbert.pretraining.batches import TrainRows, ValidationRows
+from domainbert.training.callbacks import KeepBest
+from domainbert.training.config import Runtime
+from domainbert.training.fit import Steps, TrainingData, fit
+from domainbert.training.optim_config import OptimConfig
+from tests.tiny_training import masked_lm_module
+
+
+def test_steps_of_epochs_validate_after_each() -> None:
+    assert Steps.of_epochs(3, batch_size=8, num_items=20) == Steps(9, 8, 20, validate_every=3)
+    assert Steps.of_epochs(3, batch_size=10, num_items=20) == Steps(6, 10, 20, validate_every=2)
+
+
+@pytest.mark.parametrize("keeps_best", [False, True])
+def test_the_kept_validation_is_that_of_the_weights_that_stay(reader, make_model, tmp_path, capsys, keeps_best) -> None:
+    module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2), num_steps=6)
+    order, at = GlobalOrder(reader.plan.num_rows, 8, seed=0), {}
+    data = TrainingData(
+        lambda share, steps: TrainRows(reader, order, share, steps),
+        [lambda share: ValidationRows(reader, 8, share)],
+        lambda step: {},
+    )
+    noted = module.on_validation_epoch_end
+
+    def note() -> None:
+        noted()
+        at[module.global_step] = {name: tensor.clone() for name, tensor in module.model.state_dict().items()}
+
+    module.on_validation_epoch_end = note
+    runtime = Runtime(tmp_path, "32-true", 4, 0, [], {"accelerator": "cpu", "devices": 1})
+    steps = Steps(6, 8, reader.plan.num_rows, validate_every=2, validate_first=True)
+    highest = KeepBest("validation/loss", None) if keeps_best else None
+    fitted = fit("tiny", module, data, steps, runtime, highest)
+    assert [row["step"] for row in fitted.history] == [0, 2, 4, 6] and fitted.micro_batch_size == 4
+    losses = [row["loss"] for row in fitted.history]
+    assert losses[0] == max(losses) > losses[-1], "the untrained model has the highest loss"
+    assert fitted.validation == fitted.history[0 if keeps_best else -1]
+    kept = at[fitted.validation["step"]]
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in module.model.state_dict().items())
+    assert set(fitted.facts) == {"validation", "history", "skipped_steps", "loss_spikes"}
+    assert f"6 steps of 8, {48 / reader.plan.num_rows:.2f} epochs of {reader.plan.num_rows};" in capsys.readouterr().out
