@@ -65,12 +65,13 @@ def train(
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
     from domainbert.encoders.bert.config import BertConfig
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-    from domainbert.pretraining.config import MaskingConfig
-    from domainbert.pretraining.corpus_rows import rows_of_corpus, unigram_entropy
-    from domainbert.pretraining.masked_lm import MaskedLM
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
+    from domainbert.pretraining.batches import TrainRows, ValidationRows
+    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.pretraining.module import Pretraining
+    from domainbert.pretraining.objective import ValidationText
+    from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
@@ -90,18 +91,17 @@ def train(
 
     lightning.seed_everything(SEED, verbose=False)
     corpus = open_prepared([settings.prepared])
-    rows, validation_rows = rows_of_corpus(
-        corpus, load_tokenizer(corpus.tokenizer_folder), MaskingConfig(), settings.length
-    )
+    masked_lm = MaskedLM().build(load_tokenizer(corpus.tokenizer_folder))
+    rows, validation_rows = rows_of_corpus(corpus, masked_lm, settings.length)
     config = BertConfig(**settings.bert())
-    encoder = family(config).build_encoder(config, VOCAB_SIZE)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    model = build_model(config, VocabularyFacts(VOCAB_SIZE, 0), "masked_lm")
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
     compile = torch.cuda.is_available()
-    objective = MaskedLM(model, optim, schedule, num_steps, 1.0, unigram_entropy(corpus), compile=compile)
+    texts = [ValidationText("", 1.0, masked_lm.baselines(corpus))]
+    module = Pretraining(masked_lm, {"model": model}, optim, schedule, num_steps, texts, compile=compile)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
-    throughput = throughput_of(model, settings.length, MaskingConfig().mlm_probability, runtime)
+    throughput = throughput_of(masked_lm.flops_per_token(module.models, settings.length), runtime)
     callbacks = [
         History(),
         throughput,
@@ -111,10 +111,10 @@ def train(
     trainer = build_trainer(runtime, num_steps, settings.rows, num_steps, callbacks)
     order = GlobalOrder(rows.plan.num_rows, settings.rows, SEED)
     trainer.fit(
-        objective,
+        module,
         datamodule=TrainAndValidation(
-            lambda share, steps: MaskedLMTrainBatches(rows, order, share, steps),
-            [lambda share: MaskedLMValidationBatches(validation_rows, settings.rows, share)],
+            lambda share, steps: TrainRows(rows, order, share, steps),
+            [lambda share: ValidationRows(validation_rows, settings.rows, share)],
             num_steps,
             runtime.num_workers,
         ),

@@ -120,3 +120,28 @@ def test_command_line_and_stages_import_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(result.stdout) == []
+
+
+INTERNALS = ("training.lightning_internals", "tuning.optuna_internals")
+PUBLIC = {"_fields", "_replace", "_asdict", "_make", "_exit"}  # of named tuples, and os._exit
+
+
+def private_names(file: Path) -> Iterator[str]:
+    """Names with a leading underscore that are taken from other objects than `self`, or imported from the libraries."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "super()"):
+            if node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in PUBLIC:
+                yield ast.unparse(node)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("lightning", "optuna")):
+            names = [part for one in node.names for part in f"{node.module}.{one.name}".split(".")]
+            yield from (name for name in names if name.startswith("_"))
+
+
+def test_what_is_private_to_a_library_stands_in_one_file() -> None:
+    found = {module: list(private_names(file)) for module, file in modules().items()}
+    assert {"strategy._ddp_kwargs", "loop._batches_that_stepped"} <= set(found[INTERNALS[0]])
+    assert {"study._storage", "trial._trial_id"} == set(found[INTERNALS[1]])
+    assert {module: names for module, names in found.items() if names and module not in INTERNALS} == {}
+    inside = [module for module, file in modules().items() if "fit_loop" in file.read_text(encoding="utf-8")]
+    assert inside == [INTERNALS[0]], "the insides of Lightning's loops"

@@ -15,6 +15,7 @@ import torch
 
 from domainbert.data.order import GlobalOrder, _pass
 from domainbert.pretraining.batches import PackedRowsReader
+from domainbert.pretraining.objective import Key
 from domainbert.training.checkpoint_files import write_checkpoint
 from domainbert.training.module import TrainedModule
 from tests.resuming import TRAINING, Work, assert_same_outcome, losses, pretraining
@@ -196,8 +197,8 @@ def rows_trained(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     found: list[np.ndarray] = []
     make, begin = PackedRowsReader.batch, TrainedModule.on_train_batch_start
 
-    def named(reader: PackedRowsReader, rows: np.ndarray, epochs: np.ndarray, seed: int) -> dict[str, Any]:
-        return make(reader, rows, epochs, seed) | {"read": np.stack([epochs, rows])}
+    def named(reader: PackedRowsReader, key: Key) -> dict[str, Any]:
+        return make(reader, key) | {"read": np.stack([key.epochs, key.rows])}
 
     def noted(module: TrainedModule, batch: dict[str, Any], batch_idx: int) -> None:
         found.append(batch["read"].numpy())
@@ -233,9 +234,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     make, permute = PackedRowsReader.batch, order.permutation
 
-    def counted_batch(reader: PackedRowsReader, rows: np.ndarray, epochs: np.ndarray, seed: int) -> dict[str, Any]:
+    def counted_batch(reader: PackedRowsReader, key: Key) -> dict[str, Any]:
         found["batches"] += 1
-        return make(reader, rows, epochs, seed)
+        return make(reader, key)
 
     def counted_permutation(size: int, *counters: int) -> np.ndarray:
         found["permutations"] += 1

@@ -27,8 +27,8 @@ from pathlib import Path
 
 import torch
 from domainbert.cli import main
-from domainbert.objectives import masked_lm, optimisers
-from domainbert.training import checkpoint_files, checkpoints, metrics_file, throughput
+from domainbert.pretraining.module import Pretraining
+from domainbert.training import checkpoint_files, checkpoints, metrics_file, optimisers, throughput
 
 command, folder, places, kills = sys.argv[5:], Path(sys.argv[1]), sys.argv[2].split(","), int(sys.argv[3])
 throughput.measured_peak_flops = lambda *_: 1e12
@@ -57,7 +57,7 @@ def in_the_midst(owner, name, calls, after=False, only=lambda arguments: True):
 
 
 def prepare_to_die(place):
-    module, soon = masked_lm.MaskedLM, random.randint(4, 9)
+    module, soon = Pretraining, random.randint(4, 9)
     if place == "step":
         in_the_midst(module, "training_step", 2 * soon)
     elif place == "accumulation":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import plan_rows
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, PackedRowsReader
-from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.masked_lm import MaskedLM
-from domainbert.pretraining.masking import Masker
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
+from domainbert.pretraining.module import Pretraining
+from domainbert.pretraining.objective import ValidationText
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Runtime
@@ -59,8 +59,7 @@ def make_model(tokenizer: DomainTokenizer) -> Callable[..., EncoderWithHead]:
 
     def make(head: str, num_labels: int = 0) -> EncoderWithHead:
         torch.manual_seed(0)
-        encoder = build_encoder(CONFIG, tokenizer.vocab_size)
-        return EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+        return build_model(CONFIG, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), head, num_labels)
 
     return make
 
@@ -74,13 +73,26 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
     begins = tokenizer.pieces.begins_word
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
     split = SimpleNamespace(
-        take=lambda start, stop: ids[start:stop], take_starts=lambda start, stop: begins[ids[start:stop]]
+        document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        take=lambda start, stop: ids[start:stop],
+        take_starts=lambda start, stop: begins[ids[start:stop]],
     )
-    plan = plan_rows(offsets, split.take, split.take_starts, tokenizer.vocab_size, tokenizer.special_ids, 24, 2)
-    masker = Masker(MaskingConfig(), tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
-    return PackedRowsReader(split, plan, tokenizer, masker)
+    objective = MaskedLM().build(tokenizer)
+    return PackedRowsReader(split, objective.lay_out(split, 24), objective)
+
+
+def masked_lm_module(
+    reader: PackedRowsReader,
+    model: EncoderWithHead,
+    optim: OptimConfig = OptimConfig(),
+    schedule: ScheduleConfig = ScheduleConfig(),
+    num_steps: int = NUM_STEPS,
+    texts: Sequence[ValidationText] = (ValidationText("", 1.0, {"unigram_entropy": 1.0}),),
+    seed: int = 0,
+) -> Pretraining:
+    """Masked LM of one model, which validates the corpus' own text."""
+    return Pretraining(reader.objective, {"model": model}, optim, schedule, num_steps, texts, seed)
 
 
 class Losses(lightning.Callback):
@@ -96,23 +108,24 @@ class Losses(lightning.Callback):
 
 
 @pytest.fixture
-def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[..., tuple[MaskedLM, list[float]]]:
+def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[..., tuple[Pretraining, list[float]]]:
     """Trains the tiny model for some steps: gives the module and the losses."""
 
     def train(
         optim: OptimConfig = OptimConfig(lr=5e-2),
         num_steps: int = NUM_STEPS,
         micro_batch_size: int | None = None,
-    ) -> tuple[MaskedLM, list[float]]:
+    ) -> tuple[Pretraining, list[float]]:
         schedule = ScheduleConfig(warmup_steps=2)
-        module = MaskedLM(make_model("masked_lm"), optim, schedule, num_steps, 0.5, unigram_entropy=2.5)
+        texts = [ValidationText("", 0.5, {"unigram_entropy": 2.5})]
+        module = masked_lm_module(reader, make_model("masked_lm"), optim, schedule, num_steps, texts)
         runtime = Runtime(tmp_path, "32-true", micro_batch_size, 0, [], {"accelerator": "cpu", "devices": 1})
         losses = Losses()
         trainer = build_trainer(runtime, num_steps, BATCH_SIZE, num_steps, [losses])
         order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
         data = TrainAndValidation(
-            lambda share, steps: MaskedLMTrainBatches(reader, order, share, steps),
-            [lambda share: MaskedLMValidationBatches(reader, BATCH_SIZE, share)],
+            lambda share, steps: TrainRows(reader, order, share, steps),
+            [lambda share: ValidationRows(reader, BATCH_SIZE, share)],
             num_steps,
             num_workers=0,
         )

@@ -14,6 +14,7 @@ from domainbert.data.prepared import PreparedCorpus, open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -53,4 +54,5 @@ def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPath
 @pytest.fixture(scope="module", params=[False, True], ids=["pieces", "words"])
 def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_tokenizer: DomainTokenizer) -> Any:
     """Training and validation rows of the toy corpus, of 24 tokens; single pieces or whole words are masked."""
-    return rows_of_corpus(toy_corpus, toy_tokenizer, MaskingConfig(whole_word=request.param), max_length=24)
+    objective = MaskedLM(MaskingConfig(whole_word=request.param)).build(toy_tokenizer)
+    return rows_of_corpus(toy_corpus, objective, max_length=24)

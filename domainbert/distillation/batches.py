@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Batch, Share
-from domainbert.pretraining.batches import MaskedLMTrainBatches
+from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -48,11 +48,11 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
 class CountedRows(Dataset[Batch]):
     """Micro-batches of masked LM with the counts of their global batches."""
 
-    def __init__(self, batches: MaskedLMTrainBatches) -> None:
+    def __init__(self, batches: TrainRows) -> None:
         self.batches = batches
 
     def __len__(self) -> int:
-        """See `MaskedLMTrainBatches`."""
+        """See `TrainRows`."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,6 +15,7 @@ from domainbert.distillation.losses import Unit
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
 
 COUNTS: dict[Unit, str] = {
@@ -53,7 +54,6 @@ class Distilling(TrainedModule):
             )
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)  # a tuple is no submodule
         self.losses, self.unfreeze_every = losses, unfreeze_every
-        self._parts: list[dict[str, Tensor]] = []
         if not losses.reads:
             self.model.head.requires_grad_(False)
 
@@ -61,9 +61,7 @@ class Distilling(TrainedModule):
         """Bring the teachers to the device of the training."""
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             raise DomainbertError("trainer.strategy: fsdp; distillation looks into the model, so it needs ddp")
-        if isinstance(self.trainer.strategy, DDPStrategy):
-            # Losses on inner layers do not reach every weight. Lightning has no public way to say so at this point.
-            self.trainer.strategy._ddp_kwargs.setdefault("find_unused_parameters", True)
+        set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)  # not every loss reaches every weight
         for teacher in self.teachers:
             teacher.to(self.trainer.strategy.root_device)
 
@@ -73,25 +71,14 @@ class Distilling(TrainedModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Before clipping, drop the gradients of what does not learn yet; log each loss."""
+        """Before clipping, drop the gradients of what does not learn yet."""
         for parameter in frozen_parameters(self.model.encoder, self.trainer.global_step, self.unfreeze_every):
             parameter.grad = None
-        for name in self.losses.names:
-            value = torch.stack([part[name] for part in self._parts]).sum()
-            self.log(f"train/{name}", self.trainer.strategy.reduce(value, reduce_op="sum"))
-        self._parts.clear()
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def forget(self) -> None:
-        """See `TrainedModule.forget`."""
-        super().forget()
-        self._parts.clear()
-
-    def _weighted(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> Tensor:
-        """The loss of a micro-batch as `note_loss` takes it."""
-        means = self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
-        self._parts.append({name: value.detach() for name, value in means.items()})
-        return self.losses.total(means)
+    def means(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Each loss of a micro-batch, over its count in the global batch."""
+        return self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:

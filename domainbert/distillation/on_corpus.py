@@ -52,7 +52,8 @@ class CorpusDistillation(Distilling):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
         counted = batch | {"num_outputs": batch["num_targets"]}
-        return self.note_loss(self._weighted(self._sums(batch), counted))
+        means = self.means(self._sums(batch), counted)
+        return self.note_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the sums."""

@@ -62,7 +62,8 @@ class TaskDistillation(Distilling, FineTuning):
         teacher = self._ask(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, Places.of(batch["position_ids"], batch["segment_ids"]))
         counted = batch | {"num_targets": batch["num_examples" if self.task.head == "sequence" else "num_targets"]}
-        return self.note_loss(self._weighted(sums, counted))
+        means = self.means(sums, counted)
+        return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
         """Logits of words or texts instead of positions, and the task's own loss."""

@@ -1,12 +1,19 @@
-"""Settings of batches. Free of torch and NumPy."""
+"""What every pretraining objective offers in a YAML, and how tokens are hidden. Free of torch and NumPy."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, Range, check_fields
+
+if TYPE_CHECKING:
+    from domainbert.pretraining.objective import Objective
+    from domainbert.tokenization.load import DomainTokenizer
+
+CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"
 
 
 @dataclass(frozen=True)
@@ -33,3 +40,21 @@ class MaskingConfig:
                 f"random_share: found {self.random_share}; expected no more than 1 together with mask_share, "
                 f"which is {self.mask_share}"
             )
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig(ABC):
+    """What a pretraining learns from a corpus."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The objective in the words of the field, for the model card."""
+
+    @abstractmethod
+    def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
+        """The objective, from `objective.py` beside this configuration's module.
+
+        Args:
+            tokenizer: the one that the corpus was prepared with.
+        """

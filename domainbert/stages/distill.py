@@ -14,6 +14,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.models.card import model_card
 from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -105,8 +106,8 @@ def distill(
     from domainbert.distillation.on_corpus import CorpusDistillation
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.models.folder import save_model
-    from domainbert.pretraining.corpus_rows import loss_without_context, rows_of_corpus
-    from domainbert.stages.warnings import of_distillation, of_pretraining, say
+    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.stages.warnings import of_distillation, say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.fit import Steps
     from domainbert.training.state import whole_weights
@@ -124,17 +125,18 @@ def distill(
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
     corpus = open_prepared(prepared)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
+    masked_lm = MaskedLM(masking).build(tokenizer)
+    train, validation = rows_of_corpus(corpus, masked_lm, max_length)
     num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
     asked = models if weighted.needs_teacher else []
-    objective = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
+    module = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
     steps = Steps(num_steps, batch_size, train.plan.num_rows, every)
-    metrics = _fit(objective, train, validation, steps, runtime)
+    metrics = _fit(module, train, validation, steps, runtime)
     metrics["warnings"] = of_distillation(metrics["history"])
     if (hard := metrics["validation"].get("HardTargets")) is not None:  # it is the loss of masked LM
-        metrics["warnings"] += of_pretraining(hard, loss_without_context(corpus, masking))
+        metrics["warnings"] += masked_lm.judge(corpus, {"loss": hard})[1]
     say(metrics["warnings"])
     metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
     weights = whole_weights(model)
@@ -184,14 +186,13 @@ def _student(
 
     config = student_config(student, folder.config)
     trained = config if dropout is None else config.with_dropout(dropout)
-    vocab_size = teacher.encoder.input_embeddings.num_embeddings
-    model, taken = build_student(trained, student, teacher, "masked_lm", 0, vocab_size)
+    model, taken = build_student(trained, student, teacher, "masked_lm", 0, folder.vocabulary)
     print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
     return model, config, "head" in taken and folder.head == "masked_lm"
 
 
 def _fit(
-    objective: CorpusDistillation,
+    module: CorpusDistillation,
     train: PackedRowsReader,
     validation: PackedRowsReader,
     steps: Steps,
@@ -199,23 +200,23 @@ def _fit(
 ) -> dict[str, Any]:
     from domainbert.data.order import GlobalOrder
     from domainbert.distillation.batches import CountedRows
-    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+    from domainbert.pretraining.batches import TrainRows, ValidationRows
     from domainbert.training.fit import TrainingData, fit
     from domainbert.training.throughput import throughput_of
 
-    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, objective.seed)
-    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
+    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
+    throughput = throughput_of(train.objective.flops_per_token(module.models, plan.row_length), runtime)
     data = TrainingData(
-        lambda share, steps: CountedRows(MaskedLMTrainBatches(train, order, share, steps)),
-        [lambda share: MaskedLMValidationBatches(validation, share.micro_batch_size(steps.batch_size), share)],
+        lambda share, steps: CountedRows(TrainRows(train, order, share, steps)),
+        [lambda share: ValidationRows(validation, share.micro_batch_size(steps.batch_size), share)],
         lambda step: train.describe(order.batch(step)[1]),
     )
-    counts = [sum(p.numel() for p in model.parameters()) for model in (objective.model, *objective.teachers)]
+    counts = [sum(p.numel() for p in model.parameters()) for model in (module.model, *module.teachers)]
     teachers = ", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher"
     print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full; {teachers}")
-    fitted = fit("distill", objective, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    fitted = fit("distill", module, data, steps, runtime, monitor="validation/loss", watch=[throughput])
     last = fitted.validation
-    print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *objective.losses.names))}")
+    print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *module.losses.names))}")
     return {
         "num_steps": steps.total,
         "num_parameters": counts[0],

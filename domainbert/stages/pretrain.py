@@ -1,4 +1,4 @@
-"""`pretrain`: masked LM on a prepared corpus, from scratch or going on from a model."""
+"""`pretrain`: an objective, masked LM unless told, on a prepared corpus, from scratch or from a model."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, Pos
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import model_card
-from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.stage import stage
 from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Precision, Runtime
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from domainbert.data.types import Share
-    from domainbert.encoders.heads import EncoderWithHead
     from domainbert.pretraining.batches import PackedRowsReader
-    from domainbert.pretraining.masked_lm import MaskedLM
+    from domainbert.pretraining.module import Pretraining
+    from domainbert.pretraining.objective import Built, Objective
     from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import Steps
@@ -31,9 +32,18 @@ SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_wo
 _VALIDATIONS = 10
 
 
-def _check(encoder: EncoderConfig | None, init_from: Path | None, max_length: int, **_: Any) -> None:
+def _check(
+    encoder: EncoderConfig | None,
+    init_from: Path | None,
+    objective: ObjectiveConfig | None,
+    masking: MaskingConfig,
+    max_length: int,
+    **_: Any,
+) -> None:
     if (encoder is None) == (init_from is None):
         raise DomainbertError("encoder, init_from: expected exactly one of the two")
+    if objective is not None and masking != MaskingConfig():
+        raise DomainbertError("masking: given beside an objective; expected it among the objective's own settings")
     check_length(max_length, encoder)
 
 
@@ -44,6 +54,7 @@ def pretrain(
     budget: Budget,
     encoder: EncoderConfig | None = None,
     init_from: ModelPath | None = None,
+    objective: ObjectiveConfig | None = None,
     masking: MaskingConfig = MaskingConfig(),
     max_length: Length = 128,
     batch_size: BatchSize = 64,
@@ -63,7 +74,7 @@ def pretrain(
     checkpoint_every: PositiveInt | None = None,
     trainer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Pretrain an encoder with masked LM on a prepared corpus.
+    """Pretrain an encoder on a prepared corpus, with masked LM unless told.
 
     Args:
         out: the model folder to write; logs stand in its `logs` folder. Training goes on from the newest checkpoint in
@@ -72,7 +83,8 @@ def pretrain(
         budget: how long to train; exactly one of the three is given.
         encoder: architecture of an encoder that starts from random weights. Either this or `init_from` is given.
         init_from: a model folder to go on from (DAPT, TAPT); a head it lacks is made.
-        masking: what is hidden and predicted.
+        objective: what is learnt; None is masked LM.
+        masking: what masked LM hides and predicts; another objective has settings of its own.
         max_length: tokens of a row, [CLS] and [SEP] included.
         batch_size: rows of an optimiser step, over all devices.
         dropout: overrides the encoder's dropout during this stage; the model folder keeps the encoder's own.
@@ -102,49 +114,43 @@ def pretrain(
     import lightning
 
     from domainbert.data.prepared import open_prepared
-    from domainbert.models.folder import open_model, save_model
-    from domainbert.pretraining.corpus_rows import loss_without_context, rows_of_corpus, unigram_entropy
-    from domainbert.pretraining.masked_lm import MaskedLM
-    from domainbert.stages.warnings import of_pretraining, say
+    from domainbert.models.folder import open_model
+    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.pretraining.module import Pretraining
+    from domainbert.pretraining.objective import MODEL, ValidationText
+    from domainbert.pretraining.start import Start
+    from domainbert.stages.warnings import say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.fit import Steps
-    from domainbert.training.state import whole_weights
 
     lightning.seed_everything(seed, verbose=False)
     corpus = open_prepared(prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    model, config = _build_model(encoder, init_from, tokenizer, dropout)
-    model.encoder.activation_checkpointing = activation_checkpointing
-    check_length(max_length, config)
-    train, validation = rows_of_corpus(corpus, tokenizer, masking, max_length)
+    what = objective or MaskedLM(masking)
+    learnt = what.build(tokenizer)
+    built = learnt.build(Start(tokenizer, encoder, init_from, dropout))
+    for one in built.values():
+        one.model.encoder.activation_checkpointing = activation_checkpointing
+        check_length(max_length, one.config)
+    train, validation = rows_of_corpus(corpus, learnt, max_length)
     others = {name: open_prepared([path], corpus.tokenizer_fingerprint) for name, path in (held_out or {}).items()}
-    num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
-    objective = MaskedLM(
-        model,
-        optim,
-        schedule,
-        num_steps,
-        tokens_per_character=corpus.validation.tokens_per_character,
-        unigram_entropy=unigram_entropy(corpus),
-        seed=seed,
-        held_out={name: other.validation.tokens_per_character for name, other in others.items()},
-        embedding_steps=embedding_steps,
-        compile=compile,
-    )
-    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
+    validations = [validation, *(rows_of_corpus(other, learnt, max_length)[1] for other in others.values())]
+    texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
+    texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
+    num_rows = train.plan.num_rows
+    num_steps = budget.num_steps(num_rows, corpus.train.num_tokens, batch_size)
     every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
-    steps = Steps(num_steps, batch_size, train.plan.num_rows, every, validate_first=init_from is not None)
-    held_out_rows = [rows_of_corpus(other, tokenizer, masking, max_length)[1] for other in others.values()]
-    data = (train, [validation, *held_out_rows])
-    metrics = _fit(objective, data, steps, seed, runtime)
-    metrics["loss_without_context"] = loss_without_context(corpus, masking)
-    metrics["warnings"] = of_pretraining(metrics["validation"]["loss"], metrics["loss_without_context"])
-    say(metrics["warnings"])
-    metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
-    weights = whole_weights(model)
-    if process_rank() == 0:
-        card = _card(config, metrics, corpus.vocab_size)
-        save_model(out, model, config, tokenizer, "masked_lm", card, weights=weights)
+    steps = Steps(num_steps, batch_size, num_rows, every, validate_first=init_from is not None)
+    models = {name: one.model for name, one in built.items()}
+    module = Pretraining(learnt, models, optim, schedule, num_steps, texts, seed, embedding_steps, compile)
+    runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
+    metrics = _fit(module, train, validations, steps, runtime)
+    facts, warnings = learnt.judge(corpus, metrics["validation"])
+    say(warnings)
+    seen = round(num_steps * batch_size * corpus.train.num_tokens / num_rows)
+    metrics |= {**facts, "warnings": warnings, "tokens_seen": seen}
+    card = _card(what, learnt, built[MODEL].config, metrics, corpus.vocab_size)
+    _save(out, built, tokenizer, card)
     return metrics
 
 
@@ -157,55 +163,35 @@ def check_arguments(given: Given) -> None:
     check_loggers(given)
 
 
-def _build_model(
-    encoder: EncoderConfig | None, init_from: Path | None, tokenizer: DomainTokenizer, dropout: Dropout | None
-) -> tuple[EncoderWithHead, EncoderConfig]:
-    """The model to train, and the architecture to save, whose dropout is not overridden."""
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.models.folder import load_model
-
-    if init_from is not None:
-        model, folder, made = load_model(init_from, "masked_lm", dropout=dropout)
-        if made:
-            print(f"{init_from}: no masked-LM head; made {', '.join(made)}")
-        return model, folder.config
-    assert encoder is not None
-    trained = encoder if dropout is None else encoder.with_dropout(dropout)
-    built = family(encoder).build_encoder(trained, tokenizer.vocab_size)
-    return EncoderWithHead(built, build_head("masked_lm", built)), encoder
-
-
 def _fit(
-    objective: MaskedLM,
-    rows: tuple[PackedRowsReader, Sequence[PackedRowsReader]],
+    module: Pretraining,
+    train: PackedRowsReader,
+    validations: Sequence[PackedRowsReader],
     steps: Steps,
-    seed: int,
     runtime: Runtime,
 ) -> dict[str, Any]:
     from domainbert.data.order import GlobalOrder
-    from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+    from domainbert.pretraining.batches import TrainRows, ValidationRows
     from domainbert.training.fit import TrainingData, fit
     from domainbert.training.throughput import throughput_of
 
-    train, validations = rows
-    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, seed)
-    throughput = throughput_of(objective.model, plan.row_length, train.masker.config.mlm_probability, runtime)
+    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
+    throughput = throughput_of(module.objective.flops_per_token(module.models, plan.row_length), runtime)
 
-    def validation_batches(reader: PackedRowsReader, share: Share) -> MaskedLMValidationBatches:
-        return MaskedLMValidationBatches(reader, share.micro_batch_size(steps.batch_size), share)
+    def validation_batches(reader: PackedRowsReader, share: Share) -> ValidationRows:
+        return ValidationRows(reader, share.micro_batch_size(steps.batch_size), share)
 
     data = TrainingData(
-        lambda share, steps: MaskedLMTrainBatches(train, order, share, steps),
-        [partial(validation_batches, validation) for validation in validations],
+        lambda share, steps: TrainRows(train, order, share, steps),
+        [partial(validation_batches, reader) for reader in validations],
         lambda step: train.describe(order.batch(step)[1]),
     )
     print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full")
-    fitted = fit("pretrain", objective, data, steps, runtime, monitor="validation/loss", watch=[throughput])
-    _say(fitted.history, list(objective.texts)[1:])
+    fitted = fit("pretrain", module, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    _say(fitted.history, [text.name for text in module.texts[1:]])
     return {
         "num_steps": steps.total,
-        "num_parameters": sum(parameter.numel() for parameter in objective.model.parameters()),
+        "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
         "micro_batch_size": fitted.micro_batch_size,
         "row_fullness": plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
@@ -219,20 +205,30 @@ def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]
         print(f"{name}: loss {after:.4f}; {before:.4f} at step {first['step']:,} ({after - before:+.4f})")
-    print(
-        f"validation loss {last['loss']:.4f} ({last['bits_per_character']:.4f} bits per character); "
-        f"guessing by frequency: {last['unigram_entropy']:.4f}"
-    )
+    print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _card(config: EncoderConfig, metrics: dict[str, Any], vocab_size: int) -> str:
+def _save(out: Path, built: dict[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
+    """Write the model to the folder of the stage, and the others to folders in it. All processes have to ask."""
+    from domainbert.models.folder import save_model
+    from domainbert.pretraining.objective import MODEL
+    from domainbert.training.state import whole_weights
+
+    for name, one in built.items():
+        weights = whole_weights(one.model)
+        if process_rank() == 0:
+            folder = out if name == MODEL else out / name
+            save_model(folder, one.model, one.config, tokenizer, one.head, card, one.labels, weights=weights)
+
+
+def _card(
+    what: ObjectiveConfig, learnt: Objective[Any], config: EncoderConfig, metrics: dict[str, Any], vocab_size: int
+) -> str:
     facts = {
         "encoder": f"{config.model_type}, {metrics['num_parameters']:,} parameters with its head",
         "vocabulary": f"{vocab_size:,} entries",
-        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of masked LM",
-        "validation loss": f"{metrics['validation']['loss']:.4f} nats per masked token",
-        "bits per character": f"{metrics['validation']['bits_per_character']:.4f}",
+        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {what.name}",
+        **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
-    return model_card("Domain encoder", "A masked language model pretrained with domainbert.", facts, usage)
+    return model_card("Domain encoder", learnt.summary, facts, learnt.usage)

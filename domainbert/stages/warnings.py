@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.tasks.labelled import LabelledText
 from domainbert.tasks.ner.conll import Sentence
 
 _TASK_ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
-_CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"
 _NEAR = 0.02  # of macro F1: as good as no better
 _FAR = 0.1  # of macro F1: better, whatever the accuracy
 
@@ -21,27 +21,12 @@ def say(warnings: Sequence[str]) -> None:
         print(f"warning: {warning}", flush=True)
 
 
-def of_pretraining(loss: float, without_context: float) -> list[str]:
-    """A masked-LM loss that needs no context.
-
-    Args:
-        loss: of validation, nats per masked token.
-        without_context: what is reached without, see `data.corpus_rows.loss_without_context`.
-    """
-    if loss < without_context:
-        return []
-    return [
-        f"the validation loss is {loss:.4f}, and {without_context:.4f} is reached without reading any context: a model "
-        f"that starts from here may be worse than one from scratch; {_CORPUS_ADVICE}"
-    ]
-
-
 def of_distillation(history: Sequence[Mapping[str, float]]) -> list[str]:
     """A loss that has not fallen between the first and the last validation, which are its rows."""
     first, last = history[0]["loss"], history[-1]["loss"]
     if len(history) < 2 or last < first:
         return []
-    return [f"the validation loss has not fallen: {first:.4f} at first, {last:.4f} at last; {_CORPUS_ADVICE}"]
+    return [f"the validation loss has not fallen: {first:.4f} at first, {last:.4f} at last; {CORPUS_ADVICE}"]
 
 
 def of_task(items: Sequence[Any], scores: Mapping[str, float]) -> list[str]:

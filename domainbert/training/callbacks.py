@@ -12,6 +12,7 @@ from torch import Tensor
 
 from domainbert.base.errors import diverged
 from domainbert.base.progress import Progress
+from domainbert.training.lightning_internals import validate_now
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
@@ -132,13 +133,9 @@ class ValidateFirst(lightning.Callback):
     """Validates before the first step: what a training that goes on from a model starts with."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Run Lightning's validation loop as it does between two steps; loggers count steps from the first."""
+        """Validate; loggers count steps from the first."""
         if trainer.global_step == 0:
-            loggers, trainer.loggers = trainer.loggers, []
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
-            trainer.loggers = loggers
+            validate_now(trainer)
 
 
 class History(lightning.Callback):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, cast
 
 import lightning
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
@@ -25,7 +27,7 @@ _DROPOUT = 1 << 20  # stream of random numbers, far from those of order and mask
 
 
 class TrainedModule(lightning.LightningModule):
-    """A model with its optimiser and schedule; subclasses add the steps.
+    """One or more models with their optimiser and schedule; subclasses add the steps.
 
     Args:
         model: the encoder with its head.
@@ -33,37 +35,54 @@ class TrainedModule(lightning.LightningModule):
         schedule: learning-rate settings.
         num_steps: optimiser steps of the whole training.
         seed: of the dropout.
+        others: further models that learn with it, by name; they may share its parameters.
 
     Attributes:
+        models: the model, as `model`, and the others.
         step_loss: the loss of the last optimiser step over the whole global batch, on the device.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
     """
 
     def __init__(
-        self, model: EncoderWithHead, optim: OptimConfig, schedule: ScheduleConfig, num_steps: int, seed: int
+        self,
+        model: EncoderWithHead,
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        num_steps: int,
+        seed: int,
+        others: Mapping[str, EncoderWithHead] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.others = model, nn.ModuleDict(dict(others))
         self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
         self.step_loss = torch.zeros(())
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
+        self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
         self._draws: TextDraws | None = None
+
+    @property
+    def models(self) -> dict[str, EncoderWithHead]:
+        """See the class."""
+        return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
         """Spread each layer's weights over the processes where the strategy is `fsdp`."""
         if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
             mesh = self.device_mesh["data_parallel"]
-            for block in dict.fromkeys(self.model.encoder.blocks()):  # one that is used twice is spread once
-                fully_shard(block, mesh=mesh)
-            fully_shard(self.model, mesh=mesh)
+            for model in self.models.values():
+                for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
+                    fully_shard(block, mesh=mesh)
+                fully_shard(model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule, the latter stepped after every optimiser step."""
         # With 16-mixed a fused optimiser undoes the loss scale inside its step: too late for clipping.
         fused = self.trainer.precision != "16-mixed"
-        extra = [parameter for name, parameter in self.named_parameters() if not name.startswith("model.")]
-        optimizer = build_optimizer(self.model, self.optim, fused, extra)
+        models = list(self.models.values())
+        known = {parameter for model in models for parameter in model.parameters()}
+        extra = [parameter for parameter in self.parameters() if parameter not in known]
+        optimizer = build_optimizer(models, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self.num_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
@@ -106,6 +125,10 @@ class TrainedModule(lightning.LightningModule):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
+        for name in self._parts[0] if self._parts else ():
+            value = torch.stack([part[name] for part in self._parts]).sum()
+            self.log(f"train/{name}", self.trainer.strategy.reduce(value, reduce_op="sum"))
+        self._parts.clear()
         self.log("train/loss", self.step_loss)
         self.log("train/grad_norm", norm)
         self.log("train/lr", optimizer.param_groups[0]["lr"])
@@ -113,15 +136,19 @@ class TrainedModule(lightning.LightningModule):
     def forget(self) -> None:
         """Forget the micro-batches since the last optimiser step: they were only tried."""
         self._losses.clear()
+        self._parts.clear()
 
-    def note_loss(self, loss: Tensor) -> Tensor:
+    def note_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
         """Note a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
 
         Args:
             loss: a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
                 micro-batches it is the exact mean, however unevenly the counted tokens are spread.
+            parts: the terms that it is a sum of, to be logged by name.
         """
         self._losses.append(loss.detach())
+        if parts:
+            self._parts.append({name: value.detach() for name, value in parts.items()})
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.training.optim_config import OptimConfig
 
 ParameterGroup = dict[str, Any]
+Named = tuple[EncoderWithHead, str, nn.Parameter]
 
 
 class CombinedOptimizer(Optimizer):
@@ -50,9 +51,9 @@ class CombinedOptimizer(Optimizer):
 
 
 def build_optimizer(
-    model: EncoderWithHead, config: OptimConfig, fused: bool = True, extra: Sequence[nn.Parameter] = ()
+    models: Sequence[EncoderWithHead], config: OptimConfig, fused: bool = True, extra: Sequence[nn.Parameter] = ()
 ) -> Optimizer:
-    """The optimiser of a model.
+    """The optimiser of models that learn together.
 
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
     2.2) takes the weight matrices of the layers; AdamW takes the rest, or everything. Weight decay goes to weight
@@ -60,31 +61,32 @@ def build_optimizer(
     `head_lr` and `layer_decay`.
 
     Args:
-        model: the encoder with its head.
+        models: encoders with their heads; a parameter that several share learns as that of the first.
         config: see `OptimConfig`.
         fused: use AdamW's fused kernel.
-        extra: parameters beside the model's, which learn as its head does.
+        extra: parameters beside the models', which learn as their heads do.
     """
-    hidden: list[tuple[str, nn.Parameter]] = []
-    others: list[tuple[str, nn.Parameter]] = []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            by_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
-            (hidden if by_muon else others).append((name, parameter))
-    others += [(f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
-    adamw = AdamW(_groups(model, others, config), betas=config.betas, eps=config.eps, fused=fused)
+    hidden: list[Named] = []
+    others: list[Named] = []
+    owners = {parameter: model for model in reversed(models) for parameter in model.parameters()}
+    for model in models:
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and owners[parameter] is model:
+                by_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
+                (hidden if by_muon else others).append((model, name, parameter))
+    others += [(models[0], f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
+    adamw = AdamW(_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
         return adamw
-    muon = Muon(_groups(model, hidden, config), adjust_lr_fn="match_rms_adamw")
+    muon = Muon(_groups(hidden, config), adjust_lr_fn="match_rms_adamw")
     return CombinedOptimizer([muon, adamw])
 
 
-def _groups(
-    model: EncoderWithHead, named: Iterable[tuple[str, nn.Parameter]], config: OptimConfig
-) -> list[ParameterGroup]:
+def _groups(named: Sequence[Named], config: OptimConfig) -> list[ParameterGroup]:
     groups: dict[tuple[float, float], ParameterGroup] = {}
-    tables = {part.weight for part in model.modules() if isinstance(part, nn.Embedding)}
-    for name, parameter in named:
+    parts = [part for model in {model for model, _, _ in named} for part in model.modules()]
+    tables = {part.weight for part in parts if isinstance(part, nn.Embedding)}
+    for model, name, parameter in named:
         decays = parameter.ndim >= 2 and parameter not in tables
         decay = config.weight_decay if decays else 0.0
         rate = _learning_rate(model, name, config)

@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from domainbert.base.errors import DomainbertError
+from domainbert.training.lightning_internals import begin_at
 from domainbert.training.optimisers import CombinedOptimizer
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -99,7 +100,7 @@ def load_training_state(trainer: lightning.Trainer, file: Path) -> None:
     trainer.precision_plugin.load_state_dict(state["precision"])
     for name, callback in _callbacks(trainer).items():
         callback.load_state_dict(state["callbacks"].get(name, {}))
-    _begin_at(trainer, state["step"])
+    begin_at(trainer, state["step"])
 
 
 def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
@@ -139,17 +140,6 @@ def _read(file: Path) -> dict[str, Any]:
     except Exception as error:  # it depends on what is wrong with the file
         raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
     return state
-
-
-def _begin_at(trainer: lightning.Trainer, step: int) -> None:
-    """Set Lightning's counters, which are at 0.
-
-    Its own way of resuming takes batches off the loader until it is where it was, and expects as many devices as then.
-    """
-    loop = trainer.fit_loop.epoch_loop
-    loop.batch_progress.total.increment_by(step * trainer.accumulate_grad_batches)
-    loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
-    loop._batches_that_stepped = step
 
 
 def _optimizers(trainer: lightning.Trainer) -> list[Optimizer]:

@@ -16,19 +16,17 @@ from domainbert.training.precision import autocast_dtype
 _SIZE = {"cpu": 2048, "cuda": 8192}
 
 
-def throughput_of(model: EncoderWithHead, row_length: int, predicted_share: float, runtime: Runtime) -> Throughput:
+def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
     """A callback that measures tokens per second and model FLOP utilisation.
 
     Args:
-        model: the encoder with a masked-LM head.
-        row_length: tokens that attend to each other.
-        predicted_share: masked positions per token.
+        flops_per_token: of a training step; see the function of this name.
         runtime: for precision and device.
     """
     on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
     peak = measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32)
-    return Throughput(flops_per_token(model, row_length, predicted_share), peak)
+    return Throughput(flops_per_token, peak)
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,25 +10,16 @@ from typing import Any
 import lightning
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
 from domainbert.training.config import LoggerName, Runtime
+from domainbert.training.lightning_internals import FullySharded, quieten, set_ddp_option
 from domainbert.training.loggers import need_logger
 from domainbert.training.memory import keep_freed_memory
 from domainbert.training.metrics_file import MetricsFile
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
-
-# What Lightning says of loaders, batches and metrics that is not so for ready-made batches and exact metrics.
-_DOES_NOT_APPLY = (
-    "does not have many workers",
-    "Trying to infer the `batch_size`",
-    "LeafSpec",
-    "sync_dist=True",
-    "is smaller than the logging interval",
-)
 
 
 def build_trainer(
@@ -59,7 +48,7 @@ def build_trainer(
         if runtime.trainer.get("strategy") == "fsdp":
             raise DomainbertError("micro_batch_size: auto, but devices compute together with fsdp; expected a number")
         given, automatic = None, [LargestMicroBatch(batch_size, validate_every)]
-    _quieten()
+    quieten()
     keep_freed_memory()
     trainer = _trainer(
         **{**runtime.trainer, **_strategy(runtime.trainer.get("strategy")), **_processes_of_launcher()},
@@ -77,9 +66,8 @@ def build_trainer(
         enable_model_summary=False,
         enable_checkpointing=False,
     )
-    if isinstance(trainer.strategy, DDPStrategy):
-        # Gradients stay where they are exchanged, instead of being copied there and back.
-        trainer.strategy._ddp_kwargs.setdefault("gradient_as_bucket_view", True)
+    # Gradients stay where they are exchanged, instead of being copied there and back.
+    set_ddp_option(trainer.strategy, "gradient_as_bucket_view", True)
     # Both count micro-batches, whose number depends on how many devices Lightning found.
     trainer.accumulate_grad_batches = _accumulation(batch_size, given, trainer.world_size)
     trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
@@ -91,21 +79,6 @@ def _trainer(**arguments: Any) -> lightning.Trainer:
         return lightning.Trainer(**arguments)
     except (ValueError, TypeError, MisconfigurationException) as error:
         raise DomainbertError(f"trainer: {error}") from error
-
-
-class FullySharded(ModelParallelStrategy):
-    """FSDP2: each layer's weights, gradients and optimiser states are spread over all devices of all nodes.
-
-    Unlike Lightning's own `fsdp` it runs on CPUs too, and its whole state is that of any other strategy.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(save_distributed_checkpoint=False)
-
-    def setup_environment(self) -> None:
-        """See Lightning."""
-        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
-        super().setup_environment()
 
 
 def _strategy(name: str | None) -> dict[str, Any]:
@@ -131,13 +104,6 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
             f"batch_size: {batch_size} does not divide into micro-batches of {size or 1} on {world_size} devices"
         )
     return per_device // size
-
-
-def _quieten() -> None:
-    for name in ("lightning.pytorch", "lightning.fabric.utilities.distributed"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for text in _DOES_NOT_APPLY:
-        warnings.filterwarnings("ignore", message=f".*{text}.*")
 
 
 def _build_logger(name: LoggerName, folder: Path) -> Logger:

@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from domainbert.tuning import optuna_internals
+
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial, TrialState
+    from optuna.trial import FrozenTrial, Trial
 
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
 SETTINGS, THREADS = "settings", "threads"
 """User attributes of a trial: why it was queued again; who runs it; a number that grows while it does; why it failed;
 the trial that it goes on with, if any; how long it took; the stage's settings, and its threads where they are set."""
 
-_RUNG = "completed_rung_"  # Optuna's record of ASHA; a trial that is run again has not got there yet
 _DEATHS, _MOST_DEATHS = "deaths", 4
 
 
@@ -59,25 +60,13 @@ def put_back(study: Study, trial: Trial) -> None:
     """The reverse of `take_trial`."""
     from optuna.trial import TrialState
 
-    study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+    optuna_internals.set_state(study, trial, TrialState.WAITING)
 
 
 def place(study: Study, trial: Trial) -> int:
     """The number that a trial would have if none had been queued again."""
     before = [one for one in study.get_trials(deepcopy=False) if one.number < trial.number]
     return trial.number - sum(map(is_lost, before))
-
-
-def tell(study: Study, trial: Trial, state: TrialState, values: Sequence[float] | None) -> None:
-    """Record the end of a trial.
-
-    A grid sampler that has seen all its points calls the study's `stop`, which is for Optuna's own loop.
-    """
-    try:
-        study.tell(trial, list(values) if values is not None else None, state)
-    except RuntimeError as error:
-        if "Study.stop" not in str(error):
-            raise
 
 
 def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = False) -> bool:
@@ -95,12 +84,12 @@ def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = Fal
     import optuna
     from optuna.trial import TrialState
 
-    storage, deaths = study._storage, int(trial.user_attrs.get(_DEATHS, 0)) + blame
+    deaths = int(trial.user_attrs.get(_DEATHS, 0)) + blame
     for_good = deaths >= _MOST_DEATHS
     try:
         name, text = (ERROR, f"{reason}, {deaths} times") if for_good else (LOST, reason)
-        storage.set_trial_user_attr(trial._trial_id, name, text)
-        if not storage.set_trial_state_values(trial._trial_id, TrialState.FAIL):
+        optuna_internals.set_attribute(study, trial, name, text)
+        if not optuna_internals.set_state(study, trial, TrialState.FAIL):
             return False
     except optuna.exceptions.UpdateFinishedTrialError:
         return False
@@ -117,7 +106,7 @@ def _copy(trial: FrozenTrial, deaths: int) -> FrozenTrial:
         params=trial.params,
         distributions=trial.distributions,
         user_attrs={ORIGIN: origin(trial), _DEATHS: deaths},
-        system_attrs={key: value for key, value in trial.system_attrs.items() if not key.startswith(_RUNG)},
+        system_attrs=optuna_internals.without_rungs(trial.system_attrs),
     )
 
 

@@ -20,7 +20,7 @@ from domainbert.base.signals import StopSignals
 from domainbert.runner.claim import RUNNING, is_running
 from domainbert.settings.tree import nearest
 from domainbert.training.checkpoint_files import remove_progress
-from domainbert.tuning import slots, trials
+from domainbert.tuning import optuna_internals, slots, trials
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.methods import build_sampler
@@ -175,7 +175,7 @@ class Worker:
             one.process.kill()
             one.process.wait()
             self.running.remove(one)
-            if trials.is_lost(found := self._frozen(one.trial)):
+            if trials.is_lost(found := optuna_internals.recorded(self.study, one.trial)):
                 self.around.table.say(f"trial {one.trial.number}: another worker has taken it over")
             else:
                 self.around.table.ended(found)
@@ -204,12 +204,9 @@ class Worker:
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
         with trials.quiet():
-            trials.tell(self.study, trial, TrialState[state], values)
-        self.around.table.ended(self._frozen(trial))
+            optuna_internals.tell(self.study, trial, TrialState[state], values)
+        self.around.table.ended(optuna_internals.recorded(self.study, trial))
         self.around.recorded()
-
-    def _frozen(self, trial: Trial) -> FrozenTrial:
-        return self.study._storage.get_trial(trial._trial_id)
 
     def _queue_dead_trials(self) -> None:
         from optuna.trial import TrialState
@@ -225,7 +222,7 @@ class Worker:
 
     def _queue_again(self, one: Running, reason: str) -> None:
         one.trial.set_user_attr(trials.SECONDS, one.seconds)
-        self._put_again(self._frozen(one.trial), reason)
+        self._put_again(optuna_internals.recorded(self.study, one.trial), reason)
 
     def _put_again(self, trial: FrozenTrial, reason: str, blame: bool = False) -> None:
         with self.around.lock(), trials.quiet():

@@ -10,9 +10,11 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example, text_example, word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.objective import Key
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_text, align_words
 
 SHARES = [(world_size, accumulation) for world_size in (1, 2, 4) for accumulation in (1, 2, 4)]
@@ -63,7 +65,7 @@ def test_shares_add_up_to_the_global_batch(readers, world_size, accumulation):
     order = GlobalOrder(readers[0].plan.num_rows, 16, seed=5)
 
     def make(share):
-        return MaskedLMTrainBatches(readers[0], order, share, range(12))
+        return TrainRows(readers[0], order, share, range(12))
 
     assert len(make(Share(0, world_size, accumulation))) == 12 * accumulation
     for step in (0, 3, 11):
@@ -83,7 +85,7 @@ def test_rows_hold_the_corpus(readers, toy_corpus, toy_tokenizer):
     """A pass over the rows, with what was hidden put back, is every document once."""
     reader = readers[0]
     rows = np.arange(reader.plan.num_rows)
-    batch = reader.batch(rows, np.zeros_like(rows), seed=1)
+    batch = reader.batch(Key(1, 0, np.zeros_like(rows), rows))
     ids = batch["input_ids"].copy()
     used = batch["targets"] != IGNORED
     np.put(ids, batch["positions"][used], batch["targets"][used])
@@ -101,8 +103,8 @@ def test_rows_hold_the_corpus(readers, toy_corpus, toy_tokenizer):
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_validation_rows_once_and_masked_alike_in_every_run(toy_corpus, toy_tokenizer, world_size):
     def everything(masking, batch_size):
-        reader = rows_of_corpus(toy_corpus, toy_tokenizer, masking, max_length=24)[1]
-        ranks = [MaskedLMValidationBatches(reader, batch_size, Share(r, world_size)) for r in range(world_size)]
+        reader = rows_of_corpus(toy_corpus, MaskedLM(masking).build(toy_tokenizer), max_length=24)[1]
+        ranks = [ValidationRows(reader, batch_size, Share(r, world_size)) for r in range(world_size)]
         return reader, Counter(row for rank in ranks for i in range(len(rank)) for row in rows_with_labels(rank[i]))
 
     reader, found = everything(MaskingConfig(), 4)

@@ -18,7 +18,7 @@ from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs
 from domainbert.encoders.layers import Dropout
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
@@ -43,7 +43,7 @@ def test_counts_of_the_global_batch_are_those_of_its_parts(reader):
     for share in ((1, 1), (2, 1), (2, 2)):
         found = []
         for rank in range(share[0]):
-            batches = CountedRows(MaskedLMTrainBatches(reader, order, Share(rank, *share), range(10)))
+            batches = CountedRows(TrainRows(reader, order, Share(rank, *share), range(10)))
             found += [tensors(batches[index]) for index in range(share[1])]
         for name in ("num_segments", "num_real_tokens", "num_pairs"):
             parts = [batch_counts(batch["position_ids"], batch["segment_ids"])[name] for batch in found]
@@ -58,11 +58,12 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
         total = 0.0
         for rank in range(world_size):
             share = Share(rank, world_size, accumulation)
-            batches = CountedRows(MaskedLMTrainBatches(reader, order, share, range(10)))
+            batches = CountedRows(TrainRows(reader, order, share, range(10)))
             for index in range(accumulation):
                 batch = tensors(batches[index])
                 with torch.no_grad():
-                    total += float(module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]}))
+                    means = module.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+                    total += float(module.losses.total(means))
         totals.append(total)
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
 
@@ -70,7 +71,7 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
 def test_padding_is_left_out_of_every_loss(reader, make_model):
     """Rows with further padding, which student and teacher make different things of, have the same losses."""
     module = make_module(make_model).eval()
-    batch = tensors(MaskedLMValidationBatches(reader, 5, Share())[0])
+    batch = tensors(ValidationRows(reader, 5, Share())[0])
     rows, length = batch["input_ids"].shape
     wider = dict(batch)
     for name, high in (("input_ids", 20), ("position_ids", 1), ("segment_ids", 1)):
@@ -86,7 +87,7 @@ def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
     module, logged = make_module(make_model).eval(), {}
     monkeypatch.setattr(module, "log_dict", logged.update)
     monkeypatch.setattr(module, "log", logged.__setitem__)
-    batches = [tensors(MaskedLMValidationBatches(reader, 5, Share())[index]) for index in range(3)]
+    batches = [tensors(ValidationRows(reader, 5, Share())[index]) for index in range(3)]
     for chosen in (batches[:2], batches[2:]):
         with torch.no_grad():
             for index, batch in enumerate(chosen):
@@ -119,13 +120,14 @@ def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
     assert not any("teacher" in name for name in module.state_dict())
     owned = {id(parameter) for parameter in module.parameters()}
     assert not any(id(parameter) in owned for parameter in teacher.parameters())
-    batches = CountedRows(MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), Share(), range(10)))
+    batches = CountedRows(TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, 0), Share(), range(10)))
     batch = tensors(batches[0])
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
     losses = []
     for _ in range(3):
         optimizer.zero_grad()
-        loss = module._weighted(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        means = module.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        loss = module.losses.total(means)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))

@@ -45,10 +45,10 @@ def _prepare_start(act: dict[str, Any]) -> None:
 
 def _prepare_step(act: dict[str, Any]) -> None:
     """Put the signal into the module's step."""
-    from domainbert.pretraining.masked_lm import MaskedLM
+    from domainbert.pretraining.module import Pretraining
 
     hook = _HOOKS[act.get("during", "training")]
-    original = getattr(MaskedLM, hook)
+    original = getattr(Pretraining, hook)
 
     def step(module: Any, batch: Any, batch_idx: int) -> Any:
         if module.trainer.global_step == act["step"] and not act.get("done"):
@@ -56,7 +56,7 @@ def _prepare_step(act: dict[str, Any]) -> None:
             _act(act)
         return original(module, batch, batch_idx)
 
-    setattr(MaskedLM, hook, step)
+    setattr(Pretraining, hook, step)
 
 
 if __name__ == "__main__":

@@ -5,23 +5,25 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from domainbert.pretraining import corpus_rows
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.corpus_rows import rows_of_corpus, unigram_entropy
+from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.objectives.masked_lm import expected_loss
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.masked_lm.expected_loss import unigram_entropy
 
 
 def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
     masking = MaskingConfig(mlm_probability=0.3)
-    train, validation = rows_of_corpus(toy_corpus, toy_tokenizer, masking, 32)
+    train, validation = rows_of_corpus(toy_corpus, MaskedLM(masking).build(toy_tokenizer), 32)
     for reader, split in ((train, toy_corpus.train), (validation, toy_corpus.validation)):
         assert reader.plan.lengths.sum() == split.num_tokens and reader.plan.row_length == 32
         unknown = int((split.take(0, split.num_tokens) == toy_tokenizer.unk_id).sum())
         assert reader.plan.maskable.sum() == split.num_tokens - unknown < split.num_tokens
-    assert train.masker.config == masking and validation.masker.config == MaskingConfig()
+    assert train.objective.masker.config == masking and validation.objective.masker.config == MaskingConfig()
 
 
 def test_unigram_entropy_by_hand(toy_corpus, monkeypatch):
-    monkeypatch.setattr(corpus_rows, "_CHUNK", 100)
+    monkeypatch.setattr(expected_loss, "_CHUNK", 100)
     train = Counter(toy_corpus.train.take(0, toy_corpus.train.num_tokens).tolist())
     validation = toy_corpus.validation.take(0, toy_corpus.validation.num_tokens).tolist()
     total = toy_corpus.train.num_tokens + toy_corpus.vocab_size

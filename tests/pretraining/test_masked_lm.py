@@ -10,13 +10,15 @@ import transformers
 
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
-from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import name_map
+from domainbert.encoders.families import name_map
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-from domainbert.pretraining.masked_lm import MaskedLM, masked_lm_loss
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.pretraining.batches import TrainRows, ValidationRows
+from domainbert.pretraining.objective import ValidationText
+from domainbert.pretraining.objectives.masked_lm.objective import masked_lm_loss
+from domainbert.training.optim_config import OptimConfig
+from tests.tiny_training import masked_lm_module
 
 
 def tensors(batch):
@@ -24,7 +26,7 @@ def tensors(batch):
 
 
 def global_batch(reader):
-    return MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), range(10))[0]
+    return TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), range(10))[0]
 
 
 def test_golden_loss_curve(pretrain):
@@ -72,12 +74,12 @@ def test_training_step_over_ranks_and_micro_batches_is_the_gradient_of_the_mean(
     assert len(set(order.batch(step)[0].tolist())) == passes
 
     def gradients(world_size, accumulation):
-        module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 1.0, 1.0)
+        module = masked_lm_module(reader, make_model("masked_lm"))
         trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
         module.trainer = trainer
         monkeypatch.setattr(module, "log", lambda *_, **__: None)
         for rank in range(world_size):
-            batches = MaskedLMTrainBatches(reader, order, Share(rank, world_size, accumulation), range(step, 10))
+            batches = TrainRows(reader, order, Share(rank, world_size, accumulation), range(step, 10))
             for micro_batch in range(accumulation):
                 loss = module.training_step(tensors(batches[micro_batch]), micro_batch)
                 (loss / accumulation / world_size).backward()
@@ -105,9 +107,9 @@ def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
     labels = labels.view_as(single).masked_fill(single == 0, IGNORED)
     wanted = theirs(batch["input_ids"], attention_mask=single, labels=labels).loss
     positions = (labels.flatten() != IGNORED).nonzero().flatten()
-    tokens = Packed.of(batch)._replace(segment_ids=single)
-    summed = masked_lm_loss(model, tokens, positions, labels.flatten()[positions])
-    found = summed / len(positions)
+    targets = labels.flatten()[positions]
+    alone = {**batch, "segment_ids": single, "positions": positions, "targets": targets}
+    found = masked_lm_loss(model, alone) / len(positions)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
     found.backward()
     wanted.backward()
@@ -121,18 +123,19 @@ def test_unused_slots_count_nothing(reader, make_model):
     used = batch["targets"] != IGNORED
     assert (~used).any()
     trimmed = batch | {"positions": batch["positions"][used], "targets": batch["targets"][used]}
-    one, other = (masked_lm_loss(model, Packed.of(b), b["positions"], b["targets"]) for b in (batch, trimmed))
+    one, other = (masked_lm_loss(model, one) for one in (batch, trimmed))
     torch.testing.assert_close(one, other)
 
 
 def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_model, monkeypatch):
     """The second, of other weights and fewer rows, carries nothing over; each held-out text has its own mean."""
     ratios = {"": 0.25, "other": 0.5}
-    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0, held_out={"other": 0.5})
+    texts = [ValidationText("", 0.25, {"unigram_entropy": 3.0}), ValidationText("other", 0.5, {})]
+    module = masked_lm_module(reader, make_model("masked_lm"), texts=texts)
     logged = {}
     monkeypatch.setattr(module, "log_dict", logged.update)
-    whole = tensors(MaskedLMValidationBatches(reader, 10_000, Share())[0])
-    batches = MaskedLMValidationBatches(reader, 7, Share())  # the last batch is smaller
+    whole = tensors(ValidationRows(reader, 10_000, Share())[0])
+    batches = ValidationRows(reader, 7, Share())  # the last batch is smaller
     last, first = len(batches) - 1, 0
     for chosen in ({"": range(len(batches)), "other": [first]}, {"": [last], "other": range(1, len(batches))}):
         with torch.inference_mode():
@@ -158,12 +161,12 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
 
 
 def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_model, monkeypatch):
-    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 10, 0.25, 3.0)
+    module = masked_lm_module(reader, make_model("masked_lm"))
     logged = {}
     monkeypatch.setattr(module, "log_dict", logged.update)
-    batches = MaskedLMValidationBatches(reader, 7, Share())
+    batches = ValidationRows(reader, 7, Share())
     losses = iter([torch.tensor(float("nan"))])
-    monkeypatch.setattr(module, "summed_loss", lambda *inputs: next(losses, torch.tensor(1.0)))
+    monkeypatch.setattr(module.objective, "losses", lambda *inputs: {"loss": next(losses, torch.tensor(1.0))})
     for index in range(len(batches)):
         module.validation_step(tensors(batches[index]), index)
     module.on_validation_epoch_end()

@@ -14,9 +14,9 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches, PackedRowsReader
-from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words
 from domainbert.training.data_module import TrainAndValidation
 
@@ -27,14 +27,14 @@ LAYOUTS = list(itertools.product((1, 2, 4), (0, 1, 4)))
 class NotedRows(PackedRowsReader):
     """Batches that say which rows they are made of."""
 
-    def batch(self, rows, epochs, seed):
-        return super().batch(rows, epochs, seed) | {"rows": rows, "epochs": epochs}
+    def batch(self, key):
+        return super().batch(key) | {"rows": key.rows, "epochs": key.epochs}
 
 
 @pytest.fixture(scope="module")
 def readers(toy_corpus, toy_tokenizer):
-    found = rows_of_corpus(toy_corpus, toy_tokenizer, MaskingConfig(), 24)
-    return [NotedRows(reader.split, reader.plan, toy_tokenizer, reader.masker) for reader in found]
+    found = rows_of_corpus(toy_corpus, MaskedLM().build(toy_tokenizer), 24)
+    return [NotedRows(reader.split, reader.plan, reader.objective) for reader in found]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def digest_of_rows(readers, world_size, num_workers, first=0):
     found = {name: np.zeros((STEPS, BATCH, *shape), np.int64) for name, shape in
              {"rows": (), "epochs": (), "input_ids": (24,)}.items()}  # fmt: skip
     ranks = batches_of_ranks(
-        lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
-        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
+        lambda share, steps: TrainRows(readers[0], order, share, steps),
+        [lambda share: ValidationRows(readers[1], 4, share)],
         world_size,
         num_workers,
         first,

@@ -93,7 +93,7 @@ def test_going_on_from_a_model_begins_where_it_ended(runs):
 
 def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
     runs.pretrain("from-tagger", max_steps=1, optim=STANDSTILL, encoder=None, init_from=runs / "ner-pretrained")
-    assert "no masked-LM head; made cls.predictions" in capsys.readouterr().out
+    assert "no weights for the head; made cls.predictions" in capsys.readouterr().out
     best = json.loads((runs / "ner-pretrained/seeds.json").read_text())["best"]
     tagger = load_file(runs / "ner-pretrained" / best / "model.safetensors")
     after = load_file(runs / "from-tagger/model.safetensors")

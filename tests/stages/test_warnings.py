@@ -10,7 +10,8 @@ import pytest
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.corpus_rows import _without_context
+from domainbert.pretraining.objectives.masked_lm import objective as masked_lm
+from domainbert.pretraining.objectives.masked_lm.expected_loss import _without_context
 from domainbert.stages import warnings
 from domainbert.tasks.labelled import LabelledText
 from domainbert.tasks.ner.conll import Sentence
@@ -58,7 +59,7 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
-    monkeypatch.setattr("domainbert.pretraining.corpus_rows._LEARNT", -10.0)
+    monkeypatch.setattr("domainbert.pretraining.objectives.masked_lm.expected_loss._LEARNT", -10.0)
     rng = np.random.default_rng(0)
     guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
     guess, truth = guess / guess.sum(), truth / truth.sum()
@@ -94,7 +95,7 @@ def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
     )
     assert f"warning: {warning}" in capsys.readouterr().out
     assert f"| warning | {warning} |" in (folder / "README.md").read_text()
-    assert warnings.of_pretraining(result["loss_without_context"] - 0.01, result["loss_without_context"]) == []
+    assert masked_lm.warnings(result["loss_without_context"] - 0.01, result["loss_without_context"]) == []
 
 
 def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
+from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.data_module import TrainAndValidation
 
 
@@ -15,8 +15,8 @@ from domainbert.training.data_module import TrainAndValidation
 def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_workers(readers, num_workers, first):
     order = GlobalOrder(readers[0].plan.num_rows, 8, seed=2)
     data = TrainAndValidation(
-        lambda share, steps: MaskedLMTrainBatches(readers[0], order, share, steps),
-        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
+        lambda share, steps: TrainRows(readers[0], order, share, steps),
+        [lambda share: ValidationRows(readers[1], 4, share)],
         5,
         num_workers,
     )
@@ -25,7 +25,7 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
         global_step=first, global_rank=1, world_size=2, accumulate_grad_batches=2, strategy=on_cpu
     )
     share = Share(1, 2, 2)
-    wanted = MaskedLMTrainBatches(readers[0], order, share, range(first, 5))
+    wanted = TrainRows(readers[0], order, share, range(first, 5))
     loader = data.train_dataloader()
     assert not loader.pin_memory
     found = list(loader)
@@ -36,15 +36,13 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
         assert batch.keys() == wanted[index].keys() and batch["num_targets"] == wanted[index]["num_targets"]
         for name in ("input_ids", "position_ids", "segment_ids", "positions", "targets"):
             assert torch.equal(batch[name], torch.from_numpy(wanted[index][name]))
-    assert len(list(data.val_dataloader()[0])) == len(MaskedLMValidationBatches(readers[1], 4, share))
+    assert len(list(data.val_dataloader()[0])) == len(ValidationRows(readers[1], 4, share))
 
 
 def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeypatch):
     data = TrainAndValidation(
-        lambda share, steps: MaskedLMTrainBatches(
-            readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps
-        ),
-        [lambda share: MaskedLMValidationBatches(readers[1], 4, share)],
+        lambda share, steps: TrainRows(readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps),
+        [lambda share: ValidationRows(readers[1], 4, share)],
         5,
         num_workers=0,
     )

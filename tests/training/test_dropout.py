@@ -17,15 +17,15 @@ from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import Dropout
-from domainbert.pretraining.batches import MaskedLMTrainBatches
-from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import LabelledText
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from tests.tiny_training import masked_lm_module
 
 RATE, STEPS = 0.5, 4
 ALONE = Share()
@@ -45,24 +45,23 @@ def dropped(reader, tokenizer):
 
     def build(kind: str, seed: int):
         torch.manual_seed(0)
-        encoder = build_encoder(config, tokenizer.vocab_size)
+        vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         head = "sequence" if kind == "classification" else "masked_lm"
-        model = EncoderWithHead(encoder, build_head(head, encoder, 2))
+        model = build_model(config, vocabulary, head, 2)
         settings = OptimConfig(), ScheduleConfig(), STEPS
         if kind == "masked_lm":
-            return MaskedLM(model, *settings, 1.0, 1.0, seed)
+            return masked_lm_module(reader, model, *settings, seed=seed)
         if kind == "classification":
             return FineTuning(model, task, *settings, [], seed)
-        losses = WeightedLosses([SoftTargets()], encoder, encoder)
-        teacher_encoder = build_encoder(config, tokenizer.vocab_size)
-        teacher = EncoderWithHead(teacher_encoder, build_head(head, teacher_encoder))
+        losses = WeightedLosses([SoftTargets()], model.encoder, model.encoder)
+        teacher = build_model(config, vocabulary, head)
         return CorpusDistillation(model, [teacher], losses, *settings, seed)
 
     def batches_of(kind: str, share: Share):
         steps = range(STEPS)
         if kind == "classification":
             return LabelledTrainBatches(examples, tokenizer, GlobalOrder(len(examples), 8, 0), share, steps)
-        rows = MaskedLMTrainBatches(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
+        rows = TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, 0), share, steps)
         return CountedRows(rows) if kind == "distillation" else rows
 
     def run(kind: str, seed: int = 1, share: Share = ALONE, disturb: int = 0):

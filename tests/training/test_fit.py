@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
-from domainbert.pretraining.batches import MaskedLMTrainBatches, MaskedLMValidationBatches
-from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Runtime
 from domainbert.training.fit import Steps, TrainingData, fit
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.optim_config import OptimConfig
+from tests.tiny_training import masked_lm_module
 
 
 def test_steps_of_epochs_validate_after_each() -> None:
@@ -19,11 +19,11 @@ def test_steps_of_epochs_validate_after_each() -> None:
 
 @pytest.mark.parametrize("keeps_best", [False, True])
 def test_the_kept_validation_is_that_of_the_weights_that_stay(reader, make_model, tmp_path, capsys, keeps_best) -> None:
-    module = MaskedLM(make_model("masked_lm"), OptimConfig(lr=5e-2), ScheduleConfig(), 6, 0.5, unigram_entropy=2.5)
+    module = masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=5e-2), num_steps=6)
     order, at = GlobalOrder(reader.plan.num_rows, 8, seed=0), {}
     data = TrainingData(
-        lambda share, steps: MaskedLMTrainBatches(reader, order, share, steps),
-        [lambda share: MaskedLMValidationBatches(reader, 8, share)],
+        lambda share, steps: TrainRows(reader, order, share, steps),
+        [lambda share: ValidationRows(reader, 8, share)],
         lambda step: {},
     )
     noted = module.on_validation_epoch_end

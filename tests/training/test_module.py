@@ -19,13 +19,13 @@ from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.batches import MaskedLMTrainBatches
-from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import LabelledText
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import build_optimizer
+from tests.tiny_training import masked_lm_module
 
 DIVISIONS = [(1, 1), (1, 4), (2, 1), (2, 2)]  # ranks, micro-batches of each
 
@@ -80,12 +80,12 @@ def step(make_module, make_batches, world_size: int, accumulation: int):
 def test_the_loss_of_masked_lm_that_is_logged_is_that_of_the_global_batch(reader, make_model, world_size, accumulation):
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
     logged, _ = step(
-        lambda: MaskedLM(make_model("masked_lm"), OptimConfig(lr=0.1), ScheduleConfig(), 10, 1.0, 1.0),
-        lambda share: MaskedLMTrainBatches(reader, order, share, range(1)),
+        lambda: masked_lm_module(reader, make_model("masked_lm"), OptimConfig(lr=0.1)),
+        lambda share: TrainRows(reader, order, share, range(1)),
         world_size,
         accumulation,
     )
-    whole = tensors(MaskedLMTrainBatches(reader, order, Share(), range(1))[0])
+    whole = tensors(TrainRows(reader, order, Share(), range(1))[0])
     inputs = Packed.of(whole), whole["positions"]
     with torch.no_grad():
         wanted = functional.cross_entropy(make_model("masked_lm")(*inputs), whole["targets"], ignore_index=IGNORED)
@@ -108,7 +108,7 @@ def test_the_losses_of_distillation_too(reader, make_model, world_size, accumula
         return CorpusDistillation(student, [teacher], losses, OptimConfig(), ScheduleConfig(), 10)
 
     def logged_by(*division):
-        batches = (lambda share: CountedRows(MaskedLMTrainBatches(reader, order, share, range(1)))), *division
+        batches = (lambda share: CountedRows(TrainRows(reader, order, share, range(1)))), *division
         return step(make_module, *batches)
 
     (wanted, gradient), (found, divided) = logged_by(1, 1), logged_by(world_size, accumulation)
@@ -130,11 +130,11 @@ def test_each_step_logs_its_own_losses(reader, make_model):
     for number, accumulation in enumerate((4, 2)):
         settings = {"world_size": 1, "accumulate_grad_batches": accumulation, "global_rank": 0, "global_step": number}
         module.trainer = SimpleNamespace(**settings, strategy=Ranks(), precision="32-true")
-        batches = CountedRows(MaskedLMTrainBatches(reader, order, Share(0, 1, accumulation), range(number, 10)))
+        batches = CountedRows(TrainRows(reader, order, Share(0, 1, accumulation), range(number, 10)))
         for index in range(accumulation):
             module.training_step(tensors(batches[index]), index).backward()
         module.configure_gradient_clipping(torch.optim.SGD(module.parameters(), 0.1))
-        whole = tensors(MaskedLMTrainBatches(reader, order, Share(), range(number, 10))[0])
+        whole = tensors(TrainRows(reader, order, Share(), range(number, 10))[0])
         inputs = Packed.of(whole), whole["positions"]
         with torch.no_grad():
             wanted = functional.cross_entropy(student(*inputs), whole["targets"], ignore_index=IGNORED)
@@ -176,7 +176,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
 
 def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatch):
     def skips(name, fused):
-        return training_module._skips_by_itself(build_optimizer(make_model("masked_lm"), OptimConfig(name), fused))
+        return training_module._skips_by_itself(build_optimizer([make_model("masked_lm")], OptimConfig(name), fused))
 
     assert not skips("adamw", True), "on a CPU"
     monkeypatch.setattr(training_module, "_on_one_gpu", lambda parameter: True)

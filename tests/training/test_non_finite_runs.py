@@ -18,9 +18,9 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.models.folder import load_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.corpus_rows import rows_of_corpus
-from domainbert.pretraining.masked_lm import MaskedLM
+from domainbert.pretraining.module import Pretraining
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.serving.predictor import load_tagger
 from domainbert.stages.evaluate import evaluate
 from domainbert.stages.export import export
@@ -37,7 +37,7 @@ def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> W
     return Work(tmp_path)
 
 
-def spoil(module: type[MaskedLM] | type[FineTuning], steps: set[int], patch: pytest.MonkeyPatch) -> None:
+def spoil(module: type[Pretraining] | type[FineTuning], steps: set[int], patch: pytest.MonkeyPatch) -> None:
     """The gradient is NaN in these steps (from 0)."""
     real = module.training_step
 
@@ -58,7 +58,7 @@ def failed(folder: Path) -> list[dict[str, Any]]:
 
 def test_pretraining_counts_skipped_steps(runs: Any, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 8})
-    spoil(MaskedLM, {1, 2, 5}, monkeypatch)
+    spoil(Pretraining, {1, 2, 5}, monkeypatch)
     assert work.run("pretrain", "out", settings) == 0
     metrics = json.loads((work / "out/manifest.json").read_text())["metrics"]
     assert (metrics["skipped_steps"], metrics["loss_spikes"]) == ([2, 3, 6], [])
@@ -69,7 +69,7 @@ def test_pretraining_names_rows_and_documents(
     runs: Any, work: Work, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 8}, validate_every=2)
-    spoil(MaskedLM, {3, 4, 5}, monkeypatch)
+    spoil(Pretraining, {3, 4, 5}, monkeypatch)
     assert work.run("pretrain", "out", settings) == 2
     said = f"steps 4 to 6: loss or gradient was not finite 3 times in a row; {work / 'out/non_finite.json'} names their"
     assert said in capsys.readouterr().err
@@ -84,7 +84,7 @@ def test_pretraining_names_rows_and_documents(
 def documents_of(prepared: Path, rows: list[int]) -> list[int]:
     """Those whose tokens stand in the rows, looked up one by one."""
     corpus = open_prepared([prepared])
-    plan = rows_of_corpus(corpus, load_tokenizer(corpus.tokenizer_folder), MaskingConfig(), 64)[0].plan
+    plan = rows_of_corpus(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 64)[0].plan
     ends = corpus.train.document_offsets.tolist()[1:]
     pieces = [piece for row in rows for piece in range(plan.row_offsets[row], plan.row_offsets[row + 1])]
     found = {next(n for n, end in enumerate(ends) if plan.starts[piece] < end) for piece in pieces}

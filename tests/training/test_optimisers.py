@@ -8,10 +8,10 @@ import torch
 from torch.optim import AdamW, Muon
 
 from domainbert.base.errors import DomainbertError
-from domainbert.pretraining.masked_lm import MaskedLM
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import CombinedOptimizer, build_optimizer
 from domainbert.training.schedules import build_schedule
+from tests.tiny_training import masked_lm_module
 
 MATRICES = ["attention.query_key_value", "attention.output", "feed_forward.expand", "feed_forward.contract"]
 HIDDEN = {f"encoder.layers.{layer}.{name}.weight" for layer in range(3) for name in MATRICES}
@@ -30,7 +30,7 @@ def settings_by_name(model, optimizer):
 def test_what_decays_and_at_which_rate_it_learns(make_model, name, head, decaying):
     model = make_model(head, 3)
     config = OptimConfig(name, lr=1e-3, head_lr=5e-3, layer_decay=0.5, weight_decay=0.1, betas=(0.8, 0.9), eps=1e-7)
-    optimizer = build_optimizer(model, config)
+    optimizer = build_optimizer([model], config)
     found = settings_by_name(model, optimizer)
     assert found.keys() == dict(model.named_parameters()).keys()
     assert {name for name, (_, decay) in found.items() if decay} == HIDDEN | {f"head.{decaying}.weight"}
@@ -45,14 +45,14 @@ def test_what_decays_and_at_which_rate_it_learns(make_model, name, head, decayin
 
 def test_defaults_give_one_rate(make_model):
     model = make_model("masked_lm")
-    assert {rate for rate, _ in settings_by_name(model, build_optimizer(model, OptimConfig(lr=3e-4))).values()} == {
+    assert {rate for rate, _ in settings_by_name(model, build_optimizer([model], OptimConfig(lr=3e-4))).values()} == {
         3e-4
     }
 
 
 def test_muon_takes_exactly_the_hidden_matrices(make_model):
     model = make_model("masked_lm")
-    optimizer = build_optimizer(model, OptimConfig("muon"))
+    optimizer = build_optimizer([model], OptimConfig("muon"))
     assert isinstance(optimizer, CombinedOptimizer)
     muon, adamw = optimizer.optimizers
     assert isinstance(muon, Muon) and isinstance(adamw, AdamW)
@@ -63,7 +63,7 @@ def test_muon_takes_exactly_the_hidden_matrices(make_model):
 def test_frozen_parameters_are_left_out(make_model):
     model = make_model("tokens", 2)
     model.encoder.requires_grad_(False)
-    optimizer = build_optimizer(model, OptimConfig("muon"))
+    optimizer = build_optimizer([model], OptimConfig("muon"))
     assert isinstance(optimizer, AdamW)
     assert settings_by_name(model, optimizer).keys() == {"head.classifier.weight", "head.classifier.bias"}
 
@@ -80,7 +80,7 @@ def steps(model, optimizer, schedule, count):
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_a_restored_optimiser_goes_on_as_the_first_would_have(make_model, name):
     def start(model):
-        optimizer = build_optimizer(model, OptimConfig(name, lr=1e-2))
+        optimizer = build_optimizer([model], OptimConfig(name, lr=1e-2))
         return optimizer, build_schedule(optimizer, ScheduleConfig(warmup_steps=2), 20)
 
     model = make_model("masked_lm")
@@ -104,8 +104,8 @@ def test_a_restored_optimiser_goes_on_as_the_first_would_have(make_model, name):
 
 
 @pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)])
-def test_gradients_are_unscaled_before_they_are_clipped(make_model, precision, fused):
-    module = MaskedLM(make_model("masked_lm"), OptimConfig(), ScheduleConfig(), 100, 1.0, 1.0)
+def test_gradients_are_unscaled_before_they_are_clipped(reader, make_model, precision, fused):
+    module = masked_lm_module(reader, make_model("masked_lm"))
     trainer = SimpleNamespace(precision=precision)
     module.trainer = trainer
     optimizer = module.configure_optimizers()["optimizer"]
@@ -141,7 +141,7 @@ def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
     decoupled weight decay; so the root mean square of every update is about 0.2 times the learning rate."""
     model, rate, decay = make_model("masked_lm"), 1e-2, 0.5
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-    optimizer = build_optimizer(model, OptimConfig("muon", lr=rate, weight_decay=decay))
+    optimizer = build_optimizer([model], OptimConfig("muon", lr=rate, weight_decay=decay))
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.training import throughput
 from domainbert.training.config import Runtime
@@ -17,8 +18,7 @@ CONFIG = BertConfig(
 
 
 def make_model() -> EncoderWithHead:
-    encoder = build_encoder(CONFIG, 101)
-    return EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    return build_model(CONFIG, VocabularyFacts(101, 0), "masked_lm")
 
 
 def test_flops_per_token_by_hand():
@@ -48,13 +48,12 @@ def test_the_peak_is_the_best_product_of_those_that_fit_in_the_time(monkeypatch)
     assert measured_peak_flops(torch.device("cpu"), torch.float32, seconds=2.75) == 2 * 64**3 / 0.25
 
 
-def test_the_callback_knows_the_model_and_the_device(monkeypatch, tmp_path):
+def test_the_callback_knows_the_arithmetic_and_the_device(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
     runtime = Runtime(tmp_path, "bf16-mixed", None, 0, [], {})
-    model = make_model()
-    callback = throughput_of(model, 32, 0.15, runtime)
-    assert callback.flops_per_token == flops_per_token(model, 32, 0.15) and callback.peak_flops == 1e9
+    callback = throughput_of(30.0, runtime)
+    assert (callback.flops_per_token, callback.peak_flops) == (30.0, 1e9)
     assert [dtype for _, dtype in seen] == [torch.bfloat16]
 
 
@@ -63,5 +62,5 @@ def test_the_peak_is_that_of_the_device_that_trains(monkeypatch, tmp_path, accel
     seen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
-    throughput_of(make_model(), 32, 0.15, Runtime(tmp_path, "32-true", None, 0, [], accelerator))
+    throughput_of(30.0, Runtime(tmp_path, "32-true", None, 0, [], accelerator))
     assert [one.type for one, _ in seen] == [device]

@@ -1,0 +1,178 @@
+"""What a pretraining learns: the protocol that every objective follows.
+
+An objective is a folder with `config.py`, a dataclass that inherits `ObjectiveConfig` and may be named in a YAML, and
+`objective.py` with what its `build` gives. It holds no model: those that it builds are handed to its methods, so that
+the processes which make batches take a copy of it and no weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
+from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.types import Batch
+from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.start import Start
+from domainbert.tokenization.load import DomainTokenizer
+
+MODEL = "model"
+"""The model that stands at the top of the stage's folder; another one stands in the folder of its name."""
+
+Models = Mapping[str, EncoderWithHead]
+Config = TypeVar("Config", bound=ObjectiveConfig)
+
+
+class Key(NamedTuple):
+    """What everything random in some rows is a function of.
+
+    Attributes:
+        seed: of the run; validation has one of its own.
+        step: the optimiser step, from 0; 0 in validation.
+        epochs: (R,) the pass over the corpus that each row belongs to.
+        rows: (R,) the rows' numbers in the corpus.
+    """
+
+    seed: int
+    step: int
+    epochs: Ints
+    rows: Ints
+
+
+class CorpusRows(NamedTuple):
+    """Rows of a corpus as they were written.
+
+    Attributes:
+        packed: token ids, positions and segments.
+        starts_word: (R, S) whether each token begins a word; of special tokens it says nothing.
+    """
+
+    packed: PackedRows
+    starts_word: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Term:
+    """A loss in the sum that is trained: its factor, and the count in `counts` that its sum is divided by."""
+
+    weight: float = 1.0
+    count: str = "num_targets"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model to train, and what its folder says of it: the architecture, the kind of head, and its labels."""
+
+    model: EncoderWithHead
+    config: EncoderConfig
+    head: str
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ValidationText:
+    """A text that is validated: its name, which is empty for the corpus' own validation split, its tokens per
+    character, and the losses to compare with, from `Objective.baselines`; a held-out text has none."""
+
+    name: str
+    tokens_per_character: float
+    baselines: Mapping[str, float]
+
+
+class Objective(ABC, Generic[Config]):
+    """How rows of a corpus become batches, and what models learn from these.
+
+    Args:
+        config: as the YAML gives it.
+        tokenizer: the one that the corpus was prepared with.
+
+    Attributes:
+        terms: the losses whose weighted sum is trained, by name.
+        inputs: the entries of a batch that the losses read; those that a batch lacks are left out.
+        measured: names of what `measure` gives.
+        summary: what the model is, for its card.
+        usage: how it is loaded, for its card.
+    """
+
+    terms: Mapping[str, Term]
+    inputs: Sequence[str]
+    measured: Sequence[str]
+    summary: str
+    usage: str
+
+    def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+
+    def for_validation(self) -> Objective[Config]:
+        """What validation uses, whatever is trained, so that runs compare."""
+        return self
+
+    def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
+        """Which pieces of the documents stand in which row of `length` tokens."""
+        vocab_size, special_ids = self.tokenizer.vocab_size, self.tokenizer.special_ids
+        extra, tokens = self.tokenizer.template.extra(), (split.document_offsets, split.take, split.take_starts)
+        return plan_rows(*tokens, vocab_size, special_ids, length, extra)
+
+    def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
+        """The rows of a key, as the plan lays them out."""
+        bounds = zip(plan.row_offsets[key.rows].tolist(), plan.row_offsets[key.rows + 1].tolist(), strict=True)
+        places = [
+            [(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
+            for first, last in bounds
+        ]
+        texts = [[split.take(*place) for place in row] for row in places]
+        packed = fill_rows(texts, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
+        starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
+        for (start, stop), first in zip((p for row in places for p in row), packed.first_positions + 1, strict=True):
+            starts_word[first : first + stop - start] = split.take_starts(start, stop)
+        return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
+
+    @abstractmethod
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        """What models get of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in the
+        flattened tokens, and whatever else the losses need, as arrays."""
+
+    @abstractmethod
+    def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
+        """What the losses are means over, by name: the counts of the rows of a key, which are a *global* batch."""
+
+    @abstractmethod
+    def build(self, start: Start) -> dict[str, Built]:
+        """The models: `MODEL`, which is fine-tuned later, and any that learn with it and may share its parameters."""
+
+    @abstractmethod
+    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Each of the `terms`, summed over a micro-batch. Scalars."""
+
+    @abstractmethod
+    def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What validation adds up over its batches, `measured` by name: summed losses, and what they are means over."""
+
+    @abstractmethod
+    def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
+        """The metrics of a validation, `loss` among them, from the sums over all batches."""
+
+    @abstractmethod
+    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
+        """Losses to compare a validation loss with, by name."""
+
+    @abstractmethod
+    def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        """Facts that stand beside the last validation's metrics, and warnings if the training came to nothing."""
+
+    @abstractmethod
+    def flops_per_token(self, models: Models, length: int) -> float:
+        """Floating-point operations of a training step for a token in rows of `length`."""
+
+    @abstractmethod
+    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
+        """Rows of the model card that tell the last validation."""

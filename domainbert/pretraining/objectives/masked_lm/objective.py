@@ -1,0 +1,122 @@
+"""Masked LM: hidden tokens are predicted (Devlin et al. 2019, section 3.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional
+
+from domainbert.data.packing import RowPlan
+from domainbert.data.prepared import PreparedCorpus
+from domainbert.data.types import IGNORED, Batch
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.packed import Packed
+from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
+from domainbert.pretraining.masking import Masker
+from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objectives.masked_lm.expected_loss import loss_without_context, unigram_entropy
+from domainbert.pretraining.start import Start
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.throughput import flops_per_token
+
+if TYPE_CHECKING:
+    from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+
+
+class MaskedLMObjective(Objective["MaskedLM"]):
+    """Masked LM of one model.
+
+    Attributes:
+        masker: what hides tokens.
+    """
+
+    terms = {"loss": Term()}  # noqa: RUF012
+    inputs = (*Packed._fields, "positions", "targets")
+    measured = ("loss", "targets")
+    summary = "A masked language model pretrained with domainbert."
+    usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
+
+    def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
+        super().__init__(config, tokenizer)
+        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
+
+    def for_validation(self) -> MaskedLMObjective:
+        """Always 15 % of single pieces, split 80/10/10."""
+        return MaskedLMObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
+
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        """Hidden tokens: `positions` and `targets` (R * K,) say where they stood in the flattened tokens, and which."""
+        input_ids = rows.packed.input_ids
+        masked = self.masker.mask(input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
+        return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
+
+    def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
+        """`num_targets`: masked tokens."""
+        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows]).sum())}
+
+    def build(self, start: Start) -> dict[str, Built]:
+        """The encoder with a masked-LM head."""
+        return {MODEL: Built(start.model("masked_lm"), start.config, "masked_lm")}
+
+    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `masked_lm_loss`."""
+        return {"loss": masked_lm_loss(models[MODEL], batch)}
+
+    def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The summed loss and the number of masked tokens."""
+        return {**self.losses(models, batch), "targets": (batch["targets"] != IGNORED).sum()}
+
+    def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
+        """Loss and bits per character; of the corpus' own text perplexity and the unigram line, too."""
+        loss = float(sums["loss"] / sums["targets"])
+        found = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
+        if not text.name:
+            found |= {"perplexity": math.exp(min(loss, 100.0)), **text.baselines}
+        return found
+
+    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
+        """The loss of guessing by frequency."""
+        return {"unigram_entropy": unigram_entropy(corpus)}
+
+    def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        """Whether the loss needs context."""
+        without = loss_without_context(corpus, self.config.masking)
+        return {"loss_without_context": without}, warnings(validation["loss"], without)
+
+    def flops_per_token(self, models: Models, length: int) -> float:
+        """See `throughput.flops_per_token`."""
+        return flops_per_token(models[MODEL], length, self.masker.config.mlm_probability)
+
+    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
+        """Loss and bits per character."""
+        return {
+            "validation loss": f"{validation['loss']:.4f} nats per masked token",
+            "bits per character": f"{validation['bits_per_character']:.4f}",
+        }
+
+
+def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
+    """Cross-entropy at the masked positions, summed over the batch. A scalar."""
+    logits = model(Packed.of(batch), batch["positions"])
+    return functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
+
+
+def warnings(loss: float, without_context: float) -> list[str]:
+    """A loss that needs no context.
+
+    Args:
+        loss: of validation, nats per masked token.
+        without_context: what is reached without, see `loss_without_context`.
+    """
+    if loss < without_context:
+        return []
+    return [
+        f"the validation loss is {loss:.4f}, and {without_context:.4f} is reached without reading any context: a model "
+        f"that starts from here may be worse than one from scratch; {CORPUS_ADVICE}"
+    ]

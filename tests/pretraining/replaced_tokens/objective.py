@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from domainbert.base.counter_random import random_bits, uniform
+from domainbert.data.packing import RowPlan
+from domainbert.data.prepared import PreparedCorpus
+from domainbert.data.types import IGNORED, Batch
+from domainbert.encoders.packed import Packed
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.masking import Masker
+from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.start import Start
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.throughput import flops_per_token
+from tests.pretraining.replaced_tokens.config import ReplacedTokens
+
+GENERATOR, LABELS = "generator", ("original", "replaced")
+_SAMPLE = 1000  # stream of random numbers
+_RISING = 10  # steps
+
+
+class ReplacedTokensObjective(Objective[ReplacedTokens]):
+    """A generator of one layer, which shares the embeddings, fills hidden tokens; the model tells which."""
+
+    inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniform")
+    measured = (GENERATOR, "hidden", "discriminator", "read", "right")
+    summary = "An encoder that was pretrained to detect replaced tokens."
+    usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+
+    def __init__(self, config: ReplacedTokens, tokenizer: DomainTokenizer) -> None:
+        super().__init__(config, tokenizer)
+        self.terms = {GENERATOR: Term(1.0, "num_hidden"), "discriminator": Term(config.weight, "num_read")}
+
+    def for_validation(self) -> ReplacedTokensObjective:
+        return ReplacedTokensObjective(dataclasses.replace(self.config, last_rate=0.15), self.tokenizer)
+
+    def masker(self, step: int) -> Masker:
+        rate = 0.15 + (self.config.last_rate - 0.15) * min(step, _RISING) / _RISING
+        masking = MaskingConfig(rate, mask_share=1.0, random_share=0.0)
+        tokenizer = self.tokenizer
+        return Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
+
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        packed = rows.packed
+        masked = self.masker(key.step).mask(packed.input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        places = np.arange(len(key.rows))[:, None] * packed.input_ids.shape[1] + masked.positions  # (R, K)
+        slots = np.arange(places.shape[1])
+        bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], slots[None, :])
+        return {
+            "input_ids": packed.input_ids,
+            "masked_ids": masked.input_ids,
+            "positions": np.flatnonzero(packed.segment_ids),
+            "masked": places.ravel(),
+            "targets": masked.labels.ravel(),
+            "uniform": uniform(bits).astype(np.float32).ravel(),
+        }
+
+    def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
+        pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
+        return {
+            "num_hidden": int(self.masker(key.step).num_masked(plan.maskable_tokens[key.rows]).sum()),
+            "num_read": int((plan.text_tokens[key.rows] + 2 * pieces).sum()),
+        }
+
+    def build(self, start: Start) -> dict[str, Built]:
+        model = start.model("tokens", LABELS)
+        small = dataclasses.replace(start.config, num_hidden_layers=1)  # type: ignore[call-arg]
+        folder = start.folder and start.folder / GENERATOR
+        if folder and folder.is_dir():
+            generator = dataclasses.replace(start, folder=folder).model("masked_lm")
+        else:
+            generator = start.random(small, "masked_lm")
+        generator.encoder.embeddings = model.encoder.embeddings
+        return {MODEL: Built(model, start.config, "tokens", LABELS), GENERATOR: Built(generator, small, "masked_lm")}
+
+    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        measured = self.measure(models, batch)
+        return {name: measured[name] for name in self.terms}
+
+    def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        ids, targets, tokens = batch["input_ids"].flatten(), batch["targets"], Packed.of(batch)
+        guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
+        summed = guesses.detach().softmax(-1).cumsum(-1)
+        sampled = (summed < batch["uniform"].unsqueeze(-1)).sum(-1).clamp(max=guesses.shape[-1] - 1)
+        used = targets != IGNORED
+        replaced = ids.index_put((batch["masked"][used],), sampled[used])
+        labels = (replaced != ids)[batch["positions"]].long()
+        logits = models[MODEL](
+            tokens._replace(input_ids=replaced.view_as(tokens.input_ids)), batch["positions"]
+        ).float()
+        return {
+            GENERATOR: functional.cross_entropy(guesses, targets, ignore_index=IGNORED, reduction="sum"),
+            "hidden": used.sum(),
+            "discriminator": functional.cross_entropy(logits, labels, reduction="sum"),
+            "read": torch.tensor(len(labels)),
+            "right": (logits.argmax(-1) == labels).sum(),
+        }
+
+    def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
+        generator, read = float(sums[GENERATOR] / sums["hidden"]), sums["read"]
+        loss = generator + self.config.weight * float(sums["discriminator"] / read)
+        return {"loss": loss, "generator_loss": generator, "accuracy": float(sums["right"] / read)}
+
+    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
+        return {}
+
+    def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        return {"always_original": 0.85}, ["no better than chance"] if validation["accuracy"] < 0.5 else []
+
+    def flops_per_token(self, models: Models, length: int) -> float:
+        return sum(flops_per_token(model, length, 0.15) for model in models.values())
+
+    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
+        return {"accuracy": f"{validation['accuracy']:.3f}"}
