@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, processors
 
 from domainbert.base.errors import DomainbertError
 
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 
 class Part(NamedTuple):
@@ -78,6 +80,8 @@ class Template:
         Returns:
             The ids and their token types, each (n + extra(),) or (n + m + extra(pair=True),).
         """
+        import numpy as np  # a recipe is checked without it
+
         parts = self._parts(second is not None)
         texts = {"A": first, "B": () if second is None else second}
         pieces = [texts[token] if isinstance(token, str) else (token,) for token, _ in parts]
