@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +144,7 @@ def pretrain(
     say(warnings)
     metrics |= {**facts, "warnings": warnings, "tokens_seen": steps.tokens_seen(num_tokens)}
     card = _card(what, learnt, built[MODEL].config, metrics, corpus.vocab_size)
-    _save(out, built, tokenizer, card)
+    _save(out, learnt.saved(built), tokenizer, card)
     return metrics
 
 
@@ -187,13 +187,13 @@ def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _save(out: Path, built: dict[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
+def _save(out: Path, models: Mapping[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
     """Write the model to the folder of the stage, and the others to folders in it. All processes have to ask."""
     from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
     from domainbert.training.state import whole_weights
 
-    for name, one in built.items():
+    for name, one in models.items():
         weights = whole_weights(one.model)
         if process_rank() == 0:
             folder = out if name == MODEL else out / name
