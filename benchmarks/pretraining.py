@@ -65,8 +65,8 @@ def train(
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
     from domainbert.encoders.bert.config import BertConfig
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
     from domainbert.pretraining.batches import TrainRows, ValidationRows
     from domainbert.pretraining.corpus_rows import rows_of_corpus
     from domainbert.pretraining.module import Pretraining
@@ -94,8 +94,7 @@ def train(
     masked_lm = MaskedLM().build(load_tokenizer(corpus.tokenizer_folder))
     rows, validation_rows = rows_of_corpus(corpus, masked_lm, settings.length)
     config = BertConfig(**settings.bert())
-    encoder = family(config).build_encoder(config, VOCAB_SIZE)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    model = build_model(config, VocabularyFacts(VOCAB_SIZE, 0), "masked_lm")
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
     compile = torch.cuda.is_available()
     texts = [ValidationText("", 1.0, masked_lm.baselines(corpus))]

@@ -198,17 +198,16 @@ class Payload:
 def model_folder(tmp_path: Path) -> Path:
     """A small model folder with a token head."""
     from domainbert.encoders.bert.config import BertConfig
-    from domainbert.encoders.bert.model import build_encoder
-    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
     from domainbert.models.folder import save_model
     from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
     from domainbert.tokenization.load import DomainTokenizer
 
     config = BertConfig(8, 1, 2, 16, max_position_embeddings=16)
-    encoder = build_encoder(config, 8)
     vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), "a", "b", "c"])}
     tokenizer = DomainTokenizer(bert_backend(vocab, {}))
-    model = EncoderWithHead(encoder, build_head("tokens", encoder, 2))
+    model = build_model(config, VocabularyFacts(8, tokenizer.pad_id), "tokens", 2)
     save_model(tmp_path / "model", model, config, tokenizer, "tokens", "# A card\n", ("O", "B-a"))
     return tmp_path / "model"
 
@@ -254,8 +253,8 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
         ({"id2label": {"0": {"class_path": "canary.X"}}}, "a label in id2label is not text"),
         ({"id2label": ["a"]}, "not the config.json of a model"),
         ({"architectures": {"canary": 1}}, "not the config.json of a model"),
-        ({"hidden_size": "8"}, "hidden_size: found '8'; expected a value like 768"),
-        ({"num_hidden_layers": 1.5}, "num_hidden_layers: found '1.5'; expected a value like 12"),
+        ({"hidden_size": "8"}, "hidden_size: found '8'; expected an integer from 1 to 1,000,000"),
+        ({"num_hidden_layers": 1.5}, "num_hidden_layers: found '1.5'; expected an integer from 1 to 1,000"),
         ({"num_hidden_layers": True}, "num_hidden_layers: found 'True'"),
         ({"layer_norm_eps": {"class_path": "canary.X"}}, "layer_norm_eps: found"),
         ({"hidden_act": "canary.X"}, r"hidden_act: found 'canary\.X'; expected one of gelu"),

@@ -13,8 +13,9 @@ import torch
 
 from domainbert.data.order import GlobalOrder
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import ValidationText
@@ -58,8 +59,7 @@ def make_model(tokenizer: DomainTokenizer) -> Callable[..., EncoderWithHead]:
 
     def make(head: str, num_labels: int = 0) -> EncoderWithHead:
         torch.manual_seed(0)
-        encoder = build_encoder(CONFIG, tokenizer.vocab_size)
-        return EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+        return build_model(CONFIG, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), head, num_labels)
 
     return make
 
@@ -72,7 +72,7 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     steps = np.where(generator.random(sizes.sum()) < 0.9, 1, 3)
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
-    begins = ~np.asarray(tokenizer.continuation)
+    begins = tokenizer.pieces.begins_word
     split = SimpleNamespace(
         document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
         take=lambda start, stop: ids[start:stop],

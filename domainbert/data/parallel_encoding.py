@@ -22,6 +22,7 @@ import numpy as np
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
+from domainbert.settings.choices import allow_import_words, allow_imports
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _BATCH_CHARACTERS = 500_000
@@ -29,7 +30,7 @@ _BATCH_DOCUMENTS = 10_000
 _PIECE_CHARACTERS = 3_000
 _CALL_CHARACTERS = 100_000
 _CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
-_CUT = re.compile(r"(?<=\S)[ \t\n]")
+_CUT = re.compile(r"(?<=\S) ")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
     # spawn, not fork: the tokenizer's threads of this process would be lost, with their locks held, in a forked one
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=(tokenizer,))
+    arguments = (tokenizer, allow_import_words()[1:])
+    pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
     pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
         under_way = 0
@@ -150,8 +152,8 @@ def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 def split_text(text: str, characters: int) -> Iterator[str]:
     """Cut a text into pieces of at least `characters`, whose ids are together those of the text.
 
-    It is cut only before white space that follows a word: there every pre-tokenizer begins a new word, and the white
-    space stays with the word behind it, as byte-level tokenizers want it.
+    It is cut only before a space that follows a word: there every pre-tokenizer begins a new word, and the space stays
+    with the word behind it. Not before a line break: byte-level tokenizers put a space before a piece without one.
     """
     start = 0
     while start < len(text):
@@ -164,10 +166,11 @@ def split_text(text: str, characters: int) -> Iterator[str]:
 _encoder: _Encoder | None = None  # of a worker process
 
 
-def _start_worker(tokenizer: Path) -> None:
+def _start_worker(tokenizer: Path, allowed: Sequence[str]) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
+    allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a package of the user's defines
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _encoder = _Encoder(load_tokenizer(tokenizer))
 

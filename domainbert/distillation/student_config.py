@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Items, Range, check_fields
 from domainbert.encoders.config import EncoderConfig, Layers
+from domainbert.encoders.families import family_names
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,8 @@ class StudentConfig:
     encoder: EncoderConfig | None = None
     """Its architecture, of any size; None takes the teacher's, with as many layers as are chosen below."""
 
-    family: Literal["bert", "distilbert"] | None = None
-    """Where `encoder` is None: the family to build; None is the teacher's."""
+    family: str | None = None
+    """Where `encoder` is None: the family to build, such as `distilbert`; None is the teacher's."""
 
     layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
     """The teacher's layers that the student's start from, as their weights are numbered, from 0: DistilBERT's are
@@ -45,6 +46,8 @@ class StudentConfig:
             raise DomainbertError(f"{chosen[1]}: given beside {chosen[0]}; expected one of layers, every, first")
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: given beside encoder, which has one; expected one of the two")
+        if self.family is not None and self.family not in (known := family_names()):
+            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(known)}")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
         """The layers of a teacher of `num_layers` that are chosen; None where nothing is said.

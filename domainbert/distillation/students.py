@@ -10,48 +10,37 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.embeddings import Embeddings
+from domainbert.encoders.families import build_model, config_class
+from domainbert.encoders.heads import EncoderWithHead
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
     """The architecture of a student.
 
     Raises:
-        DomainbertError: the layers chosen are not those of the teacher, or not as many as the encoder has; or the
-            teacher's family cannot be turned into the one that is asked for.
+        DomainbertError: the layers chosen are not those of the teacher, or not as many as the encoder has.
     """
-    sizes = as_bert(teacher)
-    layers = student.chosen_layers(sizes.num_hidden_layers)
+    sizes = teacher.sizes
+    layers = student.chosen_layers(sizes.num_layers)
     if student.encoder is not None:
-        wanted = as_bert(student.encoder).num_hidden_layers
+        wanted = student.encoder.sizes.num_layers
         if layers is not None and len(layers) != wanted:
             raise DomainbertError(f"student.layers: {len(layers)} are chosen; the student's encoder has {wanted}")
         return student.encoder
-    count = sizes.num_hidden_layers if layers is None else len(layers)
-    if (student.family or teacher.model_type) == "distilbert":
-        return DistilBertConfig.of_bert(dataclasses.replace(sizes, num_hidden_layers=count))
-    return dataclasses.replace(sizes, num_hidden_layers=count)
-
-
-def as_bert(config: EncoderConfig) -> BertConfig:
-    """The sizes of an encoder under BERT's names.
-
-    Raises:
-        DomainbertError: a family whose layers are not BERT's.
-    """
-    if isinstance(config, BertConfig):
-        return config
-    if isinstance(config, DistilBertConfig):
-        return config.as_bert
-    raise DomainbertError(f"student: no students of or from a {config.model_type}; expected bert or distilbert")
+    like = teacher if student.family in (None, teacher.model_type) else config_class(str(student.family))()
+    count = sizes.num_layers if layers is None else len(layers)
+    return like.resized(dataclasses.replace(sizes, num_layers=count))
 
 
 def build_student(
-    config: EncoderConfig, student: StudentConfig, teacher: EncoderWithHead, head: str, num_labels: int, vocab_size: int
+    config: EncoderConfig,
+    student: StudentConfig,
+    teacher: EncoderWithHead,
+    head: str,
+    num_labels: int,
+    vocabulary: VocabularyFacts,
 ) -> tuple[EncoderWithHead, list[str]]:
     """A student with a head, started from its teacher as far as the shapes allow.
 
@@ -63,19 +52,19 @@ def build_student(
         config: from `student_config`.
         student: what is taken over.
         teacher: the teacher, with a head of the same kind.
-        head: one of `encoders.base.HEADS`.
+        head: one of `encoders.families.head_kinds`.
         num_labels: outputs of a task's head.
-        vocab_size: entries of the student's vocabulary; nothing is copied to embeddings of another size.
+        vocabulary: the student's; nothing is copied to embeddings of another size.
 
     Returns:
         The student, and what was taken over, in words.
     """
-    encoder = family(config).build_encoder(config, vocab_size)
-    model = EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+    model = build_model(config, vocabulary, head, num_labels)
+    encoder = model.encoder
     if student.init == "random":
         return model, []
     taken: list[str] = []
-    same_vocabulary = vocab_size == teacher.encoder.input_embeddings.num_embeddings
+    same_vocabulary = vocabulary.size == teacher.encoder.input_embeddings.num_embeddings
     with torch.no_grad():
         if encoder.hidden_size == teacher.encoder.hidden_size:
             taken += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
@@ -86,18 +75,26 @@ def build_student(
     return model, taken
 
 
-def _tables(encoder: Encoder) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Word, position and token-type embeddings; the last are None where there are none."""
-    state = dict(encoder.named_parameters())
-    types = state.get("embeddings.token_type.weight")
-    return state["embeddings.word.weight"], state["embeddings.position.weight"], types
+def _tables(encoder: Encoder) -> tuple[Embeddings, Tensor, Tensor | None] | None:
+    """An encoder's embeddings, their rows from the first position on, and those of token types if it has any.
+
+    None where it has others: then only word embeddings are taken over.
+    """
+    own = next((part for part in encoder.modules() if isinstance(part, Embeddings)), None)
+    if own is None:
+        return None
+    types = None if own.token_type is None else own.token_type.weight
+    return own, own.position.weight[own.first_position :], types
 
 
-def _put_tables(encoder: Encoder, word: Tensor | None, position: Tensor, types: Tensor | None) -> None:
-    """Fill the embeddings; a sequence of positions that is shorter takes the first, a longer one keeps its own rest."""
-    own_word, own_position, own_types = _tables(encoder)
-    if word is not None:
-        own_word.copy_(word)
+def _put_tables(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
+    """Fill positions and token types; fewer positions than the teacher's take the first, more keep their own rest."""
+    tables, theirs = _tables(encoder), _tables(teacher)
+    if tables is None or theirs is None:
+        return False
+    (own, own_position, own_types), (source, position, types) = tables, theirs
+    if directions is not None:
+        position, types = position @ directions, None if types is None else types @ directions
     count = min(len(own_position), len(position))
     first = types[0] if types is not None else torch.zeros_like(position[0])
     own_position[:count] = position[:count] + (first if own_types is None else 0)
@@ -105,13 +102,18 @@ def _put_tables(encoder: Encoder, word: Tensor | None, position: Tensor, types: 
         own_types.zero_()
         for number, row in enumerate(types[: len(own_types)] if types is not None else []):
             own_types[number] = row
+    if directions is None:
+        own.norm.load_state_dict(source.norm.state_dict())
+    return True
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
-    word, position, types = _tables(teacher)
-    _put_tables(encoder, word if same_vocabulary else None, position, types)
-    _part(encoder, "embeddings.norm").load_state_dict(_part(teacher, "embeddings.norm").state_dict())
-    return ["embeddings" if same_vocabulary else "position embeddings"]
+    words = encoder.input_embeddings.weight, teacher.input_embeddings.weight
+    copied = same_vocabulary and words[0].shape == words[1].shape
+    if copied:
+        words[0].copy_(words[1])
+    positions = _put_tables(encoder, teacher)
+    return ["embeddings" if copied else "position embeddings"] if copied or positions else []
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
@@ -142,10 +144,13 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
-    word, position, types = _tables(teacher)
-    directions = principal_directions(word, encoder.hidden_size, centred)
-    _put_tables(encoder, word @ directions, position @ directions, None if types is None else types @ directions)
-    return [f"embeddings along {encoder.hidden_size} principal directions"]
+    word, own = teacher.input_embeddings.weight, encoder.input_embeddings.weight
+    if own.shape[1] > word.shape[1]:
+        return []
+    directions = principal_directions(word, own.shape[1], centred)
+    own.copy_(word @ directions)
+    _put_tables(encoder, teacher, directions)
+    return [f"embeddings along {own.shape[1]} principal directions"]
 
 
 def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
@@ -159,7 +164,3 @@ def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
     vectors = torch.linalg.eigh(exact.T @ exact).eigenvectors.flip(-1)[:, :count]
     largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
     return (vectors * largest.sign()).to(rows.dtype)
-
-
-def _part(encoder: Encoder, name: str) -> nn.Module:
-    return encoder.get_submodule(name)

@@ -7,54 +7,134 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range
+from domainbert.base.ranges import Range, field_types, without_limits
+from domainbert.settings.type_names import describe, is_union
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Width = Annotated[int, Range(1, 1_000_000)]
 Layers = Annotated[int, Range(1, 1000)]
 Heads = Annotated[int, Range(1, 1000)]
 Deviation = Annotated[float, Range(0, 100)]
 
+Architectures = Mapping[str | None, tuple[str, ...]]
+
+_ELSEWHERE = {  # what a config.json says of head, labels and files: whoever saves a model says it anew
+    *("architectures", "id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
+    *("dtype", "torch_dtype", "quantization_config", "vocab_size", "model_type"),
+    *("_name_or_path", "auto_map", "transformers_version"),
+}
+_OURS = "domainbert_"
+
+
+class VocabularyFacts(NamedTuple):
+    """What an encoder has to know of its vocabulary, which is the tokenizer's to say."""
+
+    size: int
+    pad_id: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The numbers that any family has, under names of no family; `EncoderConfig.resized` takes them to another."""
+
+    num_layers: int
+    hidden_size: int
+    num_heads: int
+    intermediate_size: int
+    activation: str
+    dropout: float
+    attention_dropout: float
+    max_length: int
+    """Tokens of the longest sequence, special ones included."""
+
+    initializer_range: float
+    layer_norm_eps: float
+
 
 @dataclass(frozen=True)
 class EncoderConfig(ABC):
     """An encoder's architecture, under the names of the family's Hugging Face `config.json`.
 
-    The vocabulary size is not among them: it is a fact of the tokenizer, passed when the encoder is built.
+    The defaults are those of the class in transformers, which are what a key means that a `config.json` leaves out;
+    sensible sizes stand in sizes/. The vocabulary is not among the fields: it is a fact of the tokenizer, passed when
+    the encoder is built.
     """
+
+    model_type: ClassVar[str]
+    """That of `config.json`; also the name of the family's folder, with _ for - (see `families`)."""
+
+    architectures: ClassVar[Architectures]
+    """The classes of transformers for each kind of head, and under None for the encoder alone; the first is written,
+    all are read."""
+
+    special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0}
+    """The ids of special tokens that its `config.json` holds, as the class in transformers has them by default."""
 
     files = Path(__file__).parent / "sizes"
     # no annotation, so no field; `encoder: small` means its small.yaml
 
-    @property
-    @abstractmethod
-    def model_type(self) -> str:
-        """The `model_type` of `config.json`; also the name of the family's folder (see `families`)."""
+    others = MappingProxyType[str, Any]({})
+    # no field either: what else the config.json said of the encoder that it was read from, so that it is written again
 
     @property
     @abstractmethod
     def max_length(self) -> int:
         """The longest sequence the encoder has positions for, special tokens included."""
 
+    @property
     @abstractmethod
-    def with_dropout(self, rate: float) -> EncoderConfig:
+    def sizes(self) -> Sizes:
+        """Its numbers under names of no family."""
+
+    @abstractmethod
+    def resized(self, sizes: Sizes) -> Self:
+        """The same architecture in other sizes; `config.resized(config.sizes)` is the same again."""
+
+    @abstractmethod
+    def with_dropout(self, rate: float) -> Self:
         """The same architecture with every dropout set to `rate`."""
 
+    @property
+    def position_offset(self) -> int:
+        """Rows of the position table before that of a text's first token."""
+        return 0
+
+    @property
+    def pad_token_id(self) -> int:
+        """The padding's id in the `config.json` that it was read from; that of the class in transformers otherwise."""
+        found = self.others.get("pad_token_id")
+        return found if type(found) is int else self.special_ids["pad_token_id"]
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same with other values of some fields."""
+        changed = dataclasses.replace(self, **changes)
+        object.__setattr__(changed, "others", self.others)
+        return changed
+
     def to_json(self) -> dict[str, Any]:
-        """The fields for `config.json`."""
-        return {"model_type": self.model_type, **dataclasses.asdict(self)}
+        """The fields for `config.json`, with what else was in the one that it was read from."""
+        return {**self.others, "model_type": self.model_type, **dataclasses.asdict(self)}
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> EncoderConfig:
-        """The configuration in a `config.json`; its other fields (labels, versions) are left alone."""
-        own = [field for field in dataclasses.fields(cls) if field.name in fields]
-        for field in own:
-            value = fields[field.name]
-            message = f"{field.name}: found {str(value)[:80]!r}; expected a value like {field.default!r}"
-            require(_fits(value, field.default), message)
-        return cls(**{field.name: fields[field.name] for field in own})
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """The configuration in a `config.json`; what this class does not know is kept for `to_json`.
+
+        Left out is what belongs to the head, the labels and the files, and not to the encoder.
+        """
+        hints, own = field_types(cls), {field.name for field in dataclasses.fields(cls)}
+        for name in own & fields.keys():
+            message = f"{name}: found {str(fields[name])[:80]!r}; expected {describe(hints[name])}"
+            require(_fits(fields[name], hints[name]), message)
+        config = cls(**{name: fields[name] for name in own & fields.keys()})
+        left = {k: v for k, v in fields.items() if k not in own | _ELSEWHERE and not k.startswith(_OURS)}
+        object.__setattr__(config, "others", MappingProxyType(left))
+        return config
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
@@ -63,10 +143,16 @@ def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
         raise DomainbertError(f"max_length: {max_length}; the encoder has positions for {encoder.max_length} tokens")
 
 
-def _fits(value: object, default: object) -> bool:
-    """Whether a value has the type of the default; a whole number is a number too, `true` is none."""
-    kinds = (int, float) if isinstance(default, float) else (type(default),)
-    return default is dataclasses.MISSING or type(value) in kinds
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value of a JSON file is of a type; a whole number is a number too, `true` is none."""
+    hint = without_limits(hint)
+    if is_union(hint):
+        return any(_fits(value, member) for member in get_args(hint))
+    if get_origin(hint) is Literal:
+        return type(value) in map(type, get_args(hint))  # which of them it may be, `__post_init__` says
+    if hint is NoneType:
+        return value is None
+    return type(value) in ((int, float) if hint is float else (hint,))
 
 
 def require(condition: bool, message: str) -> None:

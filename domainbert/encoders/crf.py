@@ -8,6 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from domainbert.encoders.names import NameMap
+
+CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
+"""A random field on a token head, which Hugging Face's classes do not know and leave out."""
+
 _NEVER = -1e4  # a score that no path takes; finite, so that differences of scores stay numbers
 
 

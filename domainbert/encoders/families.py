@@ -1,7 +1,7 @@
 """The encoder families: every folder here with a `config.py` and a `model.py` is one.
 
-So is such a folder in a package of the user's own, `mypkg/<model_type>/`, once its `config.py` has been imported
-(`--allow-import mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
+So is such a folder in a package of the user's own, `mypkg/<model_type>/` (with _ for -), once its `config.py` has been
+imported (`--allow-import mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
 """
 
 from __future__ import annotations
@@ -9,40 +9,27 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.kinds import CRF, all_kinds, family_kind
 
 if TYPE_CHECKING:
-    from domainbert.encoders.base import Encoder, NameMap
-
-
-class Family(Protocol):
-    """What `<model_type>/model.py` defines, beside the family's `config.py`."""
-
-    def build_encoder(self, config: EncoderConfig, vocab_size: int) -> Encoder:
-        """A freshly initialised encoder."""
-
-    def name_map(self, config: EncoderConfig, head: str | None) -> NameMap:
-        """Our parameter names to those of Hugging Face, for the encoder with one of `base.HEADS`, or without a head."""
-
-    def architecture(self, head: str | None) -> str:
-        """The `transformers` class that loads the folder."""
+    from domainbert.encoders.base import Encoder
+    from domainbert.encoders.family import Family
+    from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.encoders.names import NameMap
 
 
 def family_names() -> list[str]:
-    """The `model_type` of every family."""
-    return sorted(file.parent.name for file in Path(__file__).parent.glob("*/config.py"))
+    """The `model_type` of every family that is known, those of the user's own included."""
+    return sorted(_known())
 
 
 def config_class(model_type: str) -> type[EncoderConfig]:
     """The configuration class of a family; `DomainbertError` for one that is not supported."""
-    for name in family_names():
-        importlib.import_module(f"domainbert.encoders.{name}.config")
-    kinds = [kind for kind in _descendants(EncoderConfig) if _folder(kind) and not inspect.isabstract(kind)]
-    ours_last = sorted(kinds, key=lambda kind: kind.__module__.startswith("domainbert."))
-    known = {_folder(kind): kind for kind in ours_last}
+    known = _known()
     if model_type not in known:
         raise DomainbertError(
             f"model_type: found {model_type!r}; supported families are {', '.join(sorted(known))} "
@@ -51,29 +38,95 @@ def config_class(model_type: str) -> type[EncoderConfig]:
     return known[model_type]
 
 
-def family(config: EncoderConfig) -> Family:
-    """The module with a family's encoder and name map (this imports torch).
+def family(config: EncoderConfig) -> Family[Any]:
+    """What a family says of itself (this imports torch).
 
     Raises:
         DomainbertError: a family of the user's own is not laid out as one.
     """
+    from domainbert.encoders.family import Family
+
     module = type(config).__module__
-    if config.model_type != _folder(type(config)):
+    if not _at_home(type(config)):
         raise DomainbertError(
             f"{module}: model_type is {config.model_type!r}; expected the name of the folder it is in"
         )
     package = module.rpartition(".")[0]
     try:
-        return cast("Family", importlib.import_module(f"{package}.model"))
+        found = getattr(importlib.import_module(f"{package}.model"), "FAMILY", None)
     except ModuleNotFoundError as error:
         if error.name != f"{package}.model":
             raise
         raise DomainbertError(f"{package}: no model.py; expected one beside {module}, with the encoder") from error
+    if not isinstance(found, Family):
+        raise DomainbertError(f"{package}.model: FAMILY is {found!r}; expected a Family of domainbert.encoders.family")
+    return found
 
 
-def _folder(kind: type) -> str:
-    """The name of the package that a class stands in; empty for a module alone."""
-    return kind.__module__.rpartition(".")[0].rpartition(".")[2]
+def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, num_labels: int = 0) -> EncoderWithHead:
+    """A freshly initialised encoder with a head.
+
+    Args:
+        config: the architecture.
+        vocabulary: of the tokenizer.
+        kind: of head, one of `head_kinds`.
+        num_labels: outputs of a task's head.
+
+    Raises:
+        DomainbertError: the family has no such head, or the encoder does not go with the vocabulary.
+    """
+    from domainbert.encoders.heads import EncoderWithHead
+
+    encoder = family(config).encoder(config, vocabulary)
+    return EncoderWithHead(encoder, _head(config, encoder, kind, num_labels))
+
+
+def head_kinds(config: EncoderConfig) -> list[str]:
+    """The kinds of head that a family has."""
+    return all_kinds([kind for kind in config.architectures if kind is not None])
+
+
+def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
+    """Our parameter names to those of Hugging Face, for the encoder with a head of this kind, or without one."""
+    from domainbert.encoders.crf import CRF_NAMES
+
+    names = family(config).names(config, family_kind(kind))
+    return names | CRF_NAMES if kind == CRF else names
+
+
+def architecture(config: EncoderConfig, kind: str | None) -> str:
+    """The class of transformers that loads the encoder with a head of this kind, or without one."""
+    return config.architectures[family_kind(kind)][0]
+
+
+def kind_of(config: EncoderConfig, architecture: str) -> str | None:
+    """The kind of head that a class of transformers has; None where it is none of those here."""
+    return next((kind for kind, classes in config.architectures.items() if architecture in classes), None)
+
+
+def _head(config: EncoderConfig, encoder: Encoder, kind: str, num_labels: int) -> Any:
+    from domainbert.encoders.crf import Crf
+
+    if kind not in head_kinds(config):
+        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
+    head = family(config).head(family_kind(kind) or kind, config, encoder, num_labels)
+    if kind == CRF:
+        head.crf = Crf(num_labels)
+    return head
+
+
+def _known() -> dict[str, type[EncoderConfig]]:
+    for file in sorted(Path(__file__).parent.glob("*/config.py")):
+        importlib.import_module(f"domainbert.encoders.{file.parent.name}.config")
+    kinds = [kind for kind in _descendants(EncoderConfig) if not inspect.isabstract(kind) and _at_home(kind)]
+    ours_last = sorted(kinds, key=lambda kind: kind.__module__.startswith("domainbert."))
+    return {kind.model_type: kind for kind in ours_last}
+
+
+def _at_home(kind: type[EncoderConfig]) -> bool:
+    """Whether a class stands in a folder that is called as its family is."""
+    folder = kind.__module__.rpartition(".")[0].rpartition(".")[2]
+    return bool(folder) and folder == kind.model_type.replace("-", "_")
 
 
 def _descendants(base: type) -> list[type[EncoderConfig]]:

@@ -9,26 +9,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.crf import Crf
-from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
+from domainbert.encoders.layers import ACTIVATIONS, Dropout
 from domainbert.encoders.packed import Packed
 
-_POOLER_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": functional.relu}
+_POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 _MULTIPLE = 128  # a token head that is trained on a CPU computes a multiple of so many tokens
 
 
 class MaskedLMHead(nn.Module):
-    """Predicts a vocabulary entry at each of some positions, with the input embeddings as output weights."""
+    """Predicts a vocabulary entry at each of some positions, with the input embeddings (V, E) as output weights."""
 
-    def __init__(self, vocab_size: int, hidden_size: int, activation: str, layer_norm_eps: float) -> None:
+    def __init__(self, embeddings: nn.Embedding, hidden_size: int, activation: str, layer_norm_eps: float) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden_size, hidden_size)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        vocab_size, width = embeddings.weight.shape
+        self.dense = nn.Linear(hidden_size, width)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
         self.activation = ACTIVATIONS[activation]
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden: Tensor, embeddings: Tensor) -> Tensor:
-        """(N, H), (V, H) -> logits (N, V)."""
+        """(N, H), (V, E) -> logits (N, V)."""
         return functional.linear(self.norm(self.activation(self.dense(hidden))), embeddings, self.bias)
 
 
@@ -51,19 +51,22 @@ class TokenHead(nn.Module):
         return self.classifier(rows)[: len(hidden)]
 
 
-class CrfHead(TokenHead):
-    """A token head whose logits are the emissions of a random field, which whoever decodes asks."""
-
-    def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
-        super().__init__(hidden_size, num_labels, dropout)
-        self.crf = Crf(num_labels)
-
-
 class SequenceHead(nn.Module):
-    """A label for each text, from the pooled [CLS] token."""
+    """A label for each text, from the pooled [CLS] token.
 
-    def __init__(self, hidden_size: int, num_labels: int, dropout: float, activation: str) -> None:
+    Args:
+        hidden_size: width H of what is read.
+        num_labels: outputs.
+        dropout: before the classifier.
+        activation: of the pooler: `tanh`, or one of the layers' activations.
+        input_dropout: before the pooler.
+    """
+
+    def __init__(
+        self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0
+    ) -> None:
         super().__init__()
+        self.input_dropout = Dropout(input_dropout) if input_dropout else nn.Identity()
         self.pooler = nn.Linear(hidden_size, hidden_size)
         self.activation = _POOLER_ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
@@ -71,7 +74,7 @@ class SequenceHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[CLS] states (N, H) -> logits (N, labels)."""
-        return self.classifier(self.dropout(self.activation(self.pooler(hidden))))
+        return self.classifier(self.dropout(self.activation(self.pooler(self.input_dropout(hidden)))))
 
 
 class EncoderWithHead(nn.Module):
@@ -95,18 +98,3 @@ class EncoderWithHead(nn.Module):
         if isinstance(self.head, MaskedLMHead):
             return self.head(chosen, self.encoder.input_embeddings.weight)
         return self.head(chosen)
-
-
-def build_head(kind: str, encoder: Encoder, num_labels: int = 0) -> nn.Module:
-    """A freshly initialised head, one of `base.HEADS`."""
-    head: nn.Module
-    if kind == "masked_lm":
-        vocab_size = encoder.input_embeddings.num_embeddings
-        head = MaskedLMHead(vocab_size, encoder.hidden_size, encoder.hidden_act, encoder.layer_norm_eps)
-    elif kind in ("tokens", "crf"):
-        head = (CrfHead if kind == "crf" else TokenHead)(encoder.hidden_size, num_labels, encoder.dropout_prob)
-    else:
-        dropout, activation = encoder.sequence_dropout_prob, encoder.pooler_act
-        head = SequenceHead(encoder.hidden_size, num_labels, dropout, activation)
-    initialise(head, encoder.initializer_range)
-    return head

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
-from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.families import config_class, family
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.families import architecture, build_model, config_class, family, kind_of, name_map
+from domainbert.encoders.kinds import has_more
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -24,12 +25,7 @@ if TYPE_CHECKING:  # a folder is opened, to be checked, without torch
 
 ONNX_FILE = "model.onnx"
 _TEACHERS = "domainbert_teachers"
-_HEAD_OF_ARCHITECTURE = {
-    "ForMaskedLM": "masked_lm",
-    "ForPreTraining": "masked_lm",
-    "ForTokenClassification": "tokens",
-    "ForSequenceClassification": "sequence",
-}
+_HEAD = "domainbert_head"
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,11 @@ class ModelFolder:
     """The file for ONNX Runtime that the path named, or that stands in place of weights."""
 
     @property
+    def vocabulary(self) -> VocabularyFacts:
+        """What the encoder has to know of its vocabulary."""
+        return VocabularyFacts(self.vocab_size, self.config.pad_token_id)
+
+    @property
     def teachers(self) -> tuple[str, ...]:
         """The models that this one was distilled from, or the one that it started from; empty for most."""
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
@@ -58,6 +59,11 @@ class ModelFolder:
             raise DomainbertError(
                 f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, the embeddings of config.json only "
                 f"{self.vocab_size:,}; expected a tokenizer that belongs to the model"
+            )
+        if self.config.position_offset and tokenizer.pad_id != self.config.pad_token_id:
+            raise DomainbertError(
+                f"{self.path}: the tokenizer's padding has id {tokenizer.pad_id}, pad_token_id of config.json is "
+                f"{self.config.pad_token_id}, from which the model counts positions; expected the same"
             )
         return tokenizer
 
@@ -82,7 +88,7 @@ def open_model(path: Path) -> ModelFolder:
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
-        head, vocab_size = _head(fields), int(fields["vocab_size"])
+        head, vocab_size = _head(fields, config), int(fields["vocab_size"])
         # transformers leaves the names out of config.json when they are the two it gives by default
         unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence", "crf") else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
@@ -109,11 +115,11 @@ def _onnx_alone(folder: Path) -> Path | None:
     return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
 
-def _head(fields: dict[str, Any]) -> str | None:
-    if fields.get("domainbert_head") == "crf":
-        return "crf"
+def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
+    if has_more(fields.get(_HEAD)):
+        return str(fields[_HEAD])
     names: list[str] = fields.get("architectures") or [""]
-    return next((head for suffix, head in _HEAD_OF_ARCHITECTURE.items() if names[0].endswith(suffix)), None)
+    return kind_of(config, names[0])
 
 
 def best_seed_folder(path: Path) -> Path:
@@ -145,7 +151,7 @@ def load_model(
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
-        head: one of `encoders.base.HEADS`.
+        head: one of `encoders.families.head_kinds`.
         labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
 
@@ -157,21 +163,19 @@ def load_model(
             accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
             output weights are not the word embeddings.
     """
-    from domainbert.encoders.base import from_hugging_face
-    from domainbert.encoders.heads import EncoderWithHead, build_head
-    from domainbert.models.tensors import base_prefix, check_names, check_types, encoder_names, load_tensors
+    from domainbert.encoders.names import from_hugging_face
+    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors
 
     folder = open_model(path)
     need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
-    encoder = family(config).build_encoder(config, folder.vocab_size)
-    model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
-    names = family(config).name_map(config, head)
+    model = build_model(config, folder.vocabulary, head, len(labels))
+    names = name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
     if head != "masked_lm" and (folder.head != head or labels != folder.labels):
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(base_prefix(config))}
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(family(config).prefix)}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
     missing = [name for name in made if name in encoder_names(names)]
@@ -228,21 +232,21 @@ def save_model(
     Raises:
         TrainingFailed: a weight is not finite; nothing is written.
     """
-    from domainbert.encoders.base import to_hugging_face
+    from domainbert.encoders.names import to_hugging_face
     from domainbert.models.weights import non_finite
 
-    tensors = to_hugging_face(weights or model.state_dict(), family(config).name_map(config, head))
+    tensors = to_hugging_face(weights or model.state_dict(), name_map(config, head))
     if found := non_finite(tensors):
         raise diverged(f"{path}: {found}")
     fields = config.to_json() | {
-        "architectures": [family(config).architecture(head)],
+        "architectures": [architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
-        "pad_token_id": tokenizer.pad_id,
+        **_special_ids(config, tokenizer),
         "dtype": "float32",
         **(facts or {}),
     }
-    if head == "crf":
-        fields["domainbert_head"] = head
+    if has_more(head):
+        fields[_HEAD] = head
     if teachers:
         fields[_TEACHERS] = list(teachers)
     if labels:
@@ -259,7 +263,7 @@ def save_with_vocabulary(
     Args:
         path: the folder; made if absent.
         folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
-        tensors: what `encoders.checkpoint.load_tensors` gave, with other word embeddings and masked-LM bias.
+        tensors: what `models.tensors.load_tensors` gave, with other word embeddings and masked-LM bias.
         tokenizer: the new one.
         card: text of the model card.
 
@@ -271,13 +275,21 @@ def save_with_vocabulary(
 
     if found := non_finite(tensors):
         raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
-    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    changed = {
-        name: number for name, number in ids.items() if name == "pad_token_id" or folder.fields.get(name) is not None
-    }
-    vocab_size = len(tensors[vocabulary_names(folder.config)[0]])
-    fields = {**folder.fields, **changed, "vocab_size": vocab_size}
+    config = folder.config
+    tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
+    vocab_size = len(tensors[vocabulary_names(config)[0]])
+    fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
+
+
+def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
+    """Those that a `config.json` of the family has, and that the model's own has."""
+    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    return {
+        name: number
+        for name, number in ids.items()
+        if name in config.special_ids or config.others.get(name) is not None
+    }
 
 
 def _write_folder(

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.base import HEADS
 from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.families import family
-from domainbert.encoders.shapes import shapes_only
+from domainbert.encoders.families import family, head_kinds, name_map
 from domainbert.models.weights import WEIGHT_TYPES, read_weights
 
 _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions of transformers saved
@@ -21,7 +19,7 @@ _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions
 def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     """All tensors of a folder; where the base model was saved alone, its names get the prefix they lack.
 
-    Older versions of transformers saved the tied output weights and bias twice; here they are there once.
+    Older versions of transformers saved tied tensors twice; here they are there once.
 
     Args:
         path: the model folder.
@@ -30,22 +28,13 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     Raises:
         DomainbertError: the weights cannot be read.
     """
-    prefix, tensors = base_prefix(config), read_weights(path)
-    if not any(name.startswith(prefix) for name in tensors):
-        tensors = {prefix + name: tensor for name, tensor in tensors.items()}
-    embeddings, bias = vocabulary_names(config)
-    weight_again, bias_again = (f"{_decoder(config)}.{kind}" for kind in ("weight", "bias"))
-    if bias_again in tensors and bias_again != bias:
-        tensors.setdefault(bias, tensors[bias_again])
-        del tensors[bias_again]
-    if embeddings in tensors and weight_again in tensors and torch.equal(tensors[weight_again], tensors[embeddings]):
-        del tensors[weight_again]
+    own, tensors = family(config), read_weights(path)
+    if not any(name.startswith(own.prefix) for name in tensors):
+        tensors = {own.prefix + name: tensor for name, tensor in tensors.items()}
+    for copy, source in own.tied(config).items():
+        if copy in tensors and torch.equal(tensors[copy], tensors.setdefault(source, tensors[copy])):
+            del tensors[copy]
     return tensors
-
-
-def base_prefix(config: EncoderConfig) -> str:
-    """What Hugging Face's base model is called in a model with a head: "bert."."""
-    return min(encoder_names(family(config).name_map(config, None))).partition(".")[0] + "."
 
 
 def encoder_names(names: Mapping[str, Sequence[str]]) -> set[str]:
@@ -53,14 +42,9 @@ def encoder_names(names: Mapping[str, Sequence[str]]) -> set[str]:
     return {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
 
 
-def vocabulary_names(config: EncoderConfig) -> tuple[str, str]:
-    """The Hugging Face names of the two tensors with a row for each entry: word embeddings, and masked-LM bias."""
-    with shapes_only():
-        encoder = family(config).build_encoder(config, vocab_size=1)
-    weight = encoder.input_embeddings.weight
-    ours = next(name for name, parameter in encoder.named_parameters() if parameter is weight)
-    names = family(config).name_map(config, "masked_lm")
-    return names[f"encoder.{ours}"][0], names["head.bias"][0]
+def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
+    """The Hugging Face names of the tensors with a row for each entry, the word embeddings first."""
+    return family(config).per_entry(config)
 
 
 def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head: str) -> tuple[str, ...]:
@@ -70,25 +54,24 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
         path: the folder, for messages.
         tensors: names, as `load_tensors` gives them.
         config: the architecture.
-        head: one of `encoders.base.HEADS`.
+        head: one of `encoders.families.head_kinds`.
 
     Raises:
-        DomainbertError: a part of an encoder that is not the one of `config.json`; or the head is `masked_lm` and the
+        DomainbertError: a part of an encoder that is not the one of `config.json`; or the head predicts entries and the
             folder has output weights of its own.
     """
-    used, known = _all_names(config, [head]), _all_names(config, HEADS)
+    used, known = _all_names(config, [head]), _all_names(config, head_kinds(config)) | set(family(config).unread)
     left = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
-    foreign = [name for name in left if name.startswith(base_prefix(config)) and name not in known]
+    foreign = [name for name in left if name.startswith(family(config).prefix) and name not in known]
     if foreign:
         raise DomainbertError(
             f"{path}: weights that config.json does not account for: {', '.join(foreign[:5])} ({len(foreign)} in all); "
             f"expected those of the {config.model_type} encoder it describes"
         )
-    decoder = _decoder(config) + ".weight"
-    if head == "masked_lm" and decoder in left:
-        raise DomainbertError(
-            f"{path}: {decoder} differs from the word embeddings; expected a head that is tied to them"
-        )
+    apart = [(copy, source) for copy, source in family(config).tied(config).items() if copy in left]
+    if apart and set(vocabulary_names(config)) <= used:
+        copy, source = apart[0]
+        raise DomainbertError(f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings")
     return tuple(left)
 
 
@@ -121,11 +104,5 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
 
 
-def _all_names(config: EncoderConfig, heads: Sequence[str]) -> set[str]:
-    return {name for head in heads for theirs in family(config).name_map(config, head).values() for name in theirs}
-
-
-def _decoder(config: EncoderConfig) -> str:
-    """What Hugging Face calls the output layer that is tied to the embeddings, without `.weight` and `.bias`."""
-    stem = vocabulary_names(config)[1].removesuffix(".bias")
-    return stem if stem.endswith("projector") else f"{stem}.decoder"
+def _all_names(config: EncoderConfig, kinds: Sequence[str]) -> set[str]:
+    return {name for kind in kinds for theirs in name_map(config, kind).values() for name in theirs}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.families import family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.folder import load_model, open_model
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -49,5 +49,5 @@ class Start:
     def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
         """An encoder of some architecture and its head, both with random weights."""
         trained = config if self.dropout is None else config.with_dropout(self.dropout)
-        encoder = family(trained).build_encoder(trained, self.tokenizer.vocab_size)
-        return EncoderWithHead(encoder, build_head(head, encoder, num_labels))
+        vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
+        return build_model(trained, vocabulary, head, num_labels)

@@ -17,8 +17,8 @@ from domainbert.data.batches import LabelledBatches
 from domainbert.data.examples import Example, encode_words, text_example
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import crf_of
-from domainbert.encoders.families import family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
@@ -168,8 +168,7 @@ def _check_kind(folder: ModelFolder, head: str) -> None:
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     """The model of an exported folder without its weights, but with the random field that decodes."""
     with shapes_only():
-        encoder = family(folder.config).build_encoder(folder.config, folder.vocab_size)
-        model = EncoderWithHead(encoder, build_head(head, encoder, len(folder.labels)))
+        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels))
     if head == "crf":
         model.head.crf = read_crf(folder.path, folder.labels)
     return model

@@ -90,12 +90,18 @@ def named_files(base: type) -> dict[str, Path]:
 
 
 def find_choice(base: type, name: str) -> type | None:
-    """The subclass of `base` called `name` (short, or the whole class path); None when there is none.
+    """The subclass of `base` called `name` (short, in snake case, or the whole class path); None when there is none.
+
+    `multi_label` is `MultiLabel`, and `byte_bpe` is `ByteBPE`.
 
     Raises:
         DomainbertError: the name is allowed, but what it names cannot be imported or is no configuration of this kind.
     """
-    kind = choices_of(base).get(name.rpartition(".")[2])
+    choices = choices_of(base)
+    snake = {short.lower(): kind for short, kind in choices.items()}
+    if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in snake:
+        return snake[name.replace("_", "")]
+    kind = choices.get(name.rpartition(".")[2])
     if kind is not None and name in (kind.__name__, class_path(kind)):
         return kind
     return _imported(base, name) if is_allowed(name) else None

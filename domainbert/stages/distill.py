@@ -184,8 +184,7 @@ def _student(
 
     config = student_config(student, folder.config)
     trained = config if dropout is None else config.with_dropout(dropout)
-    vocab_size = teacher.encoder.input_embeddings.num_embeddings
-    model, taken = build_student(trained, student, teacher, "masked_lm", 0, vocab_size)
+    model, taken = build_student(trained, student, teacher, "masked_lm", 0, folder.vocabulary)
     print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
     return model, config, "head" in taken and folder.head == "masked_lm"
 

@@ -219,6 +219,7 @@ def _start(
     max_length: int | None,
 ) -> Start:
     from domainbert.distillation.students import build_student, student_config
+    from domainbert.encoders.config import VocabularyFacts
     from domainbert.models.folder import load_model
 
     if path is not None:
@@ -228,8 +229,8 @@ def _start(
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
         trained = config if dropout is None else config.with_dropout(dropout)
-        vocab_size = teacher.model.encoder.input_embeddings.num_embeddings
-        model, taken = build_student(trained, student, teacher.model, task.head, len(task.labels), vocab_size)
+        vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
+        model, taken = build_student(trained, student, teacher.model, task.head, len(task.labels), vocabulary)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")

@@ -153,8 +153,8 @@ def check_arguments(given: Given) -> None:
 
 
 def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
-    from domainbert.encoders.families import family
-    from domainbert.encoders.heads import EncoderWithHead, build_head
+    from domainbert.encoders.config import VocabularyFacts
+    from domainbert.encoders.families import build_model
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
@@ -166,8 +166,8 @@ def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max
         folder = open_model(path)
         encoder, path = folder.config, folder.path
     tokenizer = load_tokenizer(path)
-    built = family(encoder).build_encoder(encoder, tokenizer.vocab_size)
-    model = EncoderWithHead(built, build_head(task.head, built, len(task.labels)))
+    vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
+    model = build_model(encoder, vocabulary, task.head, len(task.labels))
     return Start(model, encoder, tokenizer, _window(max_length, encoder))
 
 

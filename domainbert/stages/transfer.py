@@ -150,14 +150,13 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
 def _new_tokenizer(path: Path, tokenizer: Path | None, extend: int | None, counter: WordCounter) -> DomainTokenizer:
     from domainbert.tokenization.extend import extend_tokenizer, words_to_add
     from domainbert.tokenization.load import load_tokenizer
-    from domainbert.tokenization.words import normalized_words
 
     if tokenizer is not None:
         return load_tokenizer(tokenizer)
     assert extend is not None
     old = load_tokenizer(path)
-    added = words_to_add(old, counter.words(normalized_words(old.backend)), extend)
-    print(f"added {len(added):,} words: {', '.join(added[:20])}{', ...' if len(added) > 20 else ''}")
+    added = words_to_add(old, counter.words(old.kind.cutter(old.backend)), extend)
+    print(f"added {len(added):,} words: {', '.join(map(str.strip, added[:20]))}{', ...' if len(added) > 20 else ''}")
     return extend_tokenizer(old, added)
 
 

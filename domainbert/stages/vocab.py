@@ -11,6 +11,8 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.stage import stage
+from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
@@ -23,21 +25,23 @@ def vocab(
     out: Path,
     corpus: CorpusConfig,
     vocab_size: Annotated[int, Range(1, 10_000_000)] = 16384,
-    lowercase: bool = True,
+    lowercase: bool | None = None,
     min_frequency: PositiveInt = 2,
     model_max_length: Length = 512,
     sample_bytes: SampleBytes = 1_000_000_000,
     compare_with: ModelPath | None = None,
     labelled: list[Path] | None = None,
     min_character_count: PositiveInt = 10,
+    kind: TokenizerKindConfig = WordPiece(),
 ) -> dict[str, Any]:
-    """Train a WordPiece vocabulary on the training side of a corpus.
+    """Train a vocabulary on the training side of a corpus.
 
     Args:
         out: folder to write: the files of a Hugging Face tokenizer and report.json.
         corpus: the text; only its training side is learnt from.
         vocab_size: number of pieces, special tokens included; rounded up to a multiple of 64.
-        lowercase: uncased: lowercase all text and strip accents.
+        lowercase: uncased: lowercase all text and strip accents. Unless told, what is usual for the kind: true for
+            WordPiece, false for byte-level BPE.
         min_frequency: how often a pair of pieces must occur to become a piece.
         model_max_length: longest input of the models to come, special tokens included.
         sample_bytes: train on a sample of at most so many bytes, chosen by a hash of the documents.
@@ -46,22 +50,25 @@ def vocab(
             "tokens" or "text", or CSV with "text" and "label".
         min_character_count: how often a character beyond printable ASCII (a letter of another script, an emoji) must
             occur in the corpus to get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes
-            [UNK]. The report says how many do.
+            [UNK]. The report says how many do. Byte-level BPE has a piece for every byte, and needs no such count.
+        kind: of the vocabulary: `wordpiece`, BERT's, or `byte_bpe`, RoBERTa's, which cuts any text without [UNK].
     """
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
-    from domainbert.tokenization.train import round_vocab_size, select_words, train_on_words
+    from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
+    trainable = kind.build()
     theirs = load_tokenizer(compare_with) if compare_with is not None else None
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in labelled or []}
     if round_vocab_size(vocab_size) != vocab_size:
         print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
     counters = _count_corpus(corpus, sample_bytes)
-    words = select_words(counters["train"], lowercase, min_character_count)
+    uncased = trainable.lowercases if lowercase is None else lowercase
+    words = trainable.select(counters["train"], uncased, min_character_count)
     print("\n".join(_training_lines(counters["train"], words, min_character_count)))
 
-    tokenizer = DomainTokenizer(train_on_words(words, vocab_size, lowercase, min_frequency))
+    tokenizer = DomainTokenizer(trainable.train(words, vocab_size, uncased, min_frequency))
     tokenizer.save(out, model_max_length)
     sides = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
     report = vocabulary_report(tokenizer, theirs, {side: counts for side, counts in sides.items() if counts} | texts)

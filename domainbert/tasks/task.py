@@ -26,7 +26,7 @@ class Task(ABC):
         labels: names of the head's outputs, in order.
 
     Attributes:
-        head: kind of head, one of `encoders.base.HEADS`.
+        head: kind of head, one of `encoders.families.head_kinds`.
     """
 
     head: ClassVar[str]

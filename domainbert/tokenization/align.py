@@ -6,7 +6,9 @@ pre-tokens: men ' s.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +27,7 @@ class AlignedWords:
     word_index: list[int]
     """(pieces,) Which word each piece belongs to; never falls, and every word has at least one piece."""
     starts_pretoken: list[bool]
-    """(pieces,) False for a piece that continues a pre-token ("##ing")."""
+    """(pieces,) False for a piece that goes on with a pre-token ("##ing"), or is a space."""
     first_piece: list[int]
     """(words,) Position of each word's first piece."""
     extra: int
@@ -34,14 +36,14 @@ class AlignedWords:
 
 @dataclass(frozen=True)
 class AlignedText(AlignedWords):
-    """The pieces of a text; its pre-tokens are the words."""
+    """The pieces of a text, and its words."""
 
     word_offsets: list[tuple[int, int]]
     """(words,) Characters of the text, end exclusive, that each pre-token covers."""
 
 
 def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """The pieces of each list of words.
+    """The pieces of each list of words; where spaces belong to pieces, the words are read with a space between them.
 
     A word that tokenizes to nothing (control characters only) gets one [UNK], so that it can be labelled and counted.
 
@@ -50,30 +52,90 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     """
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
+    begins = tokenizer.pieces.begins_word
+    if begins is None:
+        return _align_words_by_offsets(tokenizer, words)
     encodings = tokenizer.backend.encode_batch(
         [list(sentence) for sentence in words], is_pretokenized=True, add_special_tokens=False
     )
-    return [_align(tokenizer, encoding, len(sentence)) for encoding, sentence in zip(encodings, words, strict=True)]
+    return [
+        _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(sentence))
+        for encoding, sentence in zip(encodings, words, strict=True)
+    ]
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
-    """The pieces of each text, and where in it its pre-tokens stand.
+    """The pieces of each text, and where in it its words stand: its pre-tokens, which are those of `basic_words`.
 
-    Characters that BERT drops (spaces, control characters) belong to no pre-token.
+    Characters that BERT drops (spaces, control characters) belong to no word. Where they are pieces, these go with the
+    word before them, and before the first word they are left out. Words that share a piece are one.
 
     Raises:
         DomainbertError: a text holds half a surrogate pair.
     """
+    encodings = tokenizer.encode_with_offsets(texts)
+    begins = tokenizer.pieces.begins_word
+    if begins is None:
+        pairs = zip(texts, encodings, basic_words(texts), strict=True)
+        return [_align_text_by_offsets(tokenizer, *pair) for pair in pairs]
     aligned = []
-    for text, encoding in zip(texts, tokenizer.encode_with_offsets(texts), strict=True):
+    for text, encoding in zip(texts, encodings, strict=True):
         offsets = _word_offsets(text, encoding)
-        pieces = _align(tokenizer, encoding, len(offsets))
-        aligned.append(
-            AlignedText(
-                pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, pieces.extra, offsets
-            )
-        )
+        pieces = _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(offsets))
+        aligned.append(_with_offsets(pieces, offsets))
     return aligned
+
+
+def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
+    """As the words stand in running text, with a space between them: so a piece gets the space it is trained with."""
+    texts = [" ".join(sentence) for sentence in words]
+    aligned = []
+    for text, encoding, units, sentence in zip(
+        texts, tokenizer.encode_with_offsets(texts), basic_words(texts), words, strict=True
+    ):
+        ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
+        word_of = _words_at(text, encoding.offsets, [0, *ends[:-1]] if sentence else [])
+        unit_of = _words_at(text, encoding.offsets, [start for start, _ in units])
+        starts = [True, *(pair[0] != pair[1] for pair in itertools.pairwise(unit_of))]
+        aligned.append(_align(tokenizer, encoding.ids, word_of, starts, len(sentence)))
+    return aligned
+
+
+def _align_text_by_offsets(
+    tokenizer: DomainTokenizer, text: str, encoding: Encoding, words: Sequence[tuple[int, int]]
+) -> AlignedText:
+    word_of = _words_at(text, encoding.offsets, [start for start, _ in words])
+    first = next((place for place, word in enumerate(word_of) if word >= 0), len(word_of))
+    ids, word_of = encoding.ids[first:], word_of[first:]
+    present = sorted(set(word_of))
+    number = {word: rank for rank, word in enumerate(present)}
+    starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]
+    pieces = _align(tokenizer, ids, [number[word] for word in word_of], starts, len(present))
+    stops = [*(words[after - 1][1] for after in present[1:]), *(end for _, end in words[-1:])]
+    return _with_offsets(pieces, [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)])
+
+
+def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
+    """The word that each piece belongs to, by its first character that is no space; -1 before the first word.
+
+    A piece that is nothing but space goes with the one before it, unless it is the space of a word that it has not
+    merged with: then its offsets are empty, and where that word begins.
+
+    Args:
+        text: what was encoded.
+        offsets: (pieces,) characters of each piece, end exclusive.
+        begins: (words,) where the words begin, ascending.
+    """
+    found: list[int] = []
+    for start, stop in offsets:
+        characters = range(start, min(max(stop, start + 1), len(text)))
+        place = next((at for at in characters if not text[at].isspace()), None)
+        if place is None:
+            found.append(found[-1] if found else -1)
+        else:
+            word = bisect_right(begins, place) - 1
+            found.append(0 if word < 0 and begins and stop > begins[0] else word)
+    return found
 
 
 def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -93,21 +155,31 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
 
-def _align(tokenizer: DomainTokenizer, encoding: Encoding, num_words: int) -> AlignedWords:
-    continuation = tokenizer.continuation
+def _align(
+    tokenizer: DomainTokenizer,
+    ids: list[int],
+    word_of: Sequence[int | None],
+    starts: list[bool],
+    num_words: int,
+) -> AlignedWords:
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
-    ids, word_ids = encoding.ids, encoding.word_ids
     position = 0
     for word in range(num_words):
         aligned.first_piece.append(len(aligned.input_ids))
         start = position
-        while position < len(ids) and word_ids[position] == word:
+        while position < len(ids) and word_of[position] == word:
             position += 1
         pieces = ids[start:position] or [tokenizer.unk_id]
         aligned.input_ids.extend(pieces)
         aligned.word_index.extend([word] * len(pieces))
-        aligned.starts_pretoken.extend(not continuation[piece] for piece in pieces)
+        aligned.starts_pretoken.extend(starts[start:position] or [True])
     return aligned
+
+
+def _with_offsets(pieces: AlignedWords, offsets: list[tuple[int, int]]) -> AlignedText:
+    return AlignedText(
+        pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, pieces.extra, offsets
+    )
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:

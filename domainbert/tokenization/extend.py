@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import MAX_WORD_CHARACTERS
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -20,7 +18,7 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 
     Args:
         tokenizer: the vocabulary to extend.
-        words: how often each word occurs, normalized as the tokenizer does (`words.normalized_words`).
+        words: how often each word occurs, as `TokenizerKind.cutter` gives them.
         count: how many words to add.
 
     Returns:
@@ -29,9 +27,11 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
     Raises:
         DomainbertError: fewer words than that are cut into more than one piece.
     """
-    order = sorted(word for word in words if len(word) <= MAX_WORD_CHARACTERS)
+    known, model = set(tokenizer.tokens), tokenizer.backend.model
     saved: dict[str, int] = {}
-    for word, ids in zip(order, tokenizer.encode(order), strict=True):
+    for word in words:
+        entry = tokenizer.kind.entry(word)
+        ids = [] if entry in known else [piece.id for piece in model.tokenize(entry)]
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
@@ -45,16 +45,13 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     """The tokenizer with words appended to its vocabulary: they get the ids after the last one.
 
     Raises:
-        DomainbertError: it is no WordPiece tokenizer, or a word is an entry already.
+        DomainbertError: a word is an entry already.
     """
-    if not isinstance(tokenizer.backend.model, WordPiece):
-        kind = type(tokenizer.backend.model).__name__
-        raise DomainbertError(f"the tokenizer is a {kind} model; only a WordPiece vocabulary can be extended")
-    known = sorted(set(words).intersection(tokenizer.tokens))
+    entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + number for number, word in enumerate(words)}
+    known = sorted(entries.keys() & set(tokenizer.tokens))
     if known:
         raise DomainbertError(f"{known[0]!r} is an entry already; expected new words only")
     state = json.loads(tokenizer.backend.to_str())
-    first = tokenizer.vocab_size
-    state["model"]["vocab"] |= {word: first + number for number, word in enumerate(words)}
+    tokenizer.kind.extend(state["model"], entries)
     backend = Tokenizer.from_str(json.dumps(state))
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

@@ -1,7 +1,7 @@
 """The tokenizer the rest of the package sees: load a Hugging Face folder, encode, save.
 
 A `DomainTokenizer` never truncates, never pads and never adds special tokens: windows, packing and `[CLS]`/`[SEP]` are
-decided where batches are built. Only WordPiece models are read so far.
+decided where batches are built.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
-from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text, tokens_by_id
+from domainbert.tokenization.bert import encode_text, tokens_by_id
+from domainbert.tokenization.kind import Bools, Pieces, kind_of, known_kinds
 from domainbert.tokenization.save import save_tokenizer
-from domainbert.tokenization.template import bert_template, template_of
+from domainbert.tokenization.template import template_of
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+"""The special tokens that a tokenizer has to have."""
 
-_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
 
 
@@ -35,23 +35,27 @@ class DomainTokenizer:
     """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
 
     Args:
-        backend: a WordPiece tokenizer; its truncation and padding are switched off.
-        special_tokens: role (`pad_token`, ...) to the token's string.
+        backend: a tokenizer of one of the known kinds; its truncation and padding are switched off, and
+            its post-processor is written anew, by which offsets are the same however it was made.
+        special_tokens: role (`pad_token`, ...) to the token's string; None takes those of the kind.
         model_max_length: the longest input of the model, special tokens included, or None when unknown.
 
     Raises:
-        DomainbertError: another model than WordPiece, a special token that is not in the vocabulary, or a
+        DomainbertError: a tokenizer of another kind, a special token that is not in the vocabulary, or a
             post-processor that frames texts in a way that has no `Template`.
     """
 
     def __init__(
         self,
         backend: Tokenizer,
-        special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
+        special_tokens: Mapping[str, str] | None = None,
         model_max_length: int | None = None,
     ) -> None:
-        if not isinstance(backend.model, WordPiece):
-            raise DomainbertError(f"the tokenizer is a {type(backend.model).__name__} model; expected WordPiece")
+        kind = kind_of(backend)
+        if kind is None:
+            expected = " or ".join(known.name for known in known_kinds())
+            raise DomainbertError(f"the tokenizer is a {type(backend.model).__name__} model; expected {expected}")
+        special_tokens = kind.special_tokens if special_tokens is None else special_tokens
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
@@ -60,6 +64,10 @@ class DomainTokenizer:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True  # "[SEP]" in a text is text
+        self.kind = kind
+        self.template = template_of(backend) or kind.template(ids["cls_token"], ids["sep_token"])
+        """The special tokens around a text or a pair, as the post-processor has them, else those of the kind."""
+        backend.post_processor = kind.post_processor(self.template, tokens_by_id(backend))
         self.backend = backend
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
@@ -69,8 +77,6 @@ class DomainTokenizer:
         self.sep_id = ids["sep_token"]
         self.mask_id = ids["mask_token"]
         self.special_ids = frozenset(ids.values())
-        self.template = template_of(backend) or bert_template(self.cls_id, self.sep_id)
-        """The special tokens around a text or a pair, as the post-processor has them, else BERT's."""
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -83,10 +89,9 @@ class DomainTokenizer:
         return len(self.tokens)
 
     @cached_property
-    def continuation(self) -> list[bool]:
-        """For each id: does the piece continue a word ("##ing")?"""
-        prefix = self.backend.model.continuing_subword_prefix
-        return [token.startswith(prefix) and len(token) > len(prefix) for token in self.tokens]
+    def pieces(self) -> Pieces:
+        """What the entries read as."""
+        return self.kind.pieces(self.backend)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -102,10 +107,13 @@ class DomainTokenizer:
             encode_text(text)
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
+    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int64], Bools]]:
         """The ids of each text as `encode` gives them, and whether each piece begins a word."""
-        begins = ~np.asarray(self.continuation, dtype=np.bool_)
-        return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]
+        begins, starts = self.pieces.begins_word, self.pieces.word_starts
+        if begins is not None:
+            return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]
+        encodings = zip(texts, self.encode_with_offsets(texts), strict=True)
+        return [(np.asarray(one.ids, dtype=np.int64), starts(text, one)) for text, one in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
         """As `encode`, with `.ids`, `.offsets` (characters of the text) and `.word_ids` (pre-tokens) for each text."""
@@ -121,14 +129,14 @@ class DomainTokenizer:
             model_max_length: the longest input of the model, special tokens included; else what was loaded.
         """
         length = self.model_max_length if model_max_length is None else model_max_length
-        save_tokenizer(self.backend, Path(folder), length, self.template, self.special_tokens)
+        save_tokenizer(self.backend, self.kind, Path(folder), length, self.special_tokens)
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
     """Read the tokenizer of a Hugging Face folder; see `read_backend` for its files.
 
     Raises:
-        DomainbertError: no tokenizer is there, a file cannot be read, it is no WordPiece model, or a special token is
+        DomainbertError: no tokenizer is there, a file cannot be read, it is of no known kind, or a special token is
             not in the vocabulary.
     """
     backend, special_tokens, length = read_backend(folder)
@@ -139,15 +147,11 @@ def load_tokenizer(folder: Path) -> DomainTokenizer:
 
 
 def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
-    """Read `tokenizer.json`, or `vocab.txt` of a BERT, and what stands beside it.
-
-    A `vocab.txt` is read as transformers does: `do_lower_case` is true unless `tokenizer_config.json` says false. The
-    oldest checkpoints have no `tokenizer_config.json`; then the vocabulary itself says it, because an uncased one never
-    holds a capital letter.
+    """Read `tokenizer.json`, or the files that a kind had before there was one, and what stands beside it.
 
     Returns:
-        The tokenizer, whatever its model; the token of each role of `SPECIAL_TOKENS`; the model's longest input, or
-        None when it is not told.
+        The tokenizer, whatever its model; the token of each role, as the folder or else the kind names it; the model's
+        longest input, or None when it is not told.
 
     Raises:
         DomainbertError: no tokenizer is there, a file cannot be read, or it is not what a stage wrote there.
@@ -157,20 +161,19 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
     check_sealed(folder, *_FILES)
     config = _read_json(folder / "tokenizer_config.json")
-    special_tokens = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
+    named = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
-    elif (folder / "vocab.txt").is_file():
-        vocab = _read_vocab(folder / "vocab.txt")
-        backend = bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, special_tokens)
     else:
-        raise DomainbertError(f"{folder}: no tokenizer; expected tokenizer.json, or vocab.txt of a BERT")
-    return backend, special_tokens, _max_length(folder, config.get("model_max_length"))
-
-
-def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Does any entry but "[UNK]" and its like hold a capital letter?"""
-    return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
+        found = (kind.read(folder, config, named) for kind in known_kinds())
+        older = next((one for one in found if one is not None), None)
+        if older is None:
+            expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
+            raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
+        backend = older
+    kind = kind_of(backend)
+    usual = {} if kind is None else kind.special_tokens
+    return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
 
 
 def _max_length(folder: Path, value: Any) -> int | None:
@@ -184,10 +187,12 @@ def _max_length(folder: Path, value: Any) -> int | None:
 
 
 def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """The token of each role in the first source that names it; there it is a string or a mapping with `content`."""
+    """The token of each role that a source names, the first one; there it is a string or a mapping with `content`."""
     found: dict[str, str] = {}
-    for role, usual in SPECIAL_TOKENS.items():
-        value = next((source[role] for source in sources if source.get(role)), usual)
+    for role in ROLES:
+        value = next((source[role] for source in sources if source.get(role)), None)
+        if value is None:
+            continue
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
             raise DomainbertError(
@@ -217,20 +222,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DomainbertError(f"{path}: a JSON {type(content).__name__}; expected an object")
     return content
-
-
-def _read_vocab(path: Path) -> dict[str, int]:
-    """Piece to id, which is the number of its line counted from 0."""
-    try:
-        # not splitlines(), which also breaks at U+2028 and other characters that may be pieces
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise DomainbertError(f"{path}: not UTF-8: {error}") from error
-    vocab: dict[str, int] = {}
-    for number, token in enumerate(lines, 1):
-        if token in vocab:
-            raise DomainbertError(
-                f"{path}:{number}: {token!r} is in line {vocab[token] + 1} too; expected each piece once"
-            )
-        vocab[token] = number - 1
-    return vocab

@@ -3,8 +3,8 @@
 An entry is copied if the old vocabulary has the same text in the same role (a special token: the same role). Case
 follows the old vocabulary: "Bank" of a cased vocabulary is "bank" of an uncased one, and "monday" of an uncased one is
 "monday", or else "Monday", or else "MONDAY" of a cased one. Signs without a letter or digit are the same in either
-role, because byte-level vocabularies write "," where WordPiece begins a word. Any other entry is composed of the old
-pieces of its text.
+role, because byte-level vocabularies write "," where WordPiece begins a word. An entry without a text, such as a part
+of a character, is copied between vocabularies of one kind. Any other entry is composed of the old pieces of its text.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from domainbert.tokenization.surfaces import Surface, Vocabulary
+from domainbert.tokenization.kind import Surface
+from domainbert.tokenization.surfaces import Vocabulary
 
 Kind = Literal["copied", "composed", "new"]
 KINDS: tuple[Kind, ...] = ("copied", "composed", "new")
@@ -42,8 +43,10 @@ def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Or
     for number, surface in enumerate(new.surfaces):
         if number in special:
             same = old.special_ids.get(special[number])
+        elif surface is None:
+            same = known.parts.get(new.tokens[number]) if new.kind == old.kind else None
         else:
-            same = None if surface is None else known.find(surface, new.lowercases)
+            same = known.find(surface, new.lowercases)
         if same is not None:
             found.append(Origin("copied", (same,)))
         else:
@@ -65,10 +68,14 @@ class _Known:
         self.old = old
         self.by_surface: dict[Surface, int] = {}
         self.by_sign: dict[str, int] = {}
+        self.parts: dict[str, int] = {}
+        """Entries that are no text by themselves, such as bytes."""
         for number, surface in enumerate(old.surfaces):
             if surface is not None:
                 self.by_surface.setdefault(surface, number)
                 self.by_sign.setdefault(surface.text, number)
+            elif old.tokens[number]:
+                self.parts[old.tokens[number]] = number
 
     def find(self, surface: Surface, lowercased: bool) -> int | None:
         for text in self._spellings(surface, lowercased):

@@ -8,11 +8,12 @@ continued words their second measure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from domainbert.tokenization.bert import encode_text
+from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.matching import kind_shares, origins
 from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
@@ -51,7 +52,7 @@ class WordStatistics:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The entries that two vocabularies share, special tokens left out."""
+    """The entries that two vocabularies share, the same text in the same role; special tokens left out."""
 
     shared: int
     share_of_ours: float
@@ -109,7 +110,7 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
     order = sorted(words)
     for start in range(0, len(order), _AT_ONCE):
         batch = order[start : start + _AT_ONCE]
-        for word, ids in zip(batch, tokenizer.encode(batch), strict=True):
+        for word, ids in zip(batch, _encode(tokenizer, batch), strict=True):
             count = words[word]
             pieces += count * len(ids)
             unknown += count * (tokenizer.unk_id in ids)
@@ -234,9 +235,15 @@ def _overlap_line(report: Mapping[str, Any]) -> str:
     return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (special tokens left out)"
 
 
-def _entries(tokenizer: DomainTokenizer) -> set[str]:
-    return set(tokenizer.tokens) - set(tokenizer.special_tokens.values()) - {""}
+def _entries(tokenizer: DomainTokenizer) -> set[Surface]:
+    return {surface for surface in vocabulary_of(tokenizer).surfaces if surface is not None}
+
+
+def _encode(tokenizer: DomainTokenizer, words: Sequence[str]) -> list[list[int]]:
+    """The pieces of words as they stand in the middle of a text."""
+    return tokenizer.encode([tokenizer.pieces.inside_text(word) for word in words])
 
 
 def _long_word(tokenizer: DomainTokenizer, word: str, count: int) -> LongWord:
-    return LongWord(word, [tokenizer.tokens[piece] for piece in tokenizer.encode([word])[0]], count)
+    (ids,) = _encode(tokenizer, [word])
+    return LongWord(word, [tokenizer.pieces.shown(tokenizer.tokens[piece]) for piece in ids], count)

@@ -8,11 +8,12 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
-from domainbert.distillation.students import as_bert, build_student, principal_directions, student_config
+from domainbert.distillation.students import build_student, principal_directions, student_config
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 
 TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
@@ -21,14 +22,13 @@ VOCABULARY = 60
 
 def make_teacher(config=TEACHER, head="masked_lm") -> EncoderWithHead:
     torch.manual_seed(0)
-    encoder = family(config).build_encoder(config, VOCABULARY)
-    return EncoderWithHead(encoder, build_head(head, encoder, 5)).eval()
+    return build_model(config, VocabularyFacts(VOCABULARY, 0), head, 5).eval()
 
 
 def make_student(student: StudentConfig, teacher: EncoderWithHead, vocab_size=VOCABULARY, head="masked_lm"):
     torch.manual_seed(1)
     config = student_config(student, TEACHER)
-    model, taken = build_student(config, student, teacher, head, 5, vocab_size)
+    model, taken = build_student(config, student, teacher, head, 5, VocabularyFacts(vocab_size, 0))
     return config, model.eval(), taken
 
 
@@ -83,7 +83,7 @@ def test_layers_with_another_number_of_heads_are_not_taken():
 def test_chosen_layers(student, layers):
     teacher = make_teacher()
     config, model, taken = make_student(student, teacher)
-    assert as_bert(config).num_hidden_layers == len(model.encoder.blocks()) == len(layers)
+    assert config.sizes.num_layers == len(model.encoder.blocks()) == len(layers)
     assert taken == ["embeddings", f"layers {', '.join(map(str, layers))}", "head"]
     for own, source in zip(model.encoder.blocks(), layers, strict=True):
         for name, tensor in own.state_dict().items():

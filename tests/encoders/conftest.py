@@ -10,12 +10,13 @@ import pytest
 import torch
 import transformers
 
-from domainbert.encoders.base import from_hugging_face
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family, family_names
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model, family_names, name_map
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.names import from_hugging_face
+from domainbert.encoders.roberta.config import RobertaConfig
 
 VOCAB_SIZE = 101
 NUM_LABELS = 5
@@ -43,9 +44,8 @@ class Reference:
 
     def ours(self, head: str, theirs: transformers.PreTrainedModel) -> EncoderWithHead:
         """Our model with the weights of theirs."""
-        encoder = family(self.config).build_encoder(self.config, VOCAB_SIZE)
-        model = EncoderWithHead(encoder, build_head(head, encoder, NUM_LABELS))
-        state, missing = from_hugging_face(theirs.state_dict(), family(self.config).name_map(self.config, head))
+        model = build_model(self.config, VocabularyFacts(VOCAB_SIZE, self.their_config.pad_token_id), head, NUM_LABELS)
+        state, missing = from_hugging_face(theirs.state_dict(), name_map(self.config, head))
         assert missing == []
         model.load_state_dict(state)
         return model.eval()
@@ -91,7 +91,29 @@ def distilbert(activation: str) -> Reference:
     return Reference(DistilBertConfig(**sizes), theirs, classes)
 
 
-REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert}
+def roberta(activation: str) -> Reference:
+    """With positions for texts of 40 tokens, as the others have."""
+    sizes: dict[str, Any] = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 80,
+        "hidden_act": activation,
+        "max_position_embeddings": 42,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+    }
+    classes = {
+        None: transformers.RobertaModel,
+        "masked_lm": transformers.RobertaForMaskedLM,
+        "tokens": transformers.RobertaForTokenClassification,
+        "sequence": transformers.RobertaForSequenceClassification,
+    }
+    theirs = transformers.RobertaConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
+    return Reference(RobertaConfig(**sizes), theirs, classes)
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,8 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.families import config_class, family, family_names
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model, config_class, family, family_names
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
@@ -20,21 +20,22 @@ def test_every_family_has_what_the_protocol_asks_for():
         config = config_class(name)()
         assert config.model_type == name and config.max_length > 0
         assert config_class(name).from_json(config.to_json() | {"id2label": {}, "new_in_2030": 1}) == config
-        assert all(callable(getattr(family(config), part)) for part in ("build_encoder", "name_map", "architecture"))
+        assert config.resized(config.sizes) == config
     with pytest.raises(DomainbertError, match="model_type: found 'brt'; supported families are bert"):
         config_class("brt")
 
 
 def test_fresh_weights(reference):
     torch.manual_seed(0)
-    encoder = family(reference.config).build_encoder(reference.config, 5_000)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    pad = 1 if reference.config.position_offset else 3
+    model = build_model(reference.config, VocabularyFacts(5_000, pad), "masked_lm")
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.15 if parameter.numel() < 1_000 else 0.05), name
         else:
             assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
-    assert not encoder.input_embeddings.weight[0].any() and encoder.input_embeddings.weight[1].any()
+    rows = model.encoder.input_embeddings.weight.any(dim=1)
+    assert rows.tolist() == [number != pad for number in range(5_000)], "that of the padding alone is 0"
 
 
 def test_dropout_is_only_the_rate():
@@ -47,7 +48,7 @@ def test_dropout_is_only_the_rate():
 def test_dropout_is_on_in_training_only(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
-    encoder = family(config).build_encoder(config, 101)
+    encoder = family(config).encoder(config, VocabularyFacts(101, 0))
     inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
     with torch.inference_mode():
         assert not torch.equal(encoder(inputs), encoder(inputs))
@@ -58,7 +59,7 @@ def test_dropout_is_on_in_training_only(reference):
 def test_what_is_compiled_drops_the_same(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
-    encoder = family(config).build_encoder(config, 101)
+    encoder = family(config).encoder(config, VocabularyFacts(101, 0))
     inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
 
     def run():
@@ -76,7 +77,7 @@ def test_layers_that_are_computed_again_give_the_same_bits(reference):
     """With dropout, whatever of the encoder is looked into; and nothing is called differently."""
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)
-    encoder = family(config).build_encoder(config, 101)
+    encoder = family(config).encoder(config, VocabularyFacts(101, 0))
     inputs = Packed(torch.arange(5, 25)[None], torch.arange(20)[None], torch.ones(1, 20, dtype=torch.int64))
     names, kept = list(encoder.state_dict()), {}
 
@@ -107,7 +108,7 @@ from domainbert.encoders.bert.config import BertConfig
 class TinyConfig(BertConfig):
     model_type = "tiny"
 """,
-    "mypkg/tiny/model.py": "from domainbert.encoders.bert.model import architecture, build_encoder, name_map\n",
+    "mypkg/tiny/model.py": "from domainbert.encoders.bert.model import FAMILY\n",
     "mypkg/wrong/__init__.py": "",
     "mypkg/wrong/config.py": """\
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ def test_a_family_of_ones_own_is_known_once_it_is_imported(own_families):
     assert config_class("tiny") is kind and config_class("bert") is BertConfig
     config = kind.from_json({"model_type": "tiny", "hidden_size": 24})
     assert config.to_json()["model_type"] == "tiny" and config.hidden_size == 24
-    assert family(config) is sys.modules["mypkg.tiny.model"]
+    assert family(config) is sys.modules["mypkg.tiny.model"].FAMILY
 
 
 def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):

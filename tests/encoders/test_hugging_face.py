@@ -9,9 +9,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from domainbert.encoders.base import to_hugging_face
-from domainbert.encoders.families import family
+from domainbert.encoders.families import name_map
 from domainbert.encoders.layers import Attention, Dropout
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -25,8 +25,12 @@ AUTO = {
 LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
 
 
-def make_tokenizer() -> DomainTokenizer:
-    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
+def make_tokenizer(reference) -> DomainTokenizer:
+    """With the padding where the reference has it."""
+    tokens = [*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))]
+    tokens.remove("[PAD]")
+    tokens.insert(reference.their_config.pad_token_id, "[PAD]")
+    vocab = {token: number for number, token in enumerate(tokens)}
     return DomainTokenizer(bert_backend(vocab, {}))
 
 
@@ -47,7 +51,15 @@ def both_logits(model, theirs, head):
 @pytest.mark.parametrize("head", list(AUTO))
 def test_ours_loads_there(reference, head, tmp_path):
     model = reference.ours(head, reference.theirs(head))
-    save_model(tmp_path, model, reference.config, make_tokenizer(), head, "card", [] if head == "masked_lm" else LABELS)
+    save_model(
+        tmp_path,
+        model,
+        reference.config,
+        make_tokenizer(reference),
+        head,
+        "card",
+        [] if head == "masked_lm" else LABELS,
+    )
     theirs, info = AUTO[head].from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     assert type(theirs) is reference.classes[head]
@@ -87,18 +99,18 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
 def test_round_trip_is_exact(reference, head, tmp_path):
     model = reference.ours(head, reference.theirs(head))
     labels = [] if head == "masked_lm" else LABELS
-    save_model(tmp_path / "a", model, reference.config, make_tokenizer(), head, "card", labels)
+    save_model(tmp_path / "a", model, reference.config, make_tokenizer(reference), head, "card", labels)
     loaded, folder, made = load_model(tmp_path / "a", head)
     assert made == [] and folder.config == reference.config and folder.labels == tuple(labels)
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
-    save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(), head, "card", labels)
+    save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(reference), head, "card", labels)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 @pytest.mark.parametrize("head", [None, *AUTO])
 def test_the_name_map_covers_every_parameter(reference, head):
-    names = family(reference.config).name_map(reference.config, head)
+    names = name_map(reference.config, head)
     model = reference.ours(head or "masked_lm", reference.theirs(head or "masked_lm"))
     state = (model if head else torch.nn.ModuleDict({"encoder": model.encoder})).state_dict()
     assert set(names) == set(state)

@@ -5,8 +5,9 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.training.optim_config import OptimConfig
@@ -27,8 +28,7 @@ CONFIG = BertConfig(
 
 def make_model() -> EncoderWithHead:
     torch.manual_seed(0)
-    encoder = build_encoder(CONFIG, VOCAB_SIZE)
-    return EncoderWithHead(encoder, build_head("tokens", encoder, 3))
+    return build_model(CONFIG, VocabularyFacts(VOCAB_SIZE, 0), "tokens", 3)
 
 
 def train(model: EncoderWithHead, row: torch.Tensor, optim: OptimConfig) -> list[float]:

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -42,8 +43,7 @@ def make_tokenizer(num_pieces: int = 26) -> DomainTokenizer:
 
 def make_folder(path: Path, head: str, labels=(), vocab_size: int = 32) -> EncoderWithHead:
     torch.manual_seed(0)
-    encoder = build_encoder(CONFIG, vocab_size)
-    model = EncoderWithHead(encoder, build_head(head, encoder, len(labels)))
+    model = build_model(CONFIG, VocabularyFacts(vocab_size, 0), head, len(labels))
     save_model(path, model, CONFIG, make_tokenizer(), head, "# A card\n", labels)
     return model.eval()
 
@@ -308,7 +308,8 @@ def test_weights_that_config_json_does_not_account_for(tmp_path):
 def test_an_untied_head(tmp_path):
     their_model(tie_word_embeddings=False).save_pretrained(tmp_path)
     with pytest.raises(
-        DomainbertError, match=r"decoder\.weight differs from the word embeddings; expected a head that"
+        DomainbertError,
+        match=r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight; expected a head that",
     ):
         load_model(tmp_path, "masked_lm")
     assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"

@@ -85,7 +85,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "distillation/on_task.py": (("tests/distillation",), ("tests/stages/test_distill_task.py",)),
     "distillation/prediction.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "distillation/weighted.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
-    "tokenization/align.py": (("tests/tokenization/test_align.py", "tests/data/test_examples.py"), _PREDICTING),
+    "tokenization/align.py": (
+        ("tests/tokenization/test_align.py", "tests/tokenization/test_byte_bpe.py", "tests/data/test_examples.py"),
+        _PREDICTING,
+    ),
+    "tokenization/kinds/byte_bpe/kind.py": (("tests/tokenization/test_byte_bpe.py",), ("tests/stages/test_kinds.py",)),
+    "tokenization/template.py": (("tests/tokenization/test_template.py",), _PREDICTING),
     "tokenization/matching.py": (("tests/tokenization/test_matching.py",), ("tests/stages/test_transfer.py",)),
     "models/transfer/mixing.py": (("tests/models/transfer",), ("tests/stages/test_transfer.py",)),
     "models/transfer/focus.py": (("tests/models/transfer",), ("tests/stages/test_transfer.py",)),

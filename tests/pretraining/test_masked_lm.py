@@ -10,9 +10,9 @@ import transformers
 
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
-from domainbert.encoders.base import to_hugging_face
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import name_map
+from domainbert.encoders.families import name_map
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.objective import ValidationText

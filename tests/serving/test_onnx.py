@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -16,13 +15,12 @@ from _pytest.mark import ParameterSet
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
-from domainbert.encoders.base import HEADS
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import EncoderConfig
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import family, family_names
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.families import build_model, family_names, head_kinds
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
@@ -62,8 +60,7 @@ def make_tokenizer() -> DomainTokenizer:
 def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHead:
     """Random weights, in which no bias is 0, no norm 1, no transition 0 and attention is far from uniform."""
     torch.manual_seed(seed)
-    encoder = family(config).build_encoder(config, 31)
-    model = EncoderWithHead(encoder, build_head(head, encoder, len(LABELS)))
+    model = build_model(config, VocabularyFacts(31, 0), head, len(LABELS))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -87,7 +84,7 @@ def run(path: Path, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 def every_kind() -> Iterator[ParameterSet]:
     """Family and head; an export takes some seconds, so that the fast tests make two only."""
-    for name, head in itertools.product(family_names(), HEADS):
+    for name, head in ((one, head) for one in family_names() for head in head_kinds(CONFIGS[one])):
         marks = () if (name, head) in (("bert", "tokens"), ("distilbert", "sequence")) else pytest.mark.slow
         yield pytest.param((name, head), marks=marks, id=f"{name}-{head}")
 
@@ -213,8 +210,7 @@ def test_int8_is_small_close_and_always_the_same(tmp_path):
 @pytest.mark.slow
 def test_tied_weights_are_in_the_file_once(tmp_path):
     config = BertConfig(32, 1, 2, 64, max_position_embeddings=16)
-    encoder = family(config).build_encoder(config, 5_000)
-    model = EncoderWithHead(encoder, build_head("masked_lm", encoder)).eval()
+    model = build_model(config, VocabularyFacts(5_000, 0), "masked_lm").eval()
     write_onnx(tmp_path / "model.onnx", model)
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
     assert weights > 640_000 and (tmp_path / "model.onnx").stat().st_size < 1.2 * weights

@@ -15,6 +15,9 @@ from domainbert.settings.choices import allow_import_words, allow_imports, choic
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import dump_yaml
+from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.kinds.byte_bpe.config import ByteBPE
+from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 
 CONFIG = """\
 from dataclasses import dataclass
@@ -197,3 +200,17 @@ def test_classes_elsewhere_are_no_choices_though_they_are_imported() -> None:
         list(choices_of(EncoderConfig)) == ["BertConfig", "DistilBertConfig"]
         and Stray in EncoderConfig.__subclasses__()
     )
+
+
+def test_a_class_may_be_named_in_snake_case() -> None:
+    for name, expected in {
+        "byte_bpe": ByteBPE,
+        "wordpiece": WordPiece,
+        "word_piece": WordPiece,
+        "Byte_BPE": None,
+        "byte-bpe": None,
+        "kinds.byte_bpe": None,
+    }.items():
+        assert find_choice(TokenizerKindConfig, name) is expected
+    assert type(read("shape: {class_path: circle}\n")[0].arguments["shape"]).__name__ == "Circle"
+    assert type(read("shape: circle\n")[0].arguments["shape"]).__name__ == "Circle"

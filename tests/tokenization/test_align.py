@@ -48,7 +48,7 @@ def test_words_are_tokenized_one_by_one(
         assert aligned.input_ids == [piece for ids in pieces for piece in ids]
         assert aligned.word_index == [word for word, ids in enumerate(pieces) for _ in ids]
         assert [aligned.word_index.index(word) for word in range(len(words))] == aligned.first_piece
-        assert aligned.starts_pretoken == [not tokenizer.continuation[piece] for piece in aligned.input_ids]
+        assert aligned.starts_pretoken == tokenizer.pieces.begins_word[aligned.input_ids].tolist()
 
 
 @settings(deadline=None)

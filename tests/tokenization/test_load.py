@@ -26,7 +26,7 @@ def test_roles_and_continuations(make_tokenizer: Callable[..., DomainTokenizer])
     assert ids == (0, 1, 2, 3, 4)
     assert tokenizer.special_ids == frozenset(ids)
     assert tokenizer.vocab_size == 9
-    assert tokenizer.continuation == [*[False] * 6, True, False, False]
+    assert tokenizer.pieces.begins_word.tolist() == [*[True] * 6, False, True, True]
     assert tokenizer.encode(["banks Bank x"]) == [[5, 6, 5, 1]]
 
 
@@ -132,9 +132,9 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda folder: None, "no tokenizer; expected tokenizer.json, or vocab.txt of a BERT"),
+        (lambda folder: None, "no tokenizer; expected tokenizer.json, vocab.txt of a BERT"),
         (lambda folder: (folder / "vocab.txt").write_text("a\n"), r"has no \[PAD\] \(pad_token\)"),
-        (_bpe, "the tokenizer is a BPE model; expected WordPiece"),
+        (_bpe, "the tokenizer is a BPE model; expected byte-level BPE or WordPiece"),
         (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is in line 2 too; expected each piece once"),
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
         (_write("tokenizer.json", "{"), "tokenizer.json: not a tokenizer.json that tokenizers can read"),

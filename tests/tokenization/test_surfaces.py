@@ -11,8 +11,9 @@ from tokenizers.models import BPE, Unigram, WordLevel
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS
+from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.surfaces import Surface, Vocabulary, load_vocabulary, vocabulary_of
+from domainbert.tokenization.surfaces import Vocabulary, load_vocabulary, vocabulary_of
 
 ROBERTA = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
 
@@ -97,5 +98,7 @@ def test_loaded_from_a_folder(tmp_path: Path) -> None:
     byte_level().save(str(tmp_path / "tokenizer.json"))
     assert load_vocabulary(tmp_path).tokens == Vocabulary(byte_level()).tokens
     Tokenizer(WordLevel({"a": 0}, "a")).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer is a WordLevel model; expected WordPiece, "):
+    with pytest.raises(
+        DomainbertError, match=rf"{tmp_path}: the tokenizer is a WordLevel model; expected byte-level BPE, WordPiece, "
+    ):
         load_vocabulary(tmp_path)

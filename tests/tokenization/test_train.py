@@ -18,15 +18,16 @@ from tokenizers import Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization import train
 from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.kinds.wordpiece.train import select_words, train_wordpiece
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.train import round_vocab_size, select_words, train_wordpiece
+from domainbert.tokenization.train import round_vocab_size
 from domainbert.tokenization.words import WordCounter
 
 _TRAIN = """
 import json, sys
 from pathlib import Path
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.train import train_wordpiece
+from domainbert.tokenization.kinds.wordpiece.train import train_wordpiece
 texts = json.loads(Path(sys.argv[1]).read_text())
 DomainTokenizer(train_wordpiece(texts, int(sys.argv[2]), lowercase=sys.argv[3] == "True")).save(Path(sys.argv[4]), 512)
 """

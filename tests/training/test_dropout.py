@@ -17,8 +17,8 @@ from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.task import ClassificationTask
@@ -45,17 +45,16 @@ def dropped(reader, tokenizer):
 
     def build(kind: str, seed: int):
         torch.manual_seed(0)
-        encoder = build_encoder(config, tokenizer.vocab_size)
+        vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         head = "sequence" if kind == "classification" else "masked_lm"
-        model = EncoderWithHead(encoder, build_head(head, encoder, 2))
+        model = build_model(config, vocabulary, head, 2)
         settings = OptimConfig(), ScheduleConfig(), STEPS
         if kind == "masked_lm":
             return masked_lm_module(reader, model, *settings, seed=seed)
         if kind == "classification":
             return FineTuning(model, task, *settings, [], seed)
-        losses = WeightedLosses([SoftTargets()], encoder, encoder)
-        teacher_encoder = build_encoder(config, tokenizer.vocab_size)
-        teacher = EncoderWithHead(teacher_encoder, build_head(head, teacher_encoder))
+        losses = WeightedLosses([SoftTargets()], model.encoder, model.encoder)
+        teacher = build_model(config, vocabulary, head)
         return CorpusDistillation(model, [teacher], losses, *settings, seed)
 
     def batches_of(kind: str, share: Share):

@@ -17,8 +17,8 @@ from domainbert.data.packing import text_numbers
 from domainbert.data.types import Share
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
 from domainbert.training import memory, micro_batches
 from domainbert.training.checkpoints import Checkpoints
@@ -70,8 +70,8 @@ Trained = Callable[..., tuple[Mean, int]]
 def train(tmp_path: Path, one_thread: None) -> Trained:
     def fit(size: MicroBatchSize, dropout: float = 0.0, seed: int = 0) -> tuple[Mean, int]:
         torch.manual_seed(0)
-        encoder = build_encoder(BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout), 32)
-        model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+        config = BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout)
+        model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
         module = Mean(model, OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), STEPS, seed)
         module.asked = []
         arguments = {"accelerator": "cpu", "devices": 1}

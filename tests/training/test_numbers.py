@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.signals import StopSignals
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import Runtime
 from domainbert.training.module import TrainedModule
@@ -94,8 +94,8 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         **changes: dict[int, float],
     ) -> tuple[Scaled, NumberWatch, Watched, lightning.Trainer]:
         torch.manual_seed(0)
-        encoder = build_encoder(BertConfig(8, 1, 2, 16, max_position_embeddings=8), 16)
-        model = EncoderWithHead(encoder, build_head("masked_lm", encoder))
+        config = BertConfig(8, 1, 2, 16, max_position_embeddings=8)
+        model = build_model(config, VocabularyFacts(16, 0), "masked_lm")
         module = Scaled(model, OPTIMISERS[optim], ScheduleConfig(warmup_steps=2), num_steps, seed=0)
         numbers, watched = NumberWatch(tmp_path, lambda step: {"rows": [10 * step, 10 * step + 1]}), Watched()
         callbacks = [numbers, watched, *([Checkpoints(tmp_path, every=1)] if checkpoints else [])]

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.bert.model import build_encoder
-from domainbert.encoders.heads import EncoderWithHead, build_head
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.training import throughput
 from domainbert.training.config import Runtime
@@ -17,8 +18,7 @@ CONFIG = BertConfig(
 
 
 def make_model() -> EncoderWithHead:
-    encoder = build_encoder(CONFIG, 101)
-    return EncoderWithHead(encoder, build_head("masked_lm", encoder))
+    return build_model(CONFIG, VocabularyFacts(101, 0), "masked_lm")
 
 
 def test_flops_per_token_by_hand():

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 from domainbert.base.ranges import Dropout, Length, check_fields
-from domainbert.encoders.bert.config import Activation, BertConfig
-from domainbert.encoders.config import Deviation, EncoderConfig, Heads, Layers, Width, require
+from domainbert.encoders.bert.config import Activation
+from domainbert.encoders.config import Architectures, Deviation, EncoderConfig, Heads, Layers, Sizes, Width, require
 
-_BERT_NAMES = {
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_LAYER_NORM_EPS = 1e-12
+_SIZES = {
+    "num_layers": "n_layers",
     "hidden_size": "dim",
-    "num_hidden_layers": "n_layers",
-    "num_attention_heads": "n_heads",
+    "num_heads": "n_heads",
     "intermediate_size": "hidden_dim",
-    "hidden_act": "activation",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "max_position_embeddings": "max_position_embeddings",
+    "activation": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "max_length": "max_position_embeddings",
     "initializer_range": "initializer_range",
 }
 
@@ -26,6 +29,14 @@ _BERT_NAMES = {
 @dataclass(frozen=True)
 class DistilBertConfig(EncoderConfig):
     """A DistilBERT encoder: BERT without token types and pooler (Sanh et al. 2019); the defaults are theirs."""
+
+    model_type = "distilbert"
+    architectures: ClassVar[Architectures] = {
+        None: ("DistilBertModel",),
+        "masked_lm": ("DistilBertForMaskedLM",),
+        "tokens": ("DistilBertForTokenClassification",),
+        "sequence": ("DistilBertForSequenceClassification",),
+    }
 
     dim: Width = 768
     """Width of the hidden states."""
@@ -67,25 +78,20 @@ class DistilBertConfig(EncoderConfig):
         )
 
     @property
-    def model_type(self) -> str:
-        """Always `distilbert`."""
-        return "distilbert"
-
-    @property
     def max_length(self) -> int:
         """Positions are absolute, so their number is the limit."""
         return self.max_position_embeddings
 
     @property
-    def as_bert(self) -> BertConfig:
-        """The same sizes under BERT's names; norms have BERT's epsilon, which is fixed here."""
-        return BertConfig(**{name: getattr(self, own) for name, own in _BERT_NAMES.items()})
+    def sizes(self) -> Sizes:
+        """See `EncoderConfig.sizes`; norms have BERT's epsilon, which is fixed here."""
+        own = {name: getattr(self, field) for name, field in _SIZES.items()}
+        return Sizes(**own, layer_norm_eps=_LAYER_NORM_EPS)
 
-    @classmethod
-    def of_bert(cls, sizes: BertConfig) -> DistilBertConfig:
-        """The same sizes as those of a BERT."""
-        return cls(**{own: getattr(sizes, name) for name, own in _BERT_NAMES.items()})
+    def resized(self, sizes: Sizes) -> Self:
+        """See `EncoderConfig.resized`."""
+        return self.replaced(**{field: getattr(sizes, name) for name, field in _SIZES.items()})
 
-    def with_dropout(self, rate: float) -> DistilBertConfig:
+    def with_dropout(self, rate: float) -> Self:
         """The same encoder with its three rates of dropout set to `rate`."""
-        return dataclasses.replace(self, dropout=rate, attention_dropout=rate, seq_classif_dropout=rate)
+        return self.replaced(dropout=rate, attention_dropout=rate, seq_classif_dropout=rate)

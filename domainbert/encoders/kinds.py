@@ -1,0 +1,23 @@
+"""Kinds of head that are one of a family's with more on top: no family has to know of them. Free of torch."""
+
+from __future__ import annotations
+
+CRF = "crf"
+"""A linear-chain random field over the words that a token head labels."""
+
+_ON_TOP_OF = {CRF: "tokens"}
+
+
+def has_more(kind: str | None) -> bool:
+    """Whether a kind is one of a family's with more on top."""
+    return kind in _ON_TOP_OF
+
+
+def family_kind(kind: str | None) -> str | None:
+    """The kind of head that a family makes for it."""
+    return kind if kind is None else _ON_TOP_OF.get(kind, kind)
+
+
+def all_kinds(of_family: list[str]) -> list[str]:
+    """Those of a family, and those with more on top of them."""
+    return [*of_family, *(kind for kind, base in _ON_TOP_OF.items() if base in of_family)]

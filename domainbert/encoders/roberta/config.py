@@ -1,0 +1,70 @@
+"""The architecture of a RoBERTa encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from domainbert.base.ranges import Dropout
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import Architectures, require
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    """A RoBERTa encoder (Liu et al. 2019): BERT's layers, positions that are counted from the padding's id on.
+
+    The defaults are those of the class in transformers; roberta-base has 514 positions, 1 token type and an epsilon of
+    1e-5 (`encoder: roberta-base`).
+    """
+
+    model_type = "roberta"
+    architectures: ClassVar[Architectures] = {
+        None: ("RobertaModel",),
+        "masked_lm": ("RobertaForMaskedLM",),
+        "tokens": ("RobertaForTokenClassification",),
+        "sequence": ("RobertaForSequenceClassification",),
+    }
+    special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+    classifier_dropout: Dropout | None = None
+    """Dropout of a task's head; None is `hidden_dropout_prob`."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit together."""
+        super().__post_init__()
+        least = self.position_offset + 3
+        require(
+            self.max_position_embeddings >= least,
+            f"max_position_embeddings: found {self.max_position_embeddings}; expected {least} or more, as the first "
+            f"{self.position_offset} are not used",
+        )
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """See `EncoderConfig.from_json`; the padding's id has to leave room for positions."""
+        pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
+        require(
+            type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
+            f"pad_token_id: found {str(pad)[:80]!r}; expected an id well below max_position_embeddings, which is "
+            f"{str(positions)[:80]}: positions are counted from the one on",
+        )
+        return super().from_json(fields)
+
+    @property
+    def position_offset(self) -> int:
+        """The row behind the padding's; of a configuration that is in no folder yet the one where padding has id 1."""
+        return self.pad_token_id + 1
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout of a task's head."""
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+
+    def with_dropout(self, rate: float) -> Self:
+        """The same encoder with every dropout set to `rate`."""
+        return super().with_dropout(rate).replaced(classifier_dropout=None)

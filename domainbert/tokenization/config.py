@@ -1,0 +1,23 @@
+"""What every kind of vocabulary offers in a YAML. Free of torch, and of `tokenizers`.
+
+To add a kind: a folder with a `config.py`, which holds a frozen dataclass that inherits `TokenizerKindConfig`, and the
+`TokenizerKind` itself in a `kind.py` beside it, which `build` imports.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from domainbert.tokenization.kind import TokenizerKind
+
+
+@dataclass(frozen=True)
+class TokenizerKindConfig(ABC):
+    """A kind of vocabulary; every setting it has needs a default, by which folders are read."""
+
+    @abstractmethod
+    def build(self) -> TokenizerKind:
+        """The kind."""

@@ -1,0 +1,174 @@
+"""What a kind of vocabulary (WordPiece, byte-level BPE) is to the rest of the package, and which kinds there are."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer, decoders, processors
+
+from domainbert.settings.choices import choices_of
+from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.template import Template, bert_template
+from domainbert.tokenization.train import TrainingWords
+from domainbert.tokenization.words import WordCounter
+
+Bools = NDArray[np.bool_]
+
+
+class Surface(NamedTuple):
+    """What an entry stands for."""
+
+    text: str
+    """Its characters, without "##" or "Ġ"."""
+    starts_word: bool
+    """Does it begin a word, or continue one?"""
+
+
+class Pieces(ABC):
+    """How one vocabulary cuts text, and what its entries read as.
+
+    Args:
+        backend: the tokenizer, of a kind that knows this class.
+    """
+
+    def __init__(self, backend: Tokenizer) -> None:
+        self.backend = backend
+
+    @cached_property
+    def begins_word(self) -> Bools | None:
+        """(vocab_size,) Whether each entry begins a pre-token, if these are the words of `align.basic_words` and the
+        entry alone says so; else None, and `word_starts` decides."""
+        return None
+
+    def word_starts(self, text: str, encoding: Encoding) -> Bools:
+        """(pieces,) Whether each piece of a text begins a word: pre-tokens, unless a kind knows better."""
+        return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
+
+    @abstractmethod
+    def surface(self, token: str) -> Surface | None:
+        """What an entry stands for; None where it is no text by itself."""
+
+    @abstractmethod
+    def spell(self, surface: Surface) -> list[int]:
+        """The ids of the entries that spell a surface in its role; unknown parts may be among them."""
+
+    def fold(self, text: str) -> str:
+        """The text as the vocabulary sees it: lowercased, without accents, or as it is."""
+        normalizer = self.backend.normalizer
+        return (text if normalizer is None else str(normalizer.normalize_str(text))).strip()
+
+    def shown(self, token: str) -> str:
+        """An entry to read, in a report."""
+        return token
+
+    def inside_text(self, word: str) -> str:
+        """A word as it stands in the middle of a text, to be encoded by itself."""
+        return word
+
+
+class TokenizerKind(ABC):
+    """A kind of vocabulary: how it is trained, read, written and extended, and how it marks words."""
+
+    name: str
+    """What it is called in messages."""
+    special_tokens: Mapping[str, str]
+    """Role (`pad_token`, ...) to the token's string unless a folder says otherwise; in the order of their ids."""
+    lowercases: bool
+    """Whether a vocabulary of this kind is uncased unless it is told."""
+
+    @abstractmethod
+    def accepts(self, backend: Tokenizer) -> bool:
+        """Whether a tokenizer is of this kind."""
+
+    @abstractmethod
+    def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
+        """The words to train on.
+
+        Args:
+            counter: of the strings between spaces.
+            lowercase: uncased: lowercase the text and strip its accents.
+            min_character_count: how often a character must occur to get a piece, where it has none by itself.
+        """
+
+    @abstractmethod
+    def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
+        """Train on counted words; the bytes depend on the arguments only.
+
+        Raises:
+            DomainbertError: there are no words; or they do not support so many pieces, or the alphabet needs more.
+        """
+
+    @abstractmethod
+    def pieces(self, backend: Tokenizer) -> Pieces:
+        """How a vocabulary of this kind cuts text."""
+
+    @abstractmethod
+    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+        """Cuts a string between spaces into words, as `select` does, so that they can be counted and extended by."""
+
+    @abstractmethod
+    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
+        """What `tokenizer_config.json` says beside the special tokens: `tokenizer_class` and its settings.
+
+        Raises:
+            DomainbertError: `transformers` could not be told of it.
+        """
+
+    def template(self, cls_id: int, sep_id: int) -> Template:
+        """The special tokens around texts, where the tokenizer does not say."""
+        return bert_template(cls_id, sep_id)
+
+    def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
+        """The tokenizer of a folder without a `tokenizer.json`; None where there is none of this kind.
+
+        Args:
+            folder: where.
+            config: its `tokenizer_config.json`, or nothing.
+            named: role to the special token, as far as the folder names them.
+        """
+        return None
+
+    def other_files(self, backend: Tokenizer) -> dict[str, str]:
+        """Further files of a folder, name to content, beside `tokenizer.json` and `tokenizer_config.json`."""
+        return {}
+
+    def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
+        """What stands in `tokenizer.json` for the template."""
+        return template.processor(tokens)
+
+    @abstractmethod
+    def decoder(self, backend: Tokenizer) -> decoders.Decoder:
+        """How pieces become text again."""
+
+    def entry(self, word: str) -> str:
+        """The entry of a whole word that `cutter` gave."""
+        return word
+
+    def extend(self, model: dict[str, Any], entries: Mapping[str, int]) -> None:
+        """Add entries of whole words to the model of a `tokenizer.json`; what has no such word keeps its ids."""
+        model["vocab"] |= entries
+
+
+def known_kinds() -> list[TokenizerKind]:
+    """Every kind in the order of their names, those of packages that `--allow-import` names first."""
+    choices_of(TokenizerKindConfig)  # imports ours
+    configs = [kind for kind in _descendants(TokenizerKindConfig) if not inspect.isabstract(kind)]
+    order = sorted(configs, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
+    return [kind().build() for kind in order]
+
+
+def kind_of(backend: Tokenizer) -> TokenizerKind | None:
+    """The kind of a tokenizer; None if it is of another one."""
+    return next((kind for kind in known_kinds() if kind.accepts(backend)), None)
+
+
+def _descendants(base: type) -> list[type[TokenizerKindConfig]]:
+    direct: list[Any] = base.__subclasses__()
+    return direct + [kind for child in direct for kind in _descendants(child)]

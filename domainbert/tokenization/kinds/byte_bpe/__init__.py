@@ -1,0 +1,1 @@
+"""Byte-level BPE, the vocabulary of GPT-2 and RoBERTa."""

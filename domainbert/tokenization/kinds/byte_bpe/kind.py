@@ -1,0 +1,242 @@
+"""Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with RoBERTa's special tokens.
+
+A text is cut into pre-tokens: a word, a number or a run of signs, each with the space before it, and white space by
+itself. What is learnt from a corpus, what is read of it and what stands in labelled files all has that space, because
+the beginning of a text gets one too (`add_prefix_space`).
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
+from domainbert.tokenization.template import Template, roberta_template
+from domainbert.tokenization.train import TrainingWords, learn, most_frequent
+from domainbert.tokenization.words import WordCounter
+
+SPECIAL_TOKENS = {
+    "cls_token": "<s>",
+    "pad_token": "<pad>",
+    "sep_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": "<mask>",
+}
+"""The roles and what RoBERTa calls each; the order is that of ids 0-4."""
+
+MAX_WORD_PIECES = 16
+"""A longer run of pieces without a space, as in Chinese or Thai, counts as several words."""
+
+_SPACE = "\u0120"  # how the byte of a space is written
+
+
+def byte_bpe_backend(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    lowercase: bool = False,
+    add_prefix_space: bool = True,
+    special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
+) -> Tokenizer:
+    """A byte-level BPE tokenizer over a vocabulary.
+
+    Args:
+        vocab: entry, its bytes as characters, to id; the special tokens are among them.
+        merges: pairs of entries, those merged first at the beginning.
+        lowercase: uncased: lowercase the text and strip its accents.
+        add_prefix_space: whether a text that begins without a space gets one.
+        special_tokens: role to the token's string.
+    """
+    backend = Tokenizer(BPE(dict(vocab), list(merges)))
+    if lowercase:
+        backend.normalizer = normalizers.BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True
+        )
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    backend.add_special_tokens(
+        [  # "a <mask>" takes the space, as in RoBERTa: what is hidden there begins with it
+            AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
+            for role, token in special_tokens.items()
+            if not vocab or token in vocab
+        ]
+    )
+    return backend
+
+
+class BytePieces(Pieces):
+    """Pieces that begin a word begin with a space, and each character stands for a byte."""
+
+    def word_starts(self, text: str, encoding: Encoding) -> Bools:
+        """See `Pieces.word_starts`.
+
+        A pre-token is a word. But a combining mark goes on with the word before it, and so do the letters after it; and
+        where a word has more than 16 pieces, the next piece that begins a character begins another one.
+        """
+        starts = super().word_starts(text, encoding)
+        if not text.isascii():
+            offsets = encoding.offsets
+            for place in np.flatnonzero(starts).tolist():
+                starts[place] = not _goes_on(text, offsets[place][0])
+        firsts = np.flatnonzero(starts)
+        for first, stop in zip(firsts, np.append(firsts, len(starts))[1:], strict=True):
+            if stop - first > MAX_WORD_PIECES:
+                _cap(starts[first:stop], self._is_part[encoding.ids[first:stop]])
+        return starts
+
+    @cached_property
+    def _is_part(self) -> Bools:
+        """(vocab_size,) Whether each entry begins with a byte that is not the first of its character."""
+        tokens = tokens_by_id(self.backend)
+        return np.asarray(
+            [bool(token) and 0x80 <= _BYTE_OF.get(token[0], 0) < 0xC0 for token in tokens], dtype=np.bool_
+        )
+
+    def surface(self, token: str) -> Surface | None:
+        """See `Pieces.surface`; None for a part of a character."""
+        text = _from_bytes(token.removeprefix(_SPACE))
+        return Surface(text, token.startswith(_SPACE)) if text else None
+
+    def spell(self, surface: Surface) -> list[int]:
+        """See `Pieces.spell`."""
+        spelt = normalizers.ByteLevel().normalize_str(" " * surface.starts_word + surface.text)
+        return [token.id for token in self.backend.model.tokenize(spelt)]
+
+    def fold(self, text: str) -> str:
+        """See `Pieces.fold`; a normalizer that writes bytes is none of the text."""
+        normalizer = self.backend.normalizer
+        return text.strip() if isinstance(normalizer, normalizers.ByteLevel) else super().fold(text)
+
+    def shown(self, token: str) -> str:
+        """The text, with the mark of the space; a part of a character as it is."""
+        text = _from_bytes(token)
+        return _SPACE * text.startswith(" ") + text.removeprefix(" ") if text.strip() else token
+
+    def inside_text(self, word: str) -> str:
+        """See `Pieces.inside_text`."""
+        return f" {word}"
+
+
+class ByteBPEKind(TokenizerKind):
+    """RoBERTa's kind."""
+
+    name = "byte-level BPE"
+    special_tokens = SPECIAL_TOKENS
+    lowercases = False
+
+    def accepts(self, backend: Tokenizer) -> bool:
+        """See `TokenizerKind.accepts`."""
+        return isinstance(backend.model, BPE) and backend.token_to_id(_SPACE) is not None
+
+    def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
+        """All words: there is a piece for every byte, so none is left out for its characters."""
+        byte_level = normalizers.ByteLevel()
+        words: Counter[str] = Counter()
+        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], lowercase))).items():
+            words[byte_level.normalize_str(word)] += count
+        counts, infrequent = most_frequent(words)
+        return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
+
+    def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
+        """The ids are those of the special tokens, the bytes, and the pieces as they were learnt."""
+        seeds = [*self.special_tokens.values(), *words.alphabet]
+        learner = learn(Tokenizer(BPE()), BpeTrainer, words, seeds, vocab_size, min_frequency)
+        model = json.loads(learner.to_str())["model"]
+        return byte_bpe_backend(model["vocab"], [(first, second) for first, second in model["merges"]], lowercase)
+
+    def pieces(self, backend: Tokenizer) -> Pieces:
+        """See `TokenizerKind.pieces`."""
+        return BytePieces(backend)
+
+    def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
+        """Cuts into pre-tokens, the first with a space before it, as text and not as bytes."""
+        normalizer, pre_tokenize = backend.normalizer, backend.pre_tokenizer.pre_tokenize_str
+
+        def cut(string: str) -> list[str]:
+            text = " " * bool(string) + (string if normalizer is None else normalizer.normalize_str(string))
+            return [text[start:stop] for _, (start, stop) in pre_tokenize(text)]
+
+        return cut
+
+    def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
+        """Read `vocab.json` and `merges.txt` as transformers does: no space is added unless `tokenizer_config.json`
+        says so."""
+        files = folder / "vocab.json", folder / "merges.txt"
+        if not all(path.is_file() for path in files):
+            return None
+        try:
+            vocab, merges = BPE.read_file(*map(str, files))
+            return byte_bpe_backend(
+                vocab, merges, False, bool(config.get("add_prefix_space", False)), {**SPECIAL_TOKENS, **named}
+            )
+        except Exception as error:  # the Rust side raises plain Exception whatever is wrong
+            raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
+
+    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
+        """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
+        return {"tokenizer_class": "PreTrainedTokenizerFast"}
+
+    def template(self, cls_id: int, sep_id: int) -> Template:
+        """See `TokenizerKind.template`."""
+        return roberta_template(cls_id, sep_id)
+
+    def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
+        """With offsets that leave out the space before a word."""
+        return processors.Sequence([processors.ByteLevel(trim_offsets=True), template.processor(tokens)])
+
+    def decoder(self, backend: Tokenizer) -> decoders.Decoder:
+        """See `TokenizerKind.decoder`."""
+        return decoders.ByteLevel()
+
+    def entry(self, word: str) -> str:
+        """See `TokenizerKind.entry`."""
+        return str(normalizers.ByteLevel().normalize_str(word))
+
+    def extend(self, model: dict[str, Any], entries: Mapping[str, int]) -> None:
+        """See `TokenizerKind.extend`; a pre-token that is an entry is taken whole, without merges that lead to it."""
+        super().extend(model, entries)
+        model["ignore_merges"] = True
+
+
+def _goes_on(text: str, place: int) -> bool:
+    """Whether the character belongs to the word of the one before it, because one of the two is a combining mark."""
+    if not 0 < place < len(text) or text[place - 1].isspace():
+        return False
+    before, here = (unicodedata.category(text[at])[0] for at in (place - 1, place))
+    return here == "M" or (before == "M" and here == "L")
+
+
+def _cap(starts: Bools, is_part: Bools) -> None:
+    last = 0
+    for place in range(1, len(starts)):
+        if place - last >= MAX_WORD_PIECES and not is_part[place]:
+            starts[place] = True
+            last = place
+
+
+def _byte_characters() -> dict[str, int]:
+    """The character that stands for each byte in a byte-level vocabulary (Radford et al. 2019, `bytes_to_unicode`)."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + rank): byte for rank, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_characters()
+
+
+def _from_bytes(token: str) -> str:
+    """The text of a byte-level entry; "" if it is a part of a character."""
+    try:
+        return bytes(_BYTE_OF[character] for character in token).decode("utf-8")
+    except (KeyError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,1 @@
+"""WordPiece, the vocabulary of BERT."""

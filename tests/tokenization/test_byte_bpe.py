@@ -1,0 +1,316 @@
+"""Byte-level BPE from counted words to the files: bytes, ids, words and offsets, on hostile text."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import decoders
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import encode_words
+from domainbert.data.parallel_encoding import split_text
+from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.extend import extend_tokenizer, words_to_add
+from domainbert.tokenization.kind import Surface, known_kinds
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.tokenization.matching import origins
+from domainbert.tokenization.surfaces import vocabulary_of
+from domainbert.tokenization.template import roberta_template
+from domainbert.tokenization.words import WordCounter
+
+_TEXTS = [
+    "The bank's rates rose, and the banks' loans (US$5bn) fell by 3.5% ...",
+    "banking in Kenya: the banker banks on rates\n\nThe loan rates of the bank",
+    "caf\u00e9 cafe\u0301 \u4e2d\u56fd\u4eba\u6c11\u94f6\u884c the \u4e2d\u56fd bank \U0001f600",
+    "\u0939\u093f\u0928\u094d\u0926\u0940",
+]
+_TRAIN = """
+import json, sys
+from pathlib import Path
+from tests.tokenization.test_byte_bpe import train
+train(json.loads(Path(sys.argv[1]).read_text()), 512).save(Path(sys.argv[2]), 512)
+"""
+_ODD = "\u00e9\u0301\u00a0\u2028\u200b\u200d\u4e2d\u56fd\u0939\u093f\u0e01\u0e33\U0001f469\U0001f3fd\ufe0f\x00\ufeff"
+_HOSTILE = st.text(
+    st.sampled_from("abank \n\t.,'%$-_<>0159AE" + _ODD) | st.characters(codec="utf-8"), max_size=60
+).filter(lambda text: not any(token in text for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")))
+"""Text that spells a special token is that token to transformers, and text to us."""
+
+
+def train(texts: list[str], vocab_size: int, lowercase: bool = False) -> DomainTokenizer:
+    """A vocabulary of the kind, as the stage makes it."""
+    (kind,) = (kind for kind in known_kinds() if kind.name == "byte-level BPE")
+    counter = WordCounter(10**9)
+    for text in texts:
+        counter.add(text)
+    return DomainTokenizer(kind.train(kind.select(counter, lowercase, 10), vocab_size, lowercase, 2))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> DomainTokenizer:
+    return train(_TEXTS * 5, 320)
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta", None])
+def pair(request: pytest.FixtureRequest, tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPathFactory):
+    """The tokenizer read from a folder, of a model of some family or of none, by us and by transformers."""
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("saved")
+    tokenizer.save(folder, 128)
+    if request.param is not None:
+        (folder / "config.json").write_text(json.dumps({"model_type": request.param, "vocab_size": 320}))
+    return load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def names(tokenizer: DomainTokenizer, ids: list[int]) -> list[str]:
+    return [tokenizer.tokens[piece] for piece in ids]
+
+
+def test_special_tokens_bytes_and_pieces(tokenizer: DomainTokenizer) -> None:
+    assert tokenizer.tokens[:5] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    roles = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id, tokenizer.mask_id)
+    assert (roles, tokenizer.vocab_size, len(set(tokenizer.tokens))) == ((0, 1, 2, 3, 4), 320, 320)
+    assert all(len(token) == 1 for token in tokenizer.tokens[5:261])
+    assert tokenizer.template == roberta_template(0, 2)
+    assert names(tokenizer, tokenizer.encode(["the bank's\nrates"])[0]) == ["Ġthe", "Ġbank", "'s", "Ċ", "r", "at", "es"]
+
+
+def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefé中 ", k=chance.randint(1, 9))) for _ in range(900)]
+    texts = [" ".join(chance.choices(words, k=60)) for _ in range(60)]
+    digests = set()
+    for threads, seed in (("1", "0"), ("2", "1"), ("4", "random")):
+        (tmp_path / "texts.json").write_text(json.dumps(texts))
+        environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
+        out = tmp_path / threads
+        subprocess.run(
+            [sys.executable, "-c", _TRAIN, str(tmp_path / "texts.json"), str(out)], check=True, env=environment
+        )
+        digests.add(hashlib.sha256(b"".join(path.read_bytes() for path in sorted(out.iterdir()))).hexdigest())
+        texts.reverse()
+    assert len(digests) == 1
+
+
+def test_sizes_that_cannot_be(tokenizer: DomainTokenizer) -> None:
+    with pytest.raises(DomainbertError, match=r"vocab_size 250 \(rounded to 256\) is too small: .* need 261 pieces"):
+        train(_TEXTS, 250)
+    with pytest.raises(DomainbertError, match=r"too small for vocab_size 6,400: .* it supports \d+ pieces; expected"):
+        train(_TEXTS, 6400)
+    with pytest.raises(DomainbertError, match="the corpus is empty"):
+        train(["", "  "], 320)
+
+
+def test_uncased(tmp_path: Path) -> None:
+    uncased = train(_TEXTS * 5, 320, lowercase=True)
+    assert uncased.encode(["The CAFE\u0301 Bank"]) == uncased.encode(["the cafe bank"])
+    assert vocabulary_of(uncased).lowercases
+    uncased.save(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("The CAFE\u0301 Bank", add_special_tokens=False)["input_ids"] == uncased.encode(["the cafe bank"])[0]
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts=st.lists(_HOSTILE, min_size=1, max_size=4))
+def test_transformers_gives_the_same_ids(pair, texts: list[str]) -> None:
+    ours, theirs = pair
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == ours.encode(texts)
+    assert ours.backend.decode(ours.encode(texts)[0]).removeprefix(" ") == texts[0].removeprefix(" ")
+
+
+def test_transformers_gives_the_same_ids_of_ten_thousand_texts(pair) -> None:
+    ours, theirs = pair
+    chance = random.Random(0)
+    drawn = [*"abcdefghij  \n\t.,'-%0159é中国ก\u0301\u200d👩", "bank", "The ", " rates", "\u00a0", "'s"]
+    texts = ["".join(chance.choices(drawn, k=chance.randint(0, 40))) for _ in range(10_000)]
+    framed = theirs(texts)["input_ids"]
+    assert framed == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
+    assert theirs(texts[1], texts[2])["input_ids"] == ours.template.frame(*ours.encode(texts[1:3]))[0].tolist()
+    assert (theirs.pad_token_id, theirs.mask_token_id, theirs.model_max_length) == (1, 4, 128)
+    hidden = theirs("The <mask> rates", add_special_tokens=False)["input_ids"]
+    assert hidden == [*ours.encode(["The"])[0], 4, *ours.encode([" rates"])[0]], "the space before is the mask's"
+
+
+@pytest.mark.slow
+def test_transformers_gives_the_same_ids_of_real_texts(econ_data: Path, tmp_path: Path) -> None:
+    import gzip
+
+    with gzip.open(econ_data / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"][:4000] for line, _ in zip(lines, range(2000), strict=False)]
+    pieces = [text[start : start + 700] for text in texts for start in range(0, len(text), 700)][:10_000]
+    ours = train(texts[:500], 4096)
+    ours.save(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(pieces, add_special_tokens=False)["input_ids"] == ours.encode(pieces)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=_HOSTILE, characters=st.integers(1, 8))
+def test_encoding_in_pieces_gives_the_ids_and_words_of_the_whole(
+    tokenizer: DomainTokenizer, text: str, characters: int
+) -> None:
+    parts = tokenizer.encode_with_starts(list(split_text(text, characters)))
+    ((ids, starts),) = tokenizer.encode_with_starts([text])
+    assert [piece for part, _ in parts for piece in part.tolist()] == ids.tolist() == tokenizer.encode([text])[0]
+    assert [bit for _, part in parts for bit in part.tolist()] == starts.tolist()
+
+
+def words_in(tokenizer: DomainTokenizer, text: str) -> list[str]:
+    """The pieces of each word together, as text."""
+    ((ids, starts),) = tokenizer.encode_with_starts([text])
+    bounds = [*np.flatnonzero(starts).tolist(), len(ids)]
+    return [decoders.ByteLevel().decode(names(tokenizer, ids[a:b].tolist())) for a, b in itertools.pairwise(bounds)]
+
+
+def test_a_word_begins_with_each_pretoken(tokenizer: DomainTokenizer) -> None:
+    assert words_in(tokenizer, "The men's  rate, 3.5%\nof") == [
+        *(" The", " men", "'s", " ", " rate", ",", " 3", ".", "5", "%", "\n", "of")
+    ]
+    assert words_in(tokenizer, "cafe\u0301s \u0939\u093f\u0928\u094d\u0926") == [
+        " cafe\u0301s",
+        " \u0939\u093f\u0928\u094d\u0926",
+    ]
+    assert words_in(tokenizer, "") == []
+
+
+def test_a_word_of_many_pieces_is_several(tokenizer: DomainTokenizer) -> None:
+    ((ids, starts),) = tokenizer.encode_with_starts(["z" * 40])
+    assert len(ids) == 41 and np.flatnonzero(starts).tolist() == [0, 16, 32]
+    rare = "\u9f98" * 30  # three bytes each, none of them merged
+    ((ids, starts),) = tokenizer.encode_with_starts([rare])
+    assert len(ids) == 91 and np.flatnonzero(starts).tolist() == [0, 16, 34, 52, 70, 88], "between characters"
+    assert "".join(words_in(tokenizer, rare)).strip() == rare
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=_HOSTILE)
+def test_words_of_a_text_are_bounded_and_whole_characters(tokenizer: DomainTokenizer, text: str) -> None:
+    ((ids, starts),) = tokenizer.encode_with_starts([text])
+    assert starts.dtype == np.bool_ and len(starts) == len(ids)
+    assert not len(starts) or starts[0]
+    sizes = np.diff(np.flatnonzero(starts), append=len(ids))
+    assert sizes.max(initial=0) <= 16 + 3
+    assert "".join(words_in(tokenizer, text)).removeprefix(" ") == text.removeprefix(" ")
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=_HOSTILE)
+def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: DomainTokenizer, text: str) -> None:
+    (aligned,) = align_text(tokenizer, [text])
+    (basic,) = basic_words([text])
+    starts, ends = {start for start, _ in basic}, {end for _, end in basic}
+    assert all(start in starts and end in ends for start, end in aligned.word_offsets)
+    places = [place for offsets in aligned.word_offsets for place in offsets]
+    assert places == sorted(places)
+    covered = "".join(text[start:end] for start, end in aligned.word_offsets)
+    assert all(text[start:end] in covered for start, end in basic), "no word is lost"
+    assert len(aligned.first_piece) == len(aligned.word_offsets) == len(set(aligned.word_index))
+    whole = tokenizer.encode([text])[0]
+    assert aligned.input_ids == whole[len(whole) - len(aligned.input_ids) :] if basic else not aligned.input_ids
+
+
+def test_offsets_in_raw_text(tokenizer: DomainTokenizer) -> None:
+    text = "\n Cafe\u0301s in \u4e2d\u56fd\u2019s US$5bn \U0001f469\u200d\U0001f467\u200d\U0001f466 ..."
+    (aligned,) = align_text(tokenizer, [text])
+    assert [text[start:end] for start, end in aligned.word_offsets] == [
+        *("Cafe\u0301s", "in", "\u4e2d\u56fd", "\u2019", "s", "US", "$", "5bn"),
+        *("\U0001f469\u200d\U0001f467\u200d\U0001f466", "..", "."),
+    ], "as in `basic_words`, but two words that one piece covers are one"
+    read = [aligned.word_index[place] for place, starts in enumerate(aligned.starts_pretoken) if starts]
+    assert read == list(range(len(aligned.word_offsets)))
+
+
+@settings(deadline=None, max_examples=200)
+@given(words=st.lists(_HOSTILE.map(lambda text: "".join(text.split())).filter(bool), min_size=1, max_size=8))
+def test_words_of_a_file_are_read_as_in_running_text_and_labelled_once(
+    tokenizer: DomainTokenizer, words: list[str]
+) -> None:
+    (aligned,) = align_words(tokenizer, [words])
+    assert aligned.input_ids == tokenizer.encode([" ".join(words)])[0]
+    assert sorted(set(aligned.word_index)) == list(range(len(words)))
+    labels = ["O", "B-x", "I-x"]
+    tags = [number % 3 for number in range(len(words))]
+    for max_length in (7, 512):
+        (example,) = encode_words([aligned], [tags], labels, max_length)
+        found = [pair for window in example.windows for pair in zip(window.outputs, window.targets, strict=True)]
+        assert [(word, tag) for word, tag in found if word >= 0] == list(enumerate(tags))
+
+
+def test_more_words_leave_the_others_as_they_are(tokenizer: DomainTokenizer, tmp_path: Path) -> None:
+    counted = {" rates": 9, " Kenya": 5, "Kenya": 2, " bank": 100, "\u4e2d\u56fd\u4eba\u6c11": 1}
+    words = words_to_add(tokenizer, counted, 2)
+    assert words == [" Kenya", "Kenya"]
+    more = extend_tokenizer(tokenizer, [" Kenya", " \u94f6\u884c"])
+    assert more.tokens[:320] == tokenizer.tokens
+    assert more.encode(["in Kenya, \u94f6\u884c"])[0][-3:] == [320, tokenizer.encode([","])[0][-1], 321]
+    assert more.encode([_TEXTS[0], "banking's"]) == tokenizer.encode([_TEXTS[0], "banking's"])
+    assert vocabulary_of(more).surfaces[320:] == [Surface("Kenya", True), Surface("\u94f6\u884c", True)]
+    more.save(tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint == more.fingerprint
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("in Kenya", add_special_tokens=False)["input_ids"] == more.encode(["in Kenya"])[0]
+    with pytest.raises(DomainbertError, match="is an entry already"):
+        extend_tokenizer(more, [" Kenya"])
+
+
+def test_where_entries_come_from_in_another_kind(tokenizer: DomainTokenizer, make_tokenizer) -> None:
+    wordpiece = make_tokenizer(["bank", "##ing", "##s", "the", ",", "##a", "##n", "a", "##k", "k", "b"])
+    ours, theirs = vocabulary_of(tokenizer), vocabulary_of(wordpiece)
+    ids = {token: number for number, token in enumerate(tokenizer.tokens)}
+    found = origins(ours, theirs)
+    copied = {
+        token: theirs.tokens[found[ids[token]].pieces[0]] for token in ("Ġbank", "Ġthe", ",", "<s>", "<mask>", "a")
+    }
+    assert copied == {"Ġbank": "bank", "Ġthe": "the", ",": ",", "<s>": "[CLS]", "<mask>": "[MASK]", "a": "##a"}
+    assert all(found[ids[token]].kind == "copied" for token in copied)
+    assert found[ids["Ġ"]] == ("new", ()), "a space is nothing there"
+    back = origins(theirs, ours)
+    places = {token: number for number, token in enumerate(wordpiece.tokens)}
+    assert back[places["bank"]] == ("copied", (ids["Ġbank"],))
+    assert back[places["[SEP]"]] == ("copied", (ids["</s>"],))
+    assert back[places["##a"]] == ("copied", (ids["a"],))
+    spelt = tokenizer.backend.model.tokenize("ing")
+    assert back[places["##ing"]].pieces == tuple(piece.id for piece in spelt)
+
+
+@pytest.mark.parametrize("add_prefix_space", [None, False, True])
+def test_the_files_before_tokenizer_json(
+    tokenizer: DomainTokenizer, tmp_path: Path, add_prefix_space: bool | None
+) -> None:
+    """`vocab.json` and `merges.txt`, which older RoBERTa models have alone."""
+    model = json.loads(tokenizer.backend.to_str())["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
+    (tmp_path / "config.json").write_text('{"model_type": "roberta", "vocab_size": 320}')
+    if add_prefix_space is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": add_prefix_space}))
+    ours = load_tokenizer(tmp_path)
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["the bank's  rates\n", " Kenya", "caf\u00e9 \u4e2d\u56fd ..."]
+    assert theirs(texts)["input_ids"] == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
+    assert (ours.encode(texts) == tokenizer.encode(texts)) == bool(add_prefix_space)
+    words = ["the", "banks", ","]
+    assert align_words(ours, [words])[0].input_ids == ours.encode(["the banks ,"])[0], "each word with its space"
+    ours.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").fingerprint == ours.fingerprint
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nx y z\n")
+    with pytest.raises(DomainbertError, match=r"vocab\.json and merges\.txt are no byte-level BPE: "):
+        load_tokenizer(tmp_path)
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: DomainTokenizer) -> None:
+    for text in ("a <mask> b", "<s>", "x</s>y"):
+        (ids,) = tokenizer.encode([text])
+        assert not tokenizer.special_ids & set(ids)
+        assert decoders.ByteLevel().decode(names(tokenizer, ids)).strip() == text
