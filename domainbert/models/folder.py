@@ -169,7 +169,7 @@ def load_model(
             output weights are not the word embeddings.
     """
     from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors
+    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors, predicts_entries
 
     folder = open_model(path)
     need_weights(folder)
@@ -179,7 +179,7 @@ def load_model(
     names = name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
-    if head != "masked_lm" and (folder.head != head or labels != folder.labels):
+    if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(family(config).prefix)}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
