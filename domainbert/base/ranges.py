@@ -13,7 +13,7 @@ from functools import reduce
 from numbers import Integral, Real
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from domainbert.base.errors import Problems
 
@@ -129,7 +129,8 @@ def check_fields(instance: object) -> None:
 
 def field_types(kind: type) -> dict[str, Any]:
     """The types of a dataclass' fields, with their ranges."""
-    return get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}
 
 
 def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:

@@ -52,6 +52,11 @@ class ModelFolder:
         """The models that this one was distilled from, or the one that it started from; empty for most."""
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether the head reads the [CLS] of a text, and not its tokens."""
+        return self.head == "sequence"
+
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
         tokenizer = load_tokenizer(self.path)
@@ -164,7 +169,7 @@ def load_model(
             output weights are not the word embeddings.
     """
     from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors
+    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors, predicts_entries
 
     folder = open_model(path)
     need_weights(folder)
@@ -174,7 +179,7 @@ def load_model(
     names = name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
-    if head != "masked_lm" and (folder.head != head or labels != folder.labels):
+    if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(family(config).prefix)}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
@@ -184,6 +189,16 @@ def load_model(
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
     return model, folder, made
+
+
+def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+    """Load an encoder alone; in place of a head stands what lets the hidden states through. See `load_model`."""
+    from torch import nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+
+    model, folder, _ = load_model(path, "tokens", ("O",))
+    return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
 @cache  # a model is loaded once for each seed

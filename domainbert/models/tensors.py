@@ -47,6 +47,11 @@ def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
     return family(config).per_entry(config)
 
 
+def predicts_entries(config: EncoderConfig, kind: str) -> bool:
+    """Whether a kind of head predicts vocabulary entries, with the word embeddings as output weights."""
+    return set(vocabulary_names(config)) <= _all_names(config, [kind])
+
+
 def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head: str) -> tuple[str, ...]:
     """The names of tensors that a model with this head has no place for: a pooler, or another head, which is usual.
 
@@ -69,7 +74,7 @@ def check_names(path: Path, tensors: Iterable[str], config: EncoderConfig, head:
             f"expected those of the {config.model_type} encoder it describes"
         )
     apart = [(copy, source) for copy, source in family(config).tied(config).items() if copy in left]
-    if apart and set(vocabulary_names(config)) <= used:
+    if apart and predicts_entries(config, head):
         copy, source = apart[0]
         raise DomainbertError(f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings")
     return tuple(left)
@@ -94,7 +99,9 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     Raises:
         DomainbertError: they are missing, quantised, of another length, or the output weights are not the embeddings.
     """
-    check_names(path, tensors, config, "masked_lm")
+    for kind in head_kinds(config):
+        if predicts_entries(config, kind):
+            check_names(path, tensors, config, kind)
     names = vocabulary_names(config)
     check_types(path, tensors, names)
     if names[0] not in tensors:

@@ -12,9 +12,10 @@ from domainbert.distillation.students import build_student, principal_directions
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import build_model
+from domainbert.encoders.families import build_model, family_names
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.encoders.roberta.config import RobertaConfig
 
 TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
 VOCABULARY = 60
@@ -37,7 +38,7 @@ def logits(model: EncoderWithHead) -> torch.Tensor:
     return model(Packed(ids, torch.arange(10).view(1, 10), torch.ones_like(ids)), torch.arange(10))
 
 
-@pytest.mark.parametrize("family_name", ["bert", "distilbert"])
+@pytest.mark.parametrize("family_name", family_names())
 @pytest.mark.parametrize("head", ["masked_lm", "tokens"])
 def test_all_layers_make_the_teacher_again(family_name, head):
     """A student of every layer is its teacher, also where the family has no token types."""
@@ -45,6 +46,20 @@ def test_all_layers_make_the_teacher_again(family_name, head):
     config, model, taken = make_student(StudentConfig(family=family_name), teacher, head=head)
     assert config.model_type == family_name and taken == ["embeddings", "layers 0, 1, 2, 3", "head"]
     torch.testing.assert_close(logits(model), logits(teacher), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("pad_id", [0, 1])
+@pytest.mark.parametrize("family_name", family_names())
+def test_a_teacher_whose_positions_begin_further_on_has_students_of_every_family(family_name, pad_id):
+    teacher_config = RobertaConfig(24, 4, 3, 40, max_position_embeddings=18, type_vocab_size=1, initializer_range=0.3)
+    torch.manual_seed(0)
+    vocabulary = VocabularyFacts(VOCABULARY, pad_id)
+    teacher = build_model(teacher_config, vocabulary, "masked_lm").eval()
+    student = StudentConfig(family=family_name)
+    config = student_config(student, teacher_config)
+    model, taken = build_student(config, student, teacher, "masked_lm", 0, vocabulary)
+    assert config.max_length == 16 and taken == ["embeddings", "layers 0, 1, 2, 3", "head"]
+    torch.testing.assert_close(logits(model.eval()), logits(teacher), atol=1e-4, rtol=0)  # layer_norm_eps may differ
 
 
 @pytest.mark.parametrize(
@@ -133,6 +148,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
+        (lambda: StudentConfig(family="brt"), "family: found 'brt'; expected one of bert, distilbert, roberta"),
         (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
 import importlib
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.families import build_model, config_class, family, family_names
+from domainbert.encoders.families import architecture, build_model, config_class, family, family_names, kind_of
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
@@ -23,6 +25,57 @@ def test_every_family_has_what_the_protocol_asks_for():
         assert config.resized(config.sizes) == config
     with pytest.raises(DomainbertError, match="model_type: found 'brt'; supported families are bert"):
         config_class("brt")
+
+
+def test_what_a_config_json_leaves_out_is_what_it_is_in_transformers(reference):
+    """Every default of every family, and the ids of special tokens that it writes."""
+    ours, theirs = type(reference.config).from_json({}), type(reference.their_config)()
+    fields = [field.name for field in dataclasses.fields(ours)]
+    assert {name: getattr(ours, name) for name in fields} == {name: getattr(theirs, name) for name in fields}
+    assert len(fields) >= 9
+    ids = {f"{name}_token_id": getattr(theirs, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    assert ours.special_ids == {name: number for name, number in ids.items() if number is not None}
+    assert ours.pad_token_id == theirs.pad_token_id
+
+
+def test_sizes_mean_the_same_in_every_family(reference):
+    """`resized` undoes `sizes`, and another family takes them over."""
+    for name in family_names():
+        other = config_class(name)().resized(reference.config.sizes)
+        fixed = {"layer_norm_eps": other.sizes.layer_norm_eps}
+        assert other.model_type == name
+        assert other.sizes == dataclasses.replace(reference.config.sizes, **fixed)
+
+
+def test_classes_of_transformers_name_the_head(reference):
+    for kind, written in reference.classes.items():
+        assert architecture(reference.config, kind) == written.__name__
+        assert kind_of(reference.config, written.__name__) == kind
+    assert architecture(reference.config, "crf") == reference.classes["tokens"].__name__
+    assert kind_of(reference.config, "SomeForQuestionAnswering") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classifier_dropout": None}, None),
+        ({"hidden_dropout_prob": 0}, None),
+        ({"classifier_dropout": "0.1"}, "classifier_dropout: found '0.1'; expected a number from 0 to below 1 or null"),
+        ({"classifier_dropout": True}, "classifier_dropout: found 'True'; expected a number from 0 to below 1 or null"),
+        ({"hidden_size": None}, "hidden_size: found 'None'; expected an integer"),
+        ({"hidden_size": 48.0}, "hidden_size: found '48.0'; expected an integer"),
+        ({"hidden_act": ["gelu"]}, "hidden_act: found .*; expected one of"),
+    ],
+)
+def test_values_of_a_config_json_have_the_types_of_the_fields(changes, message):
+    with nullcontext() if message is None else pytest.raises(DomainbertError, match=message):
+        found = config_class("roberta").from_json(changes).to_json()
+        assert found == found | changes
+
+
+def test_a_head_that_a_family_does_not_have(reference):
+    with pytest.raises(DomainbertError, match="no head of kind 'poem'; it has masked_lm, tokens, sequence, crf"):
+        build_model(reference.config, VocabularyFacts(9, 1), "poem")
 
 
 def test_fresh_weights(reference):
@@ -109,6 +162,16 @@ class TinyConfig(BertConfig):
     model_type = "tiny"
 """,
     "mypkg/tiny/model.py": "from domainbert.encoders.bert.model import FAMILY\n",
+    "mypkg/tiny_mixed_case/__init__.py": "",
+    "mypkg/tiny_mixed_case/config.py": """\
+from dataclasses import dataclass
+from domainbert.encoders.bert.config import BertConfig
+
+@dataclass(frozen=True)
+class TinyMixedCaseConfig(BertConfig):
+    model_type = "tiny-mixed-case"
+""",
+    "mypkg/tiny_mixed_case/model.py": "FAMILY = 3\n",
     "mypkg/wrong/__init__.py": "",
     "mypkg/wrong/config.py": """\
 from dataclasses import dataclass
@@ -154,3 +217,10 @@ def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
         family(module.WrongConfig())
     with pytest.raises(DomainbertError, match=r"mypkg\.wrong: no model\.py; expected one beside mypkg\.wrong\.config"):
         family(module.LoneConfig())
+
+
+def test_a_folder_has_underscores_for_hyphens(own_families):
+    kind = importlib.import_module("mypkg.tiny_mixed_case.config").TinyMixedCaseConfig
+    assert config_class("tiny-mixed-case") is kind and "tiny-mixed-case" in family_names()
+    with pytest.raises(DomainbertError, match=r"mypkg\.tiny_mixed_case\.model: FAMILY is 3; expected a Family of"):
+        family(kind())

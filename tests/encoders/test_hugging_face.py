@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import re
 
 import pytest
@@ -9,7 +11,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from domainbert.encoders.families import name_map
+from domainbert.base.errors import DomainbertError
+from domainbert.encoders.families import family, name_map
 from domainbert.encoders.layers import Attention, Dropout
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
@@ -106,6 +109,46 @@ def test_round_trip_is_exact(reference, head, tmp_path):
     save_model(tmp_path / "b", loaded, folder.config, make_tokenizer(reference), head, "card", labels)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "vocab.txt"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_what_config_json_says_beside_stays(reference, tmp_path):
+    """But for what belongs to the head that it was, the labels and the files."""
+    reference.theirs("sequence").save_pretrained(tmp_path / "a")
+    file = tmp_path / "a" / "config.json"
+    more = {"new_in_2030": [1, {"a": None}], "use_cache": False, "problem_type": "regression", "auto_map": {"A": "b"}}
+    more |= {"domainbert_task": "old", "torch_dtype": "float16", "tie_word_embeddings": False}
+    file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    model, folder, _ = load_model(tmp_path / "a", "tokens", LABELS)
+    save_model(tmp_path / "b", model, folder.config, make_tokenizer(reference), "tokens", "card", LABELS)
+    written = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert written["new_in_2030"] == [1, {"a": None}] and written["use_cache"] is False
+    assert not {"problem_type", "auto_map", "domainbert_task", "torch_dtype", "tie_word_embeddings"} & written.keys()
+    assert written["id2label"] == {str(number): name for number, name in enumerate(LABELS)}
+    smaller = folder.config.resized(dataclasses.replace(folder.config.sizes, num_layers=1)).with_dropout(0.0)
+    assert smaller.to_json()["use_cache"] is False, "a student of the family, too"
+
+
+@pytest.mark.parametrize("head", list(AUTO))
+def test_tied_tensors_that_were_saved_twice(reference, head, tmp_path):
+    """As older versions of transformers did; one that differs is refused where it would be used."""
+    theirs = reference.theirs("masked_lm")
+    theirs.save_pretrained(tmp_path)
+    file, tied = tmp_path / "model.safetensors", family(reference.config).tied(reference.config)
+    once = load_file(file)
+    assert tied and not tied.keys() & once.keys()
+    save_file({**once, **{copy: once[source].clone() for copy, source in tied.items()}}, file)
+    model, _, made = load_model(tmp_path, head, () if head == "masked_lm" else LABELS)
+    assert all(not name.startswith(family(reference.config).prefix) or "pooler" in name for name in made)
+    for copy, source in tied.items():
+        save_file({**once, copy: once[source] + 1}, file)
+        if head != "masked_lm":
+            load_model(tmp_path, head, LABELS)
+            continue
+        with pytest.raises(DomainbertError, match=re.escape(f"{copy} differs from {source}; expected a head that is")):
+            load_model(tmp_path, head)
+    if head == "masked_lm":
+        assert made == []
+        torch.testing.assert_close(*both_logits(model, theirs, head), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("head", [None, *AUTO])

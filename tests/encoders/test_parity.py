@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from domainbert.data.packing import fill_rows
-from domainbert.encoders.families import family_names
+from domainbert.encoders.families import family_names, name_map
 from domainbert.encoders.layers import ACTIVATIONS
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.template import bert_template
 
@@ -60,6 +61,38 @@ def test_logits_with_padding(make_reference, head, activation):
     wanted = wanted if head == "sequence" else wanted.flatten(0, 1)[read]
     torch.testing.assert_close(found, wanted, **TOLERANCE)
     assert found.std() > 0.1
+
+
+@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence"])
+def test_gradients(reference, head):
+    """Those of every parameter, by their names; in double precision, so that no difference hides."""
+    theirs = reference.theirs(head).double()
+    tokens = padded_batch()
+    ids, segments = tokens.input_ids, tokens.segment_ids
+    model = reference.ours(head, theirs).double()
+    model.load_state_dict(from_double(theirs, reference, head))
+    read = torch.arange(4) * 23 if head == "sequence" else segments.flatten().nonzero().flatten()
+    wanted = theirs(ids, attention_mask=segments).logits
+    wanted = wanted if head == "sequence" else wanted.flatten(0, 1)[read]
+    found = model(tokens, read)
+    torch.testing.assert_close(found, wanted, atol=1e-10, rtol=0)
+    weights = torch.linspace(-1, 1, found.shape[1], dtype=torch.float64)
+    (found * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    their_gradients = {name: one.grad for name, one in theirs.named_parameters() if one.grad is not None}
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    flat = to_hugging_face(gradients, name_map(reference.config, head))
+    assert flat.keys() == their_gradients.keys()
+    for name, gradient in flat.items():
+        torch.testing.assert_close(gradient, their_gradients[name], atol=1e-9, rtol=1e-9, msg=name)
+
+
+def from_double(theirs, reference, head):
+    """The weights without the detour through fp32."""
+    state = theirs.state_dict()
+    return {
+        ours: torch.cat([state[name] for name in names]) for ours, names in name_map(reference.config, head).items()
+    }
 
 
 def test_a_packed_row_is_its_texts_alone(reference):

@@ -41,6 +41,11 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "metrics/slices.py": (("tests/metrics/test_slices.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
+    "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
+    "encoders/embeddings.py": (
+        ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
+        ("tests/encoders",),
+    ),
     "encoders/crf.py": (
         ("tests/encoders/test_crf.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py"),
         _PREDICTING,

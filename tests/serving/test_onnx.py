@@ -21,6 +21,7 @@ from domainbert.encoders.crf import Crf, crf_of
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
@@ -38,6 +39,7 @@ POSITIONS = 40
 CONFIGS: dict[str, EncoderConfig] = {
     "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
+    "roberta": RobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
 }
 AUTO = {
     "masked_lm": "AutoModelForMaskedLM",
@@ -69,7 +71,7 @@ def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHe
 
 def rows(sizes: list[int], length: int, seed: int = 0) -> dict[str, torch.Tensor]:
     """Random ids (B, S), of which the first so many of each row are text."""
-    ids = torch.randint(0, 31, (len(sizes), length), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(1, 31, (len(sizes), length), generator=torch.Generator().manual_seed(seed))
     mask = (torch.arange(length) < torch.tensor(sizes).unsqueeze(1)).long()
     return {"input_ids": ids * mask, "attention_mask": mask}
 

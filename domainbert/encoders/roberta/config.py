@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from domainbert.base.ranges import Dropout
+from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import Architectures, require
 
@@ -30,6 +30,9 @@ class RobertaConfig(BertConfig):
         "sequence": ("RobertaForSequenceClassification",),
     }
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+    max_position_embeddings: Length = 512
+    """Rows of the position table: two more than the tokens of the longest sequence, where padding has id 1."""
 
     classifier_dropout: Dropout | None = None
     """Dropout of a task's head; None is `hidden_dropout_prob`."""
