@@ -59,16 +59,16 @@ class Settings:
 
     def read(self, head: Literal["linear", "crf"] = "linear") -> tuple[list[Sentence], list[Sentence], NerTask]:
         """Training and validation sentences, and the task with its labels."""
-        files = _files(head)
-        train = files.read(self.train)
-        return train, files.read(self.validation), files.task(train)
+        from domainbert.tasks.task import read_task
+
+        train, validation, task = read_task(_task(head), self.train, self.validation)
+        return list(train.items), list(validation.items), task
 
 
-def _files(head: Literal["linear", "crf"] = "linear") -> Any:
+def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
     from domainbert.tasks.ner.config import NerFormat
-    from domainbert.tasks.task import task_files
 
-    return task_files(Ner(format=NerFormat(repair=True), head=head))  # ECON-IE holds some stray I- tags
+    return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         lambda step: {},
     )
     runtime = Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
-    result = fit_labelled("finetune", objective, data, steps, runtime, KeepBest("validation/f1", None))
+    result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
 
@@ -305,7 +305,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     root = Path(os.environ["DOMAINBERT_DATA"])
     folder, suffix = {"econ": ("econ/ner", "conll"), "ncbi": ("bio/ner/ncbi-disease", "txt")}[options.data]
     train, validation = (root / folder / f"{split}.{suffix}" for split in ("train", "dev"))
-    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_files().read(train)))
+    settings = Settings(resolve_path(options.model), train, validation, options.epochs, len(_task().read(train).items))
     print(f"{options.data}, {settings.num_sentences:,} sentences, {Path(options.model).name}, {num_cores()} cores")
     return settings
 

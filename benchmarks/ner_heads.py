@@ -39,6 +39,7 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     from domainbert.stages.labelled_training import fit_labelled, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.ner.config import Ner
     from domainbert.tasks.ner.tags import spans_from_tags
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
@@ -86,7 +87,9 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
             lambda step: {},
         )
         runtime = Runtime(Path(out), "auto", None, 0, (), {})
-        result = fit_labelled("finetune", objective, data, steps, runtime, KeepBest("validation/f1", None))
+        result = fit_labelled(
+            "finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None)
+        )
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 

@@ -50,7 +50,7 @@ class Settings:
 
 def predict_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     """What `load_tagger` and the stage `predict` do; `how` is the precision."""
-    from domainbert.serving.predictor import load_tagger
+    from domainbert.serving.by_name import load_tagger
 
     tagger = load_tagger(settings.model, settings.how)  # type: ignore[arg-type]
 
@@ -129,8 +129,8 @@ def _econ() -> Path:
 
 
 def _texts(count: int) -> tuple[str, ...]:
-    from domainbert.tasks.labelled import read_ner
     from domainbert.tasks.ner.config import NerFormat
+    from domainbert.tasks.ner.files import read_ner
 
     sentences = read_ner(_econ() / "test.conll", NerFormat(repair=True)).sentences
     return tuple(" ".join(sentence.words) for sentence in sentences[:count])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from domainbert.serving.predictor import load_classifier, load_tagger
+    from domainbert.serving.by_name import load_classifier, load_tagger
+    from domainbert.serving.predictor import load_predictor
 
     __version__: str
 
-__all__ = ["__version__", "load_classifier", "load_tagger"]
+__all__ = ["__version__", "load_classifier", "load_predictor", "load_tagger"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return version("domainbert")
     if name in __all__:
-        from domainbert.serving import predictor
+        from domainbert.serving import by_name, predictor
 
-        return getattr(predictor, name)
+        return getattr(predictor if name == "load_predictor" else by_name, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -166,7 +166,8 @@ def score(out: Path, settings: Score) -> dict[str, Any]:
     systems = {name: {"f1": 0.5 - 0.1 * i, "interval": [0.4, 0.6], "seeds": 3} for i, name in enumerate(names)}
     first, *others = names
     paired = [{"a": first, "b": other, "difference": 0.1, "interval": [0.05, 0.15]} for other in others]
-    return {"task": "ner", "systems": systems, "paired": paired}
+    metric = {"key": "f1", "name": "entity F1", "percent": True}
+    return {"task": "ner", "metric": metric, "systems": systems, "paired": paired}
 
 
 @dataclass(frozen=True, kw_only=True)

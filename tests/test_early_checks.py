@@ -18,8 +18,8 @@ from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.recipe import read_recipe
 from domainbert.stages.finetune import finetune
-from domainbert.tasks.labelled import read_ner
 from domainbert.tasks.ner.conll import NerFile
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.search import read_search
 
 RECIPE = """\
@@ -140,7 +140,7 @@ def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch
         parsed.append(path)
         return read_ner(path, *others)
 
-    monkeypatch.setattr("domainbert.stages.early_checks.read_ner", read)
+    monkeypatch.setattr("domainbert.tasks.ner.files.read_ner", read)
     text = RECIPE.replace("validation.conll", "train.conll").replace("test.conll", "train.conll")
     write_tagger(Path("done"), "x")
     Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))
@@ -190,7 +190,7 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
     Path("a.csv").write_text("text,label\na,up\nb,down\n")
     Path("x.conll").write_text("loan\tB-x\n")
     write_tagger(Path("tagger"))
-    headless = "has no head for entities or classes; expected one that finetune wrote"
+    headless = "has no head for a task; expected one that finetune wrote"
     found = [problem.partition(": ")[2] for problem in problems_of()]
     assert found == [
         f"stages.bare.model: run/pretrain {headless}",
@@ -203,7 +203,7 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
             for name, kind in (
                 ("a", "run/classes is for classification"),
                 ("c", "run/packed is for classification"),
-                ("d", "run/pretrain has no head for entities or classes"),
+                ("d", "run/pretrain has no head for a task"),
             )
         ),
     ]

@@ -14,6 +14,7 @@ from domainbert.cli import main
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.finetune import finetune
 from domainbert.stages.labelled_training import train_seeds
+from domainbert.tasks.config import Headline
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
 
@@ -168,7 +169,7 @@ class Trainings:
             return {"validation": {"f1": seed / 10}, "warnings": []}
 
         self.trained = []
-        return train_seeds(self.out, seeds, key, train)
+        return train_seeds(self.out, seeds, key, Headline("f1", "F1"), train)
 
 
 @pytest.fixture

@@ -32,8 +32,9 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 

@@ -117,6 +117,28 @@ def read_table(path: Path, with_header: bool) -> Table:
     return Table(path, separator, width, names, _group(lines, separator, bool(marks)), mark_rows)
 
 
+def read_words(
+    path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
+) -> Iterator[list[str]]:
+    """The sentences of a CoNLL file as words, whether it has tags or not; each when it has been read.
+
+    Args:
+        path: the file, UTF-8; plain, .gz or .zst.
+        token_column: column of the words, by number from 0 (negative from the end), or by name when the
+            first line names the columns.
+        lines: of the file with their numbers, where it is being read already.
+
+    Raises:
+        DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
+            of Unicode stands outside of a word.
+    """
+    lines = read_lines(path) if lines is None else lines
+    for table in read_sentences(path, lines, with_header=isinstance(token_column, str)):
+        column = table.column_index(token_column)
+        table.check_breaks(column)
+        yield [row.columns[column] for row in table.blocks[0].rows]
+
+
 def read_sentences(path: Path, lines: Iterable[Line], with_header: bool) -> Iterator[Table]:
     """As `read_table`, but each sentence as a table of its own when it has been read, in flat memory.
 

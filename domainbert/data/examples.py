@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from domainbert.data.packing import fill_rows, pack_lengths, text_numbers
 from domainbert.data.types import IGNORED
@@ -26,14 +27,14 @@ class Window:
         input_ids: (n,) pieces without special tokens.
         positions: (k,) the pieces, within the window, whose state the head reads; -1 is the special token before.
         outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
-        targets: (k,) label ids, `IGNORED` where unknown.
+        targets: (k,) label ids, `IGNORED` where unknown; or (k, ...) what else a task compares its outputs with.
         extra: special tokens around the pieces.
     """
 
     input_ids: Ints
     positions: Ints
     outputs: Ints
-    targets: Ints
+    targets: NDArray[Any]
     extra: int
 
     @property
@@ -131,18 +132,19 @@ def encode_words(
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]
 
 
-def text_example(words: AlignedWords, label: int, max_length: int) -> Example:
-    """A text that gets one label, read at the first special token of each of its windows.
+def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
+    """A text that is labelled as a whole, read at the first special token of each of its windows.
 
     Args:
         words: the pieces of the text.
-        label: label id, or `IGNORED`.
+        target: a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
         max_length: the longest window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), max_length - words.extra)
-    first, output, target = (np.asarray([value], dtype=np.int64) for value in (-1, 0, label))
-    windows = [Window(ids[start:stop], first, output, target, words.extra) for start, stop, _, _ in bounds]
+    first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
+    targets = np.asarray(target)[np.newaxis]
+    windows = [Window(ids[start:stop], first, output, targets, words.extra) for start, stop, _, _ in bounds]
     return Example(tuple(windows), 1)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORED, Batch, Share
+from domainbert.data.types import Batch, Share
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -107,7 +107,7 @@ class DistillationBatches(Dataset[Batch]):
         chosen = [self.examples[i] for i in items]
         batch: Batch = dict(collate(chosen, items, self.tokenizer, np.concatenate(places)))
         everything = [self.examples[i] for i in np.concatenate(global_items).tolist()]
-        batch |= self._outputs(batch, items) | _counts(everything)
+        batch |= self._outputs(batch, items) | _counts(everything, len(global_items[0]))
         return batch | {"step": step, "micro_batch": micro_batch}
 
     def _outputs(self, batch: Batch, items: Sequence[int]) -> dict[str, Any]:
@@ -145,14 +145,14 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
     return summed / torch.bincount(index[decides], minlength=num_outputs).clamp(min=1).unsqueeze(-1)
 
 
-def _counts(examples: Sequence[Example]) -> dict[str, int]:
+def _counts(examples: Sequence[Example], num_labelled: int) -> dict[str, int]:
+    """The counts of a global batch, of which the first examples are labelled."""
     windows = [window for example in examples for window in example.windows]
     lengths = np.asarray([window.num_tokens for window in windows], dtype=np.int64)
-    targets = [int((window.targets != IGNORED).sum()) for window in windows]
-    labelled = sum(any((w.targets != IGNORED).any() for w in example.windows) for example in examples)
+    targets = [len(window.targets) for example in examples[:num_labelled] for window in example.windows]
     return segment_counts(lengths) | {
         "num_outputs": sum(example.num_outputs for example in examples),
         "num_targets": sum(targets),
-        "num_examples": labelled,
+        "num_examples": num_labelled,
         "num_tokens": sum(len(window.input_ids) for window in windows),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -84,6 +84,11 @@ class DistillationLoss(nn.Module, ABC):
     needs_teacher: ClassVar[bool] = True
     attends: ClassVar[bool] = False
     pairs: Sequence[tuple[int, int]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.divergence: Callable[[Tensor, Tensor], Tensor] = divergence
+        """Between what teacher and student predict; a task whose logits are not those of a softmax has its own."""
 
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:

@@ -41,7 +41,7 @@ class TaskDistillation(Distilling, FineTuning):
         model: EncoderWithHead,
         teachers: Sequence[EncoderWithHead],
         losses: WeightedLosses,
-        task: Task,
+        task: Task[Any, Any],
         optim: OptimConfig,
         schedule: ScheduleConfig,
         num_steps: int,
@@ -52,6 +52,9 @@ class TaskDistillation(Distilling, FineTuning):
     ) -> None:
         FineTuning.__init__(self, model, task, optim, schedule, num_steps, validation, seed, row)
         self.learn_from(teachers, losses, unfreeze_every)
+        for loss in losses.terms:
+            if not task.exclusive:
+                loss.divergence = task.divergence
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -61,7 +64,7 @@ class TaskDistillation(Distilling, FineTuning):
         student = self._outputs(student, batch)
         teacher = self._ask(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, Places.of(batch["position_ids"], batch["segment_ids"]))
-        counted = batch | {"num_targets": batch["num_examples" if self.task.head == "sequence" else "num_targets"]}
+        counted = batch | {"num_targets": batch[self.task.counted]}
         means = self.means(sums, counted)
         return self.note_loss(self.losses.total(means), means)
 
@@ -71,7 +74,7 @@ class TaskDistillation(Distilling, FineTuning):
             return student
         hard = None
         if "hard" in self.losses.reads:
-            hard = self.task.loss(student.logits, batch | {"num_targets": 1, "num_examples": 1})
+            hard = self.task.loss(student.logits, batch)
         logits = output_logits(student.logits, batch["output_index"], batch["num_outputs_here"])
         return Outputs(student.hidden, student.projections, logits, None, hard)
 

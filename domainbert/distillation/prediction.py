@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit, divergence, full
+from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Reads, Unit, full
 
 
 class SoftTargetsLoss(DistillationLoss):
@@ -30,7 +30,7 @@ class SoftTargetsLoss(DistillationLoss):
     def between(self, student: Tensor, teacher: Tensor) -> Tensor:
         """The sum over rows of logits, both (N, C)."""
         temperature = self.temperature
-        return temperature**2 * divergence(full(teacher) / temperature, full(student) / temperature).sum()
+        return temperature**2 * self.divergence(full(teacher) / temperature, full(student) / temperature).sum()
 
 
 class AllSoftTargetsLoss(SoftTargetsLoss):

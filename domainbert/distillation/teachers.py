@@ -16,14 +16,12 @@ from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.sentences import sample_sentences
-from domainbert.data.examples import Example, encode_words, text_example
-from domainbert.data.types import IGNORED
+from domainbert.data.examples import Example
 from domainbert.distillation.batches import output_index, output_logits
 from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
-from domainbert.serving.predictor import Classifier, Predictor, Tagger, load_predictor
+from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.task import Task
-from domainbert.tokenization.align import align_text
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
@@ -46,13 +44,9 @@ class TransferText:
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
         return cls(items, sentences)
 
-    def encode(self, task: Task, tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+    def encode(self, task: Task[Any, Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """All of it as examples, the labelled ones first."""
-        aligned = align_text(tokenizer, self.sentences)
-        if task.head != "sequence":
-            unlabelled = encode_words(aligned, None, task.labels, max_length)
-        else:
-            unlabelled = [text_example(words, IGNORED, max_length) for words in aligned]
+        unlabelled = task.encode_contents(self.sentences, tokenizer, max_length)
         return task.encode(self.items, tokenizer, max_length) + unlabelled
 
     def name(self, number: int) -> str:
@@ -64,8 +58,8 @@ class TransferText:
     @property
     def fingerprint(self) -> str:
         """A hash of the words, whatever their labels."""
-        words = [item.text if hasattr(item, "text") else list(item.words) for item in self.items]
-        return hash_json([words, list(self.sentences)])
+        contents = [item.content if isinstance(item.content, str) else list(item.content) for item in self.items]
+        return hash_json([contents, list(self.sentences)])
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class Teachers:
         top_k: see there.
     """
 
-    predictors: Sequence[Predictor]
+    predictors: Sequence[FineTuned]
     paths: Sequence[Path]
     cache: Path | None
     top_k: int
@@ -103,7 +97,11 @@ class Teachers:
         """Whether all of them read the same tokens as this tokenizer's model."""
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
-    def soft_labels(self, text: TransferText, task: Task, sizes: Sequence[int]) -> SoftLabels:
+    def kept(self, task: Task[Any, Any]) -> int:
+        """How many logits of each output a cache holds: what the other labels share of a softmax can be told."""
+        return min(self.top_k, len(task.labels)) if task.exclusive else len(task.labels)
+
+    def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> SoftLabels:
         """The mean logits of all, each with its own vocabulary; from the cache if they are there.
 
         Args:
@@ -123,7 +121,7 @@ class Teachers:
             "teachers": made_by,
             "text": text.fingerprint,
             "labels": list(task.labels),
-            "head": "sequence" if task.head == "sequence" else "words",
+            "task": task.name,
             "sizes": hash_json(list(sizes)),
         }
 
@@ -136,10 +134,12 @@ class Teachers:
                     total[places] += values / len(self.predictors)
             yield np.arange(len(total)), total
 
-        return cached_labels(self.cache, key, sizes, len(task.labels), self.top_k, ask)
+        return cached_labels(self.cache, key, sizes, len(task.labels), self.kept(task), ask)
 
 
-def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache: Path | None, top_k: int) -> Teachers:
+def load_teachers(
+    paths: Sequence[Path], task: Task[Any, Any], precision: Precision, cache: Path | None, top_k: int
+) -> Teachers:
     """The fine-tuned models; see `Teachers`.
 
     Raises:
@@ -147,15 +147,15 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache
     """
     if not paths:
         raise DomainbertError("teachers: empty; expected one model folder or more")
-    teachers: list[Predictor] = []
+    teachers: list[FineTuned] = []
     for path in paths:
-        teacher = load_predictor(path)
+        predictor = load_predictor(path)
+        teacher: FineTuned = predictor.runtime
         teacher.dtype = autocast_dtype(precision)  # the weights stay as they are: students begin with them
-        wanted = Classifier if task.head == "sequence" else Tagger
         if teacher.exported is not None:
             raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
-        if not isinstance(teacher, wanted):
-            raise DomainbertError(f"teachers: {path} is for {teacher.task}; expected a model of the task")
+        if predictor.task.name != task.name:
+            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected a model of the task")
         if sorted(teacher.labels) != sorted(task.labels):
             raise DomainbertError(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
@@ -166,7 +166,7 @@ def load_teachers(paths: Sequence[Path], task: Task, precision: Precision, cache
     return Teachers(teachers, paths, cache, top_k)
 
 
-def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
+def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     """Put a teacher's outputs, in memory, in the order of the task's labels."""
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     classifier = teacher.model.head.get_submodule("classifier")
@@ -182,7 +182,7 @@ def _order_labels(teacher: Predictor, labels: Sequence[str]) -> None:
     teacher.labels = tuple(labels)
 
 
-def _asked(teacher: Predictor, examples: Sequence[Example]) -> Iterator[Block]:
+def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:
     """What one teacher says; items without outputs are passed over."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     full = [number for number, example in enumerate(examples) if example.num_outputs]

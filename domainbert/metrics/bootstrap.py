@@ -12,11 +12,12 @@ drawn independently of each other, for seed 1 of one has nothing to do with seed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import FloatArray, IntArray
+from domainbert.metrics.counts import FloatArray
 
 DEFAULT_RESAMPLES = 2000
 _CHUNK_CELLS = 1 << 22  # drawn documents held at a time: 32 MB
@@ -26,7 +27,7 @@ Statistic = Callable[[NDArray], FloatArray]
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[IntArray]],
+    systems: Mapping[str, Sequence[NDArray[Any]]],
     statistic: Statistic,
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = 0,
@@ -61,7 +62,7 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     return float(low), float(high)
 
 
-def _check(systems: Mapping[str, Sequence[IntArray]]) -> int:
+def _check(systems: Mapping[str, Sequence[NDArray[Any]]]) -> int:
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
         raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")

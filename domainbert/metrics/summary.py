@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
 from domainbert.metrics.classification import confusion_matrix, count_classes
@@ -72,16 +73,16 @@ def summarize_entities(
         name: {seed: count_entities(gold.spans, spans, gold.types) for seed, spans in runs.items()}
         for name, runs in systems.items()
     }
-    summaries = {
-        name: _summarize_runs({seed: _score_tagger(gold, spans, counts[name][seed]) for seed, spans in runs.items()})
+    scored = {
+        name: {seed: _score_tagger(gold, spans, counts[name][seed]) for seed, spans in runs.items()}
         for name, runs in systems.items()
     }
     by_document = {
         name: [sum_by_document(one, gold.documents) for one in runs.values()] for name, runs in counts.items()
     }
     silent = {name: [seed for seed, spans in runs.items() if not any(spans)] for name, runs in systems.items()}
-    warnings = _collapsed(silent, "predicts no entity at all") if any(gold.spans) else []
-    return _with_intervals(summaries, by_document, {"f1": micro_f1}, resampling) | {"warnings": warnings}
+    warnings = collapsed(silent, "predicts no entity at all") if any(gold.spans) else []
+    return summarize(scored, by_document, {"f1": micro_f1}, "f1", resampling) | {"warnings": warnings}
 
 
 def summarize_classes(
@@ -101,21 +102,19 @@ def summarize_classes(
     counts = {
         name: [count_classes(gold, predicted, labels) for predicted in runs.values()] for name, runs in systems.items()
     }
-    summaries = {
-        name: _summarize_runs(
-            {seed: _score_classifier(one.sum(axis=0), labels) for seed, one in zip(runs, counts[name], strict=True)}
-        )
+    scored = {
+        name: {seed: _score_classifier(one.sum(axis=0), labels) for seed, one in zip(runs, counts[name], strict=True)}
         for name, runs in systems.items()
     }
-    for name, runs in systems.items():
-        summaries[name]["confusion"] = _mean_confusion(gold, list(runs.values()), labels)
     same = {name: [seed for seed, found in runs.items() if len(set(found)) == 1] for name, runs in systems.items()}
-    warnings = _collapsed(same, "predicts one class only") if len(set(gold)) > 1 else []
-    statistics = {"f1": macro_f1, "accuracy": accuracy}
-    return _with_intervals(summaries, counts, statistics, resampling) | {"warnings": warnings}
+    warnings = collapsed(same, "predicts one class only") if len(set(gold)) > 1 else []
+    found = summarize(scored, counts, {"f1": macro_f1, "accuracy": accuracy}, "f1", resampling)
+    for name, runs in systems.items():
+        found["systems"][name]["confusion"] = _mean_confusion(gold, list(runs.values()), labels)
+    return found | {"warnings": warnings}
 
 
-def _collapsed(models: Mapping[str, Sequence[str]], what: str) -> list[str]:
+def collapsed(models: Mapping[str, Sequence[str]], what: str) -> list[str]:
     """A line for each system of which some models, by their seeds, do `what`."""
     advice = "it has learnt nothing; train it with another optim.lr or longer"
     return [f"{name} ({', '.join(seeds)}) {what}: {advice}" for name, seeds in models.items() if seeds]
@@ -137,13 +136,13 @@ def _score_tagger(gold: GoldEntities, predicted: SentenceSpans, counts: IntArray
         "macro_f1": float(macro_f1(totals)),
         "lenient": lenient.as_dict(),
         "partial": partial.as_dict(),
-        "per_type": _by_name(gold.types, totals),
+        "per_type": by_name(gold.types, totals),
         "errors": error_kinds(gold.spans, predicted),
-        "by_length": _by_name(LENGTHS, count_by_length(gold.spans, predicted)),
+        "by_length": by_name(LENGTHS, count_by_length(gold.spans, predicted)),
     }
     if gold.seen is not None:
         novelty = count_by_novelty(gold.spans, predicted, gold.words, gold.seen)
-        result["by_novelty"] = _by_name(NOVELTY, novelty)
+        result["by_novelty"] = by_name(NOVELTY, novelty)
     return result
 
 
@@ -156,11 +155,11 @@ def _score_classifier(totals: IntArray, labels: Sequence[str]) -> dict[str, Any]
         "accuracy": float(accuracy(totals)),
         "micro_f1": float(micro_f1(totals)),
         "weighted_f1": float(weighted_f1(totals)),
-        "per_class": _by_name(labels, totals),
+        "per_class": by_name(labels, totals),
     }
 
 
-def _by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
+def by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
     """Scores and gold support of each row of `counts` (names, 3)."""
     support = counts[:, 0] + counts[:, 2]
     return {
@@ -169,12 +168,35 @@ def _by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, floa
     }
 
 
-def _summarize_runs(runs: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def summarize(
+    scored: Mapping[str, Mapping[str, dict[str, Any]]],
+    counts: Mapping[str, Sequence[NDArray[Any]]],
+    statistics: Mapping[str, Statistic],
+    headline: str,
+    resampling: Resampling,
+) -> Summary:
+    """`systems` and `paired` of the scores of any task.
+
+    Args:
+        scored: the scores of each model, by system and seed: nested, numbers at the ends.
+        counts: for each system those of its seeds, each (units, labels, counts), of the same units in the same order.
+        statistics: by name the scores that get intervals, made of counts summed over units.
+        headline: the one whose interval has no name in front.
+        resampling: how the intervals are drawn.
+
+    Raises:
+        ValueError: no units, or a system without a model.
+    """
+    summaries = {name: _summarize_runs(runs, headline) for name, runs in scored.items()}
+    return _with_intervals(summaries, counts, statistics, headline, resampling)
+
+
+def _summarize_runs(runs: Mapping[str, dict[str, Any]], headline: str) -> dict[str, Any]:
     """The mean of all numbers over the seeds, and the headline of each seed."""
     return {
         **_mean(list(runs.values())),
         "seeds": len(runs),
-        "f1_by_seed": {seed: result["f1"] for seed, result in runs.items()},
+        f"{headline}_by_seed": {seed: result[headline] for seed, result in runs.items()},
     }
 
 
@@ -188,18 +210,19 @@ def _mean(values: Sequence[Any]) -> Any:
 
 def _with_intervals(
     summaries: dict[str, dict[str, Any]],
-    counts: Mapping[str, Sequence[IntArray]],
+    counts: Mapping[str, Sequence[NDArray[Any]]],
     statistics: Mapping[str, Statistic],
+    headline: str,
     resampling: Resampling,
 ) -> Summary:
     """Add the intervals of the systems and of the differences between the first and each later one.
 
-    The keys of `f1` are `interval` and `difference`; those of another statistic carry its name in front.
+    The keys of the headline are `interval` and `difference`; those of another statistic carry its name in front.
     """
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
     for name, statistic in statistics.items():
-        prefix = "" if name == "f1" else f"{name}_"
+        prefix = "" if name == headline else f"{name}_"
         drawn = resample_scores(counts, statistic, resampling.resamples, resampling.seed)
         for system, summary in summaries.items():
             summary[f"{prefix}interval"] = list(interval(drawn[system]))

@@ -66,10 +66,53 @@ def classification_lines(summary: Summary) -> list[str]:
     return lines + [line for name, one in systems.items() for line in ["", *_confusion_lines(name, one["confusion"])]]
 
 
-def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
+def score_lines(summary: Summary, names: Mapping[str, str], percent: bool, further: Sequence[str] = ()) -> list[str]:
+    """Scores of any task with their intervals, and the differences.
+
+    Args:
+        summary: as `summary.summarize` gives it, with warnings.
+        names: the scores that have intervals, and their titles; the interval of the first has no name in front.
+        percent: whether they are shares, shown in percent.
+        further: scores without intervals.
+    """
+    prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
+    header = ["system", *(title for name in names.values() for title in (name, "95 % interval"))]
+    header += [*(name.replace("_", " ") for name in further), "seeds"]
+    rows = [
+        [
+            system,
+            *(
+                cell
+                for name, prefix in prefixes.items()
+                for cell in (f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale))
+            ),
+            *(f"{scale * one[name]:.2f}" for name in further),
+            str(one["seeds"]),
+        ]
+        for system, one in summary["systems"].items()
+    ]
+    lines = [*_table(header, rows), *_warning_lines(summary)]
+    return lines + [
+        line for name, prefix in prefixes.items() for line in _difference_lines(summary, prefix, names[name], scale)
+    ]
+
+
+def multi_label_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then scores by label, systems side by side."""
+    names = {"f1": "micro F1", "macro_f1": "macro F1"}
+    further = ["precision", "recall", "weighted_f1", "exact"]
+    return [*score_lines(summary, names, True, further), "", *_all_scores("by label", summary["systems"], "per_label")]
+
+
+def cost_lines(systems: Mapping[str, dict[str, Any]], headline: str = "f1", higher: bool = True) -> list[str]:
     """Size and speed, the latter also as a multiple of the first system's, and what students keep of its score.
 
     Every system has its `cost`; a student's names its `teachers`.
+
+    Args:
+        systems: scores and cost of each.
+        headline: the score of which a share is kept.
+        higher: whether more of it is better; if not, no share is told.
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
@@ -86,10 +129,10 @@ def cost_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
         for name, one in systems.items()
         for cost in [one["cost"]]
     ]
-    if any(one["cost"]["teachers"] for one in systems.values()):
-        header.append("F1 kept")
+    if higher and any(one["cost"]["teachers"] for one in systems.values()):
+        header.append(f"{headline.replace('f1', 'F1')} kept")
         for row, one in zip(rows, systems.values(), strict=True):
-            kept = one["f1"] / first["f1"] if one["cost"]["teachers"] and first["f1"] else None
+            kept = one[headline] / first[headline] if one["cost"]["teachers"] and first[headline] else None
             row.append("" if kept is None else f"{100 * kept:.1f} %")
     return _table(header, rows)
 
@@ -98,18 +141,18 @@ def _warning_lines(summary: Summary) -> list[str]:
     return [f"warning: {warning}" for warning in summary["warnings"]]
 
 
-def _difference_lines(summary: Summary, prefix: str, metric: str) -> list[str]:
+def _difference_lines(summary: Summary, prefix: str, metric: str, scale: float = 100) -> list[str]:
     if not summary["paired"]:
         return []
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
-            f"{100 * pair[f'{prefix}difference']:+.2f}",
-            _interval(pair[f"{prefix}interval"], sign="+"),
+            f"{scale * pair[f'{prefix}difference']:+.2f}",
+            _interval(pair[f"{prefix}interval"], sign="+", scale=scale),
         ]
         for pair in summary["paired"]
     ]
-    return ["", *_table([f"paired difference, {metric}", "points", "95 % interval"], rows)]
+    return ["", *_table([f"paired difference, {metric}", "points" if scale == 100 else "by", "95 % interval"], rows)]
 
 
 def _side_by_side(title: str, systems: Mapping[str, dict[str, Any]], key: str) -> list[str]:
@@ -169,6 +212,6 @@ def _percent(value: float) -> str:
     return f"{100 * value:.2f}"
 
 
-def _interval(bounds: Sequence[float], sign: str = "") -> str:
-    low, high = (f"{100 * bound:{sign}.2f}" for bound in bounds)
+def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100) -> str:
+    low, high = (f"{scale * bound:{sign}.2f}" for bound in bounds)
     return f"[{low}, {high}]"

@@ -52,6 +52,11 @@ class ModelFolder:
         """The models that this one was distilled from, or the one that it started from; empty for most."""
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether the head reads the [CLS] of a text, and not its tokens."""
+        return self.head == "sequence"
+
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
         tokenizer = load_tokenizer(self.path)
@@ -184,6 +189,16 @@ def load_model(
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
     return model, folder, made
+
+
+def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+    """Load an encoder alone; in place of a head stands what lets the hidden states through. See `load_model`."""
+    from torch import nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+
+    model, folder, _ = load_model(path, "tokens", ("O",))
+    return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
 @cache  # a model is loaded once for each seed

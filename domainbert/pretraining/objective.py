@@ -149,6 +149,10 @@ class Objective(ABC, Generic[Config]):
     def build(self, start: Start) -> dict[str, Built]:
         """The models: `MODEL`, which is fine-tuned later, and any that learn with it and may share its parameters."""
 
+    def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
+        """The models that get a folder once they are trained; all that were built, unless told."""
+        return built
+
     @abstractmethod
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Each of the `terms`, summed over a micro-batch. Scalars."""

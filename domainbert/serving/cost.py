@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from domainbert.models.folder import open_model
-from domainbert.serving.predictor import Classifier, Tagger
+from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
 
 _TEXTS = 512  # of the test set: enough for a rate, and a few seconds' work
@@ -37,7 +37,7 @@ class Cost:
     """Seconds for 32 texts at once."""
 
 
-def measure_cost(predictor: Tagger | Classifier, folder: Path, sentences: Words) -> Cost:
+def measure_cost(predictor: Predictor[Any], folder: Path, sentences: Words) -> Cost:
     """Measure a model on the words of a test set, its speed on the first 512 texts; takes some seconds.
 
     Args:
@@ -48,7 +48,7 @@ def measure_cost(predictor: Tagger | Classifier, folder: Path, sentences: Words)
     statistics = word_statistics(predictor.tokenizer, words_of(word for words in sentences for word in words))
     sentences = sentences[:_TEXTS]
     num_words = sum(map(len, sentences))
-    predict = _prediction(predictor)
+    predict = predictor.predict
     predict(sentences[:1])  # what is allocated once is not measured
     return Cost(
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
@@ -67,12 +67,6 @@ def _folder_bytes(folder: Path) -> int:
     if opened.onnx is not None:
         files = [path for path in files if path.suffix != ".onnx" or path.name == opened.onnx.name]
     return sum(path.stat().st_size for path in files)
-
-
-def _prediction(predictor: Tagger | Classifier) -> Callable[[Words], Any]:
-    if isinstance(predictor, Tagger):
-        return predictor.predict_words
-    return lambda sentences: predictor.predict_texts([" ".join(words) for words in sentences])
 
 
 def _slices(sentences: Words, size: int) -> list[Words]:

@@ -11,10 +11,10 @@ from threading import Thread
 from typing import Any
 
 from domainbert.base.errors import Problems
+from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.ner.conll import read_words
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 

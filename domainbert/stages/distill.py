@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from domainbert.training.fit import Steps
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "num_workers", "loggers", "checkpoint_every"}
-_VALIDATIONS = 10
 
 
 def _check(student: StudentConfig, max_length: int, **_: Any) -> None:
@@ -127,18 +126,17 @@ def distill(
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     masked_lm = MaskedLM(masking).build(tokenizer)
     train, validation = rows_of_corpus(corpus, masked_lm, max_length)
-    num_steps = budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, batch_size)
+    num_tokens = corpus.train.num_tokens
+    steps = Steps.of_budget(budget, batch_size, train.plan.num_rows, num_tokens, validate_every)
     asked = models if weighted.needs_teacher else []
-    module = CorpusDistillation(model, asked, weighted, optim, schedule, num_steps, seed, unfreeze_every)
+    module = CorpusDistillation(model, asked, weighted, optim, schedule, steps.total, seed, unfreeze_every)
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-    every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
-    steps = Steps(num_steps, batch_size, train.plan.num_rows, every)
     metrics = _fit(module, train, validation, steps, runtime)
     metrics["warnings"] = of_distillation(metrics["history"])
     if (hard := metrics["validation"].get("HardTargets")) is not None:  # it is the loss of masked LM
         metrics["warnings"] += masked_lm.judge(corpus, {"loss": hard})[1]
     say(metrics["warnings"])
-    metrics["tokens_seen"] = round(num_steps * batch_size * corpus.train.num_tokens / train.plan.num_rows)
+    metrics["tokens_seen"] = steps.tokens_seen(num_tokens)
     weights = whole_weights(model)
     if process_rank() == 0:
         head = "masked_lm" if keeps_head or weighted.reads else None
@@ -198,23 +196,12 @@ def _fit(
     steps: Steps,
     runtime: Runtime,
 ) -> dict[str, Any]:
-    from domainbert.data.order import GlobalOrder
     from domainbert.distillation.batches import CountedRows
-    from domainbert.pretraining.batches import TrainRows, ValidationRows
-    from domainbert.training.fit import TrainingData, fit
-    from domainbert.training.throughput import throughput_of
+    from domainbert.pretraining.fitting import fit_rows
 
-    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
-    throughput = throughput_of(train.objective.flops_per_token(module.models, plan.row_length), runtime)
-    data = TrainingData(
-        lambda share, steps: CountedRows(TrainRows(train, order, share, steps)),
-        [lambda share: ValidationRows(validation, share.micro_batch_size(steps.batch_size), share)],
-        lambda step: train.describe(order.batch(step)[1]),
-    )
     counts = [sum(p.numel() for p in model.parameters()) for model in (module.model, *module.teachers)]
-    teachers = ", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher"
-    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full; {teachers}")
-    fitted = fit("distill", module, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    print(", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher")
+    fitted, throughput = fit_rows("distill", module, train, [validation], steps, runtime, CountedRows)
     last = fitted.validation
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *module.losses.names))}")
     return {

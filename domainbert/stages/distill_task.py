@@ -80,7 +80,7 @@ def distill_task(
             are finished there are kept, and one that has checkpoints goes on from the newest.
         teachers: fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged, for
             losses that read no hidden layers.
-        task: `Ner` or `Classification`, and the format of its files, as for `finetune`.
+        task: what is learnt (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`.
         train: the labelled training set.
         validation: the labelled set by which the epoch is chosen. The test set has no place here.
         losses: what the student learns from; their weighted sum is the loss, and each is logged. Where none looks at
@@ -134,14 +134,12 @@ def distill_task(
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.tasks.task import task_files
+    from domainbert.tasks.task import read_task
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
-    files = task_files(task)
-    train_items, validation_items = files.read(train), files.read(validation)
-    fitted = files.task(train_items)
-    files.check(validation_items, fitted, validation)
+    train_set, validation_set, fitted = read_task(task, train, validation)
+    train_items, validation_items = train_set.items, validation_set.items
     asked = load_teachers(teachers, fitted, precision, Path(cache) if cache else None, top_k)
     text = TransferText.of(train_items, unlabelled, max_unlabelled)
 
@@ -149,7 +147,7 @@ def distill_task(
         start = _start(model, student, asked, fitted, dropout, max_length)
         start.model.encoder.activation_checkpointing = activation_checkpointing
         weighted = WeightedLosses(losses, start.model.encoder, asked.predictors[0].model.encoder)
-        _check_losses(weighted, losses, start, asked, top_k < len(fitted.labels))
+        _check_losses(weighted, losses, start, asked, asked.kept(fitted) < len(fitted.labels))
         examples = text.encode(fitted, start.tokenizer, start.window)
         held_out = fitted.encode(validation_items, start.tokenizer, start.window)
         before = cache is not None and "predicted" in weighted.reads
@@ -179,13 +177,15 @@ def distill_task(
             lambda step: {"lines": [train_items[i].line for i in orders[0].batch(step)[1].tolist()]},
         )
         runtime = Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-        best = KeepBest("validation/f1", patience) if weighted.reads else None  # else nothing is predicted
-        result = fit_labelled(f"distill-task seed {seed}", module, data, steps, runtime, best)
+        head, label = task.headline, f"distill-task seed {seed}"
+        # Where no loss looks at what is predicted, the last epoch is kept.
+        best = KeepBest(head.monitor, patience, head.higher_is_better) if weighted.reads else None
+        result = fit_labelled(label, module, data, steps, runtime, head, best)
         facts = {"teachers": ", ".join(str(path) for path in teachers), "seed": seed}
-        save_seed(folder, start, entries, fitted, "Distilled", facts, result)
+        save_seed(folder, start, entries, fitted, task.headline, "Distilled", facts, result)
         return result
 
-    return train_seeds(out, seeds, key, train_seed)
+    return train_seeds(out, seeds, key, task.headline, train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -214,7 +214,7 @@ def _start(
     path: Path | None,
     student: StudentConfig,
     teachers: Teachers,
-    task: Task,
+    task: Task[Any, Any],
     dropout: Dropout | None,
     max_length: int | None,
 ) -> Start:

@@ -18,17 +18,12 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import FoundLabel, check_found_known, find_labels, read_classification, read_ner
-from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.config import TaskConfig, folder_name, task_kind
+from domainbert.tasks.labelled import FoundLabel, check_found_known, find_labels
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
-
-
-_TASK_OF_HEAD: dict[str | None, str] = {"tokens": "ner", "crf": "ner", "sequence": "classification"}
 
 
 @dataclass
@@ -118,18 +113,18 @@ def check_model(given: Given, key: str, path: Path | None, trained: bool = True)
 
 
 def check_task(given: Given, key: str, path: Path, wanted: str | None = None) -> None:
-    """A model that has no head for entities or classes, or one for another task.
+    """A model that has no head for a task, or one for another task.
 
     Args:
         given: the stage's arguments.
         key: of the one that names the folder.
         path: the folder, there already or that of a stage that has yet to run.
-        wanted: the name of the task; None takes either.
+        wanted: the name of the task; None takes any.
     """
-    found = task_of_model(given, path)
     with given.under(key):
+        found = task_of_model(given, path)
         if found == "":
-            raise DomainbertError(f"{path} has no head for entities or classes; expected one that finetune wrote")
+            raise DomainbertError(f"{path} has no head for a task; expected one that finetune wrote")
         if found is not None and wanted is not None and found != wanted:
             raise DomainbertError(f"{path} is for {found}; expected {wanted}")
 
@@ -139,9 +134,10 @@ def task_of_model(given: Given, path: Path) -> str | None:
     maker = given.maker(path)
     if maker is None:
         folder = opened(path)
-        return None if folder is None else _TASK_OF_HEAD.get(folder.head, "")
+        kind = None if folder is None else task_kind(folder.head, folder.fields)
+        return None if folder is None else folder_name(kind) if kind is not None else ""
     task, model = maker.get("task"), maker.get("model")
-    if isinstance(task, (Ner, Classification)):
+    if isinstance(task, TaskConfig):
         return task.name
     if task is None and "prepared" in maker.arguments:  # it learns from text without labels
         return ""
@@ -210,7 +206,7 @@ def check_labelled(
     Args:
         given: the stage's arguments.
         key: of the one that names the file.
-        task: how it is read; None, or a task of the user's own, whose module imports torch, leaves it unread.
+        task: how it is read; None leaves it unread.
         path: the file; nothing is checked of one that an earlier stage has yet to write, or of None.
         known: the labels of training, where these are known.
     """
@@ -231,7 +227,7 @@ class _File:
     """What is kept of a labelled file: not its items, which are far larger than the file."""
 
     labels: Mapping[str, FoundLabel] | None
-    """None where it has errors, or is not read here."""
+    """None where it has errors."""
     problems: tuple[str, ...] = ()
 
 
@@ -240,21 +236,17 @@ _read_before: dict[tuple[Any, ...], _File] = {}  # the same files serve several 
 
 def _read(task: TaskConfig, path: Path) -> _File:
     """A labelled file, read once as long as it does not change, whatever its labels are compared with."""
-    if not isinstance(task, (Ner, Classification)):
-        return _File(None)
     status = path.stat() if path.exists() else None
-    key = (repr(task.format), path, status and (status.st_size, status.st_mtime_ns))
+    key = (type(task), repr(task.reading), path, status and (status.st_size, status.st_mtime_ns))
     if key not in _read_before:
         with _without_garbage_collection():
             _read_before[key] = _read_now(task, path)
     return _read_before[key]
 
 
-def _read_now(task: Ner | Classification, path: Path) -> _File:
+def _read_now(task: TaskConfig, path: Path) -> _File:
     try:
-        if isinstance(task, Ner):
-            return _File(find_labels(read_ner(path, task.format).sentences))
-        return _File(find_labels(read_classification(path, task.format).texts))
+        return _File(find_labels(task.read(path).items))
     except DomainbertError as error:
         return _File(None, tuple(error.problems))
 

@@ -15,27 +15,11 @@ from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
 from domainbert.settings.stage import stage
-from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.ner.config import Ner
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.scoring import Scoring
-
-_HEADLINE = (
-    "f1",
-    "interval",
-    "precision",
-    "recall",
-    "seeds",
-    "macro_f1",
-    "accuracy",
-    "accuracy_interval",
-    "micro_f1",
-    "weighted_f1",
-    "cost",
-)
 
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
@@ -47,10 +31,8 @@ def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_
     for name in models:
         if not re.fullmatch(r"\w[\w.+-]*", name):
             problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-    if train is not None and isinstance(task, Classification):
-        problems.add("train: tells seen from unseen entities; of no use for classification")
-    if not isinstance(task, (Ner, Classification)):
-        problems.add(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
+    if train is not None and not task.reads_training:
+        problems.add(f"train: tells what training has seen; of no use for {task.name}")
     problems.raise_if_any()
 
 
@@ -77,7 +59,7 @@ def evaluate(
         models: names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote
             with several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each
             other one.
-        task: `Ner` or `Classification`, and the format of its files, as for `finetune`.
+        task: what is scored (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`.
         test: the labelled test set; nothing else reads it.
         train: the training set of entities; if given, entities whose words occur in it with the same type (case kept)
             are scored apart from those that do not.
@@ -98,15 +80,17 @@ def evaluate(
     summary = scoring.summary(Resampling(bootstrap_resamples, seed))
     facts = {
         "task": task.name,
+        "metric": task.headline.as_json(),
         "test": str(test),
         "gold": scoring.num_gold,
-        "bootstrap": {"resamples": bootstrap_resamples, "unit": scoring.unit, "units": scoring.num_units},
+        "bootstrap": {"resamples": bootstrap_resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
     for name, cost in costs.items():
         summary["systems"][name]["cost"] = cost
     (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(["", _title(facts), "", *scoring.lines(summary), "", *cost_lines(summary["systems"])]))
-    systems = {name: {key: one[key] for key in _HEADLINE if key in one} for name, one in summary["systems"].items()}
+    costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
+    print("\n".join(["", _title(facts, scoring), "", *scoring.lines(summary), "", *costs_told]))
+    systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
@@ -121,11 +105,11 @@ def _score_models(
     for system, seeds in folders.items():
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
-            _check_kind(system, folder, predictor.task, task)
+            _check_kind(system, folder, predictor.task.name, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
             if system not in costs:
-                costs[system] = asdict(measure_cost(predictor, folder, scoring.words))
-                costs[system]["teachers"] = list(predictor.teachers)
+                costs[system] = asdict(measure_cost(predictor, folder, scoring.test.words))
+                costs[system]["teachers"] = list(predictor.runtime.teachers)
             progress.advance()
     return costs
 
@@ -134,20 +118,17 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
     """The test set of a task.
 
     Args:
-        task: `Ner` or `Classification`.
+        task: what is scored.
         test: the labelled file.
         train: see `evaluate`.
 
     Raises:
         DomainbertError: see there.
     """
-    from domainbert.tasks.scoring import ClassScoring, EntityScoring
+    from domainbert.tasks.task import task_class
 
-    if isinstance(task, Ner):
-        return EntityScoring(test, train, task.format)
-    if isinstance(task, Classification):
-        return ClassScoring(test, task.format)
-    raise DomainbertError(f"task: {task.name} has no scores of a test set; expected Ner or Classification")
+    training = None if train is None else task.read(train)
+    return task_class(type(task)).scoring(task, task.read(test), training)
 
 
 def check_arguments(given: Given) -> None:
@@ -164,13 +145,12 @@ def check_arguments(given: Given) -> None:
 
 
 def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
-    """The entity types or classes that a system knows: of its folder, which is checked, or of the training to come.
+    """The labels that a system knows: of its folder, which is checked, or of the training to come.
 
     None where neither is known.
     """
     from domainbert.models.folder import open_model
     from domainbert.stages.early_checks import check_model, labels_of_training, task_of_model
-    from domainbert.tasks.ner.tags import entity_types
 
     maker, task = given.maker(path), given["task"]
     if maker is not None:
@@ -181,12 +161,12 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
         check_model(given, f"models.{name}", folder, trained=False)
         labels = open_model(folder).labels
         _check_kind(name, folder, task_of_model(given, folder), task)
-    return tuple(entity_types(labels)) if isinstance(task, Ner) else labels
+    return tuple(task.known_labels(labels))
 
 
 def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) -> None:
     if found != task.name:
-        kind = f"is for {found}" if found else "has no head for entities or classes"
+        kind = f"is for {found}" if found else "has no head for a task"
         raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
 
 
@@ -222,12 +202,7 @@ def _seed_number(name: str) -> tuple[int, str]:
     return (int(digits) if digits.isdecimal() else 0, name)
 
 
-def _title(facts: Mapping[str, Any]) -> str:
-    bootstrap = facts["bootstrap"]
-    scored = (
-        f"strict entity F1 over {facts['gold']:,} gold entities"
-        if facts["task"] == "ner"
-        else f"macro F1 over {facts['gold']:,} texts"
-    )
+def _title(facts: Mapping[str, Any], scoring: Scoring) -> str:
+    bootstrap, percent = facts["bootstrap"], ", in percent" if scoring.headline.percent else ""
     drawn = f"{bootstrap['resamples']:,} resamples of {bootstrap['units']:,} {bootstrap['unit']} and of the seeds"
-    return f"{facts['test']}: {scored}, in percent; intervals from {drawn}"
+    return f"{facts['test']}: {scoring.title}{percent}; intervals from {drawn}"

@@ -14,9 +14,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
-from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -28,9 +26,8 @@ if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 INT8_FILE = "model.int8.onnx"
-_TEXTS = 512  # of the labelled file whose logits are compared; its F1 is that of all of it
+_TEXTS = 512  # of the labelled file whose logits are compared; its score is that of all of it
 _RESAMPLES = 2_000
-_TASK_OF_HEAD: dict[str | None, TaskConfig] = {"tokens": Ner(), "crf": Ner(), "sequence": Classification()}
 _USAGE = """import onnxruntime
 from transformers import AutoTokenizer
 
@@ -65,14 +62,16 @@ def export(
         model: a model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too.
         quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. What it says
             depends on the processor: on one without VNNI instructions sums may overflow, so check it there, too.
-        check: a labelled file, best the validation set: F1 of the torch model and of each file is measured on it, and
-            logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone.
-        task: `Ner` or `Classification` with the format of `check`; None takes what the head is for, as it usually is.
+        check: a labelled file, best the validation set: the score of the torch model and of each file is measured on
+            it, and logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone.
+        task: what the model is for (`Ner`, `Classification`, ...) with the format of `check`; None takes what the
+            folder says, with the settings as they usually are.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
             file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
     """
+    from domainbert.encoders.crf import crf_of
     from domainbert.serving.onnx.graph import need_onnx
 
     need_onnx()
@@ -85,24 +84,22 @@ def export(
     report |= {"files": {file.name: _file_facts(file, apart[file.name]) for file in files}}
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
     if scoring is not None:
-        lines.append(_score(report, scoring, folder, files, str(check)))
+        lines.append(_score(report, scoring, folder.path, files, str(check)))
     write_json(out / "metrics.json", report)
-    (out / "README.md").write_text(_card(report, folder, lines), encoding="utf-8")
+    (out / "README.md").write_text(_card(report, folder, crf_of(loaded.head) is not None, lines), encoding="utf-8")
     print("\n".join(lines))
     return report
 
 
 def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
     """The model with the head it has; that of an encoder alone lets the hidden states through."""
-    from torch import nn
-
-    from domainbert.encoders.heads import EncoderWithHead
-    from domainbert.models.folder import load_model, open_model
+    from domainbert.models.folder import load_encoder, load_model, open_model
 
     head = open_model(path).head
-    model, folder, made = load_model(path, head or "tokens", () if head else ("O",))
     if head is None:
-        return EncoderWithHead(model.encoder, nn.Identity()).eval(), folder
+        model, folder = load_encoder(path)
+        return model.eval(), folder
+    model, folder, made = load_model(path, head)
     if made:
         raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {', '.join(made)}")
     return model.eval(), folder
@@ -115,19 +112,33 @@ def check_arguments(given: Given) -> None:
     check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     check_model(given, "model", given["model"])
     maker, folder = given.maker(given["model"]), opened(given["model"])
-    usual = maker.get("task") if maker is not None else _TASK_OF_HEAD.get(folder.head) if folder is not None else None
+    usual = None if maker is None else maker.get("task")
+    if folder is not None and maker is None:
+        with given.under("model"):
+            usual = _usual_task(folder)
     check_labelled(given, "check", given["task"] or usual, given["check"])
 
 
 def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
     if check is None:
         return None
-    if folder.head not in _TASK_OF_HEAD:
-        raise DomainbertError(f"check: {folder.path} has no head for entities or classes; expected one to score")
-    wanted = _TASK_OF_HEAD[folder.head].name
-    if task is not None and task.name != wanted:
-        raise DomainbertError(f"task: {task.name}; {folder.path} is for {wanted}")
-    return open_test(task or _TASK_OF_HEAD[folder.head], check, None)
+    kind = task_kind(folder.head, folder.fields)
+    if kind is None:
+        raise DomainbertError(f"check: {folder.path} has no head for a task; expected one to score")
+    if task is not None and task.name != folder_name(kind):
+        raise DomainbertError(f"task: {task.name}; {folder.path} is for {folder_name(kind)}")
+    task = task or _usual_task(folder)
+    if task is None:
+        raise DomainbertError(
+            f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"
+        )
+    return open_test(task, check, None)
+
+
+def _usual_task(folder: ModelFolder) -> TaskConfig | None:
+    """The task that a folder is for, with the settings as they usually are."""
+    kind = task_kind(folder.head, folder.fields)
+    return None if kind is None else usual_config(kind)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
@@ -163,8 +174,8 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     longest, extra = _longest(folder), folder.tokenizer().template.extra()
     texts: list[Any] = list(made_up_texts(folder.vocab_size, longest - extra))
     if scoring is not None:
-        texts += [words.input_ids for words in align_words(folder.tokenizer(), scoring.words[:_TEXTS])]
-    return [whole_example(ids, folder.head == "sequence", longest, extra) for ids in texts]
+        texts += [words.input_ids for words in align_words(folder.tokenizer(), scoring.test.words[:_TEXTS])]
+    return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
 
 
 def _differences(
@@ -203,33 +214,35 @@ def _in_words(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _score(report: dict[str, Any], scoring: Scoring, folder: ModelFolder, files: Sequence[Path], check: str) -> str:
-    """Add F1 of the torch model and of each file to the report, and say it in a line."""
+def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: str) -> str:
+    """Add the score of the torch model and of each file to the report, and say it in a line."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
 
     with TemporaryDirectory() as predictions:  # labels do not belong in a model folder, which may be published
-        for name, path in [("torch", folder.path), *((file.name, file) for file in files)]:
+        for name, path in [("torch", folder), *((file.name, file) for file in files)]:
             scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
-    report |= {"check": check, "f1": summary["systems"]["torch"]["f1"]}
-    said = [f"torch {100 * report['f1']:.2f}"]
+    key, name, scale = scoring.headline.key, scoring.headline.name, 100 if scoring.headline.percent else 1
+    report |= {"check": check, key: summary["systems"]["torch"][key]}
+    said = [f"torch {scale * report[key]:.2f}"]
     for pair in summary["paired"]:
-        score, change = summary["systems"][pair["b"]]["f1"], -pair["difference"] + 0.0
+        score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
-        report["files"][pair["b"]] |= {"f1": score, "f1_change": change, "interval": [low, high]}
-        said.append(f"{pair['b']} {100 * score:.2f} ({100 * change:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}])")
-    kind = "macro F1" if folder.head == "sequence" else "F1"
-    return f"{kind} on {Path(check).name}: {', '.join(said)}"
+        report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
+        said.append(
+            f"{pair['b']} {scale * score:.2f} ({scale * change:+.2f} [{scale * low:+.2f}, {scale * high:+.2f}])"
+        )
+    return f"{name} on {Path(check).name}: {', '.join(said)}"
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, lines: Sequence[str]) -> str:
-    head = {"masked_lm": "Masked language model", "sequence": "Text classifier", None: "Encoder"}
-    kind = head.get(folder.head, "Token classifier")
+def _card(report: Mapping[str, Any], folder: ModelFolder, has_field: bool, lines: Sequence[str]) -> str:
+    task = task_kind(folder.head, folder.fields)
+    kind = task.title if task is not None else "Encoder" if folder.head is None else "Masked language model"
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
-    if folder.head == "crf":
+    if has_field:
         facts["logits"] = "emissions of a random field; crf.json has its transitions, and says how to decode"
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"

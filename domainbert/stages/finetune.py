@@ -1,4 +1,4 @@
-"""`finetune`: entities or classes, from a model folder or from random weights, with several seeds."""
+"""`finetune`: a labelled task, from a model folder or from random weights, with several seeds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def finetune(
             Seeds that are finished there with the same settings and inputs are kept, and one that has checkpoints of
             them goes on from the newest; one of other settings is trained again.
         model: a model folder; or, with `init: random` and an `encoder`, a tokenizer folder.
-        task: `Ner` or `Classification`, and the format of its files.
+        task: what is learnt (`Ner`, `Classification`, ...), and the format of its files.
         train: the labelled training set; its labels are those the model will know.
         validation: the labelled set by which the epoch is chosen. The test set has no place here.
         init: `pretrained` starts from the model's weights, `random` from none: the honest baseline.
@@ -99,14 +99,12 @@ def finetune(
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.task import task_files
+    from domainbert.tasks.task import read_task
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
-    files = task_files(task)
-    train_items, validation_items = files.read(train), files.read(validation)
-    fitted = files.task(train_items)
-    files.check(validation_items, fitted, validation)
+    train_set, validation_set, fitted = read_task(task, train, validation)
+    train_items, validation_items = train_set.items, validation_set.items
 
     def train_seed(seed: int, folder: Path) -> dict[str, Any]:
         start = _start(model, init, encoder, fitted, max_length)
@@ -123,13 +121,13 @@ def finetune(
             lambda step: {"lines": [train_items[i].line for i in order.batch(step)[1].tolist()]},
         )
         runtime = Runtime(folder, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
-        best = KeepBest("validation/f1", patience)
-        result = fit_labelled(f"finetune seed {seed}", module, data, steps, runtime, best)
+        best = KeepBest(task.headline.monitor, patience, task.headline.higher_is_better)
+        result = fit_labelled(f"finetune seed {seed}", module, data, steps, runtime, task.headline, best)
         facts = {"started from": f"{init} weights, seed {seed}"}
-        save_seed(folder, start, entries, fitted, "Fine-tuned", facts, result)
+        save_seed(folder, start, entries, fitted, task.headline, "Fine-tuned", facts, result)
         return result
 
-    return train_seeds(out, seeds, key, train_seed)
+    return train_seeds(out, seeds, key, task.headline, train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -152,7 +150,7 @@ def check_arguments(given: Given) -> None:
     check_loggers(given)
 
 
-def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task, max_length: int | None) -> Start:
+def _start(path: Path, init: str, encoder: EncoderConfig | None, task: Task[Any, Any], max_length: int | None) -> Start:
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
     from domainbert.models.folder import load_model, open_model

@@ -17,6 +17,7 @@ from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
+from domainbert.tasks.config import TASK_KEY
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from domainbert.data.types import ValidationBatches
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.tasks.config import Headline
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
@@ -47,7 +49,7 @@ class Start:
 
 
 def train_seeds(
-    out: Path, seeds: Sequence[int], key: str, train: Callable[[int, Path], dict[str, Any]]
+    out: Path, seeds: Sequence[int], key: str, headline: Headline, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
     """Train each seed that is not finished, and say in `seeds.json` which is best on validation.
 
@@ -56,17 +58,21 @@ def train_seeds(
             any more lose theirs.
         seeds: the seeds.
         key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
+        headline: the metric by which seeds are compared.
         train: trains one seed into its folder, and gives what `fit_labelled` gives.
     """
     rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
-    scores = [row["validation"]["f1"] for row in rows]
-    best = f"seed-{rows[scores.index(max(scores))]['seed']}"
+    name, scores = f"validation_{headline.key}", [row["validation"][headline.key] for row in rows]
+    best = f"seed-{rows[headline.best(scores)]['seed']}"
     by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
     if process_rank() == 0:
         _remove_others(out, seeds)
-        write_json(out / "seeds.json", {"best": best, "validation_f1": by_seed})
+        write_json(
+            out / "seeds.json",
+            {"best": best, "metric": headline.monitor, "direction": headline.direction, name: by_seed},
+        )
     warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
-    return {"validation_f1": sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
+    return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
 
 def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
@@ -133,6 +139,7 @@ def fit_labelled(
     data: TrainingData,
     steps: Steps,
     runtime: Runtime,
+    headline: Headline,
     best: KeepBest | None,
 ) -> dict[str, Any]:
     """Train, and leave the best epoch's weights in the module.
@@ -143,6 +150,7 @@ def fit_labelled(
         data: what it reads.
         steps: for how long; a validation ends an epoch.
         runtime: where and with what.
+        headline: the metric that is told.
         best: which epoch is kept; None, where nothing is to be predicted, keeps the last.
 
     Returns:
@@ -151,16 +159,16 @@ def fit_labelled(
     Raises:
         TrainingFailed: the model of that epoch says nothing finite.
     """
-    from domainbert.stages.warnings import of_task, say
+    from domainbert.stages.warnings import say
     from domainbert.training.fit import fit
 
     fitted = fit(label, module, data, steps, runtime, best)
     row = fitted.validation
     if row["step"] in module.unusable:
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
-    which = "last" if best is None else "best"
-    print(f"{label}: {which} of {len(fitted.history)} epochs: validation F1 {row['f1']:.4f} at step {row['step']}")
-    warnings = [] if best is None else of_task(module.validation, row)
+    which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
+    print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
+    warnings = [] if best is None else module.task.warnings(module.validation, row)
     say(warnings)
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 
@@ -176,7 +184,8 @@ def save_seed(
     folder: Path,
     start: Start,
     entries: UsedEntries,
-    task: Task,
+    task: Task[Any, Any],
+    headline: Headline,
     kind: str,
     facts: dict[str, Any],
     result: dict[str, Any],
@@ -187,7 +196,8 @@ def save_seed(
         folder: the seed's.
         start: the trained model.
         entries: puts the embeddings of all entries back.
-        task: the task, for the labels.
+        task: the task, for the labels and what else `config.json` says of it.
+        headline: the metric that the model card tells.
         kind: "Fine-tuned" or "Distilled", for the model card.
         facts: of the model card, beside labels and score.
         result: from `fit_labelled`.
@@ -202,11 +212,11 @@ def save_seed(
         "labels": ", ".join(task.labels),
         **facts,
         "best epoch": result["best_epoch"],
-        "validation F1": f"{result['validation']['f1']:.4f}",
+        f"validation {headline.name}": f"{result['validation'][headline.key]:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
-    usage = f"from domainbert import load_{'classifier' if task.head == 'sequence' else 'tagger'}"
-    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
+    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, task.usage)
     whole = entries.put_back(weights)
     saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
-    save_model(folder, *saved, teachers=start.teachers, facts=task.folder_facts())
+    facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
+    save_model(folder, *saved, teachers=start.teachers, facts=facts_of_task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,9 @@ from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
-    from domainbert.serving.predictor import Classifier, Tagger
     from domainbert.serving.texts import Item
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.predictor import Predictor
 
 STREAMS = {"input"}
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
@@ -35,7 +34,7 @@ def predict(
     token_column: Column | str = 0,
     precision: Precision = "32-true",
 ) -> dict[str, Any]:
-    """Predict entities or classes, one JSON object a line, in the order of the input.
+    """Predict what a model is for (entities, classes, ...), one JSON object a line, in the order of the input.
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
     again needs another `--out`, or `--force` to replace the predictions. If a stream breaks off, what was predicted
@@ -57,7 +56,7 @@ def predict(
         precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
 
     Raises:
-        DomainbertError: a file that cannot be read, or a model without a head for entities or classes.
+        DomainbertError: a file that cannot be read, or a model without a head for a task.
         TrainingFailed: a stream that cannot be read to its end, after texts that were predicted.
     """
     from domainbert.base.progress import Progress
@@ -115,10 +114,6 @@ def check_arguments(given: Given) -> None:
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
 
 
-def _predict(predictor: Tagger | Classifier, items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:
-    texts = [row[text_key] for row, _ in items]
-    if predictor.task == "classification":
-        return [dataclasses.asdict(prediction) for prediction in predictor.predict_texts(texts)]
-    words = [words for _, words in items if words is not None]
-    found = predictor.predict_spans(words) if words else predictor.predict_entities(texts)
-    return [{"entities": [dataclasses.asdict(entity) for entity in entities]} for entities in found]
+def _predict(predictor: Predictor[Any], items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:
+    contents = [row[text_key] if words is None else words for row, words in items]
+    return [predictor.as_json(one) for one in predictor.predict(contents)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,6 @@ from domainbert.training.config import Budget, LoggerName, MicroBatchSize, Preci
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
-    from domainbert.data.types import Share
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import Built, Objective
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from domainbert.training.fit import Steps
 
 SPEED_ONLY = {"micro_batch_size", "activation_checkpointing", "compile", "num_workers", "loggers", "checkpoint_every"}
-_VALIDATIONS = 10
 
 
 def _check(
@@ -115,7 +112,7 @@ def pretrain(
 
     from domainbert.data.prepared import open_prepared
     from domainbert.models.folder import open_model
-    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.pretraining.corpus_rows import rows_of_corpus, validation_rows
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import MODEL, ValidationText
     from domainbert.pretraining.start import Start
@@ -134,23 +131,20 @@ def pretrain(
         check_length(max_length, one.config)
     train, validation = rows_of_corpus(corpus, learnt, max_length)
     others = {name: open_prepared([path], corpus.tokenizer_fingerprint) for name, path in (held_out or {}).items()}
-    validations = [validation, *(rows_of_corpus(other, learnt, max_length)[1] for other in others.values())]
+    validations = [validation, *(validation_rows(other, learnt, max_length) for other in others.values())]
     texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
     texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
-    num_rows = train.plan.num_rows
-    num_steps = budget.num_steps(num_rows, corpus.train.num_tokens, batch_size)
-    every = max(1, num_steps // _VALIDATIONS) if validate_every is None else validate_every
-    steps = Steps(num_steps, batch_size, num_rows, every, validate_first=init_from is not None)
+    num_rows, num_tokens = train.plan.num_rows, corpus.train.num_tokens
+    steps = Steps.of_budget(budget, batch_size, num_rows, num_tokens, validate_every, init_from is not None)
     models = {name: one.model for name, one in built.items()}
-    module = Pretraining(learnt, models, optim, schedule, num_steps, texts, seed, embedding_steps, compile)
+    module = Pretraining(learnt, models, optim, schedule, steps.total, texts, seed, embedding_steps, compile)
     runtime = Runtime(out, precision, micro_batch_size, num_workers, loggers, trainer or {}, checkpoint_every)
     metrics = _fit(module, train, validations, steps, runtime)
     facts, warnings = learnt.judge(corpus, metrics["validation"])
     say(warnings)
-    seen = round(num_steps * batch_size * corpus.train.num_tokens / num_rows)
-    metrics |= {**facts, "warnings": warnings, "tokens_seen": seen}
+    metrics |= {**facts, "warnings": warnings, "tokens_seen": steps.tokens_seen(num_tokens)}
     card = _card(what, learnt, built[MODEL].config, metrics, corpus.vocab_size)
-    _save(out, built, tokenizer, card)
+    _save(out, learnt.saved(built), tokenizer, card)
     return metrics
 
 
@@ -170,30 +164,15 @@ def _fit(
     steps: Steps,
     runtime: Runtime,
 ) -> dict[str, Any]:
-    from domainbert.data.order import GlobalOrder
-    from domainbert.pretraining.batches import TrainRows, ValidationRows
-    from domainbert.training.fit import TrainingData, fit
-    from domainbert.training.throughput import throughput_of
+    from domainbert.pretraining.fitting import fit_rows
 
-    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
-    throughput = throughput_of(module.objective.flops_per_token(module.models, plan.row_length), runtime)
-
-    def validation_batches(reader: PackedRowsReader, share: Share) -> ValidationRows:
-        return ValidationRows(reader, share.micro_batch_size(steps.batch_size), share)
-
-    data = TrainingData(
-        lambda share, steps: TrainRows(train, order, share, steps),
-        [partial(validation_batches, reader) for reader in validations],
-        lambda step: train.describe(order.batch(step)[1]),
-    )
-    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full")
-    fitted = fit("pretrain", module, data, steps, runtime, monitor="validation/loss", watch=[throughput])
+    fitted, throughput = fit_rows("pretrain", module, train, validations, steps, runtime)
     _say(fitted.history, [text.name for text in module.texts[1:]])
     return {
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
         "micro_batch_size": fitted.micro_batch_size,
-        "row_fullness": plan.fullness,
+        "row_fullness": train.plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,
         **fitted.facts,
@@ -208,13 +187,13 @@ def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _save(out: Path, built: dict[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
+def _save(out: Path, models: Mapping[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
     """Write the model to the folder of the stage, and the others to folders in it. All processes have to ask."""
     from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
     from domainbert.training.state import whole_weights
 
-    for name, one in built.items():
+    for name, one in models.items():
         weights = whole_weights(one.model)
         if process_rank() == 0:
             folder = out if name == MODEL else out / name

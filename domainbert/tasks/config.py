@@ -1,16 +1,193 @@
-"""What every labelled task offers in a YAML. Free of torch."""
+"""What every labelled task offers without torch: its settings in a YAML, its files, the metric that counts.
+
+A task is a folder: `config.py` with a `TaskConfig`, `files.py` with `read(config, path)` (or the configuration has a
+`read` of its own), and `task.py` with a `Task` called like the configuration (`Ner`, `NerTask`). The folder's name is
+the task's. One in a package of the user's own is known once its `config.py` has been imported (`--allow-import`).
+"""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.settings.choices import choices_of
+from domainbert.tasks.labelled import Labelled
+
+TASK_KEY = "domainbert_task"
+"""Key of `config.json`: the name of the task that a model folder is for."""
+
+_OURS = f"{__name__.partition('.')[0]}."
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The metric by which epochs, seeds and models are compared."""
+
+    key: str
+    """Its name among the validation metrics (`f1` of `validation/f1`) and the scores of a test set."""
+
+    name: str
+    """Its name in tables: "macro F1"."""
+
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+    percent: bool = True
+    """It is a share, and shown in percent."""
+
+    @property
+    def monitor(self) -> str:
+        """`validation/f1`."""
+        return f"validation/{self.key}"
+
+    @property
+    def worst(self) -> float:
+        """A value that any other one is better than."""
+        return float("-inf") if self.higher_is_better else float("inf")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether more of it is better."""
+        return self.direction == "maximize"
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Whether a value is better than another one; not a number never is."""
+        return value > than if self.higher_is_better else value < than
+
+    def best(self, values: Sequence[float]) -> int:
+        """The place of the best value, of equal ones the first."""
+        return values.index(max(values) if self.higher_is_better else min(values))
+
+    def as_json(self) -> dict[str, Any]:
+        """For `metrics.json`, where tables that are made of it find how it is shown."""
+        return {"key": self.key, "name": self.name, "percent": self.percent}
 
 
 @dataclass(frozen=True)
 class TaskConfig(ABC):
     """What is predicted, and how the labelled files say it."""
 
+    # no annotations, so no fields
+    title = "Fine-tuned model"
+    """What a model of the task is, on its card."""
+
+    reads_training = False
+    """Whether scores of a test set tell apart what training has seen."""
+
     @property
     @abstractmethod
+    def headline(self) -> Headline:
+        """The metric that counts."""
+
+    @property
     def name(self) -> str:
-        """The task's name. `task.py` beside this configuration's module holds the task."""
+        """The task's name: that of its folder."""
+        return folder_name(type(self))
+
+    def read(self, path: Path) -> Labelled[Any]:
+        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them.
+
+        Raises:
+            DomainbertError: anything wrong with the file.
+        """
+        found: Labelled[Any] = beside(type(self), "files").read(self, path)
+        return found
+
+    @property
+    def reading(self) -> object:
+        """What decides how its files are read: its `format`, if it has one, else all its settings."""
+        return getattr(self, "format", self)
+
+    @classmethod
+    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+        """The labels that a file may hold, given the names of a model's outputs."""
+        return tuple(outputs)
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """Whether a model folder from elsewhere is for this task.
+
+        Args:
+            head: its kind of head, see `ModelFolder.head`.
+            fields: its `config.json`, which names no task.
+        """
+        return False
+
+
+def folder_name(kind: type) -> str:
+    """The name of the folder that a class of a task stands in.
+
+    Raises:
+        DomainbertError: it is in no package.
+    """
+    name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
+    if not name:
+        raise DomainbertError(
+            f"{kind.__module__}.{kind.__name__}: in no folder; expected a folder with config.py and task.py"
+        )
+    return name
+
+
+def beside(kind: type[TaskConfig], module: str) -> ModuleType:
+    """A module in the folder of a task.
+
+    Raises:
+        DomainbertError: a task of the user's own has no such module.
+    """
+    name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise DomainbertError(f"{kind.__name__}: no module {name}; expected one in the folder of the task") from error
+
+
+def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
+    """The configuration of the task that a model folder is for; None where it is for none.
+
+    Args:
+        head: its kind of head.
+        fields: its `config.json`.
+
+    Raises:
+        DomainbertError: it names a task that is not known.
+    """
+    kinds = _kinds()
+    name = fields.get(TASK_KEY)
+    if name is None:
+        ours_first = reversed(kinds.values())
+        return next((kind for kind in ours_first if kind.adopts(head, fields)), None)
+    if name not in kinds:
+        raise DomainbertError(
+            f"{TASK_KEY}: found {str(name)[:80]!r}; known tasks are {', '.join(sorted(kinds))} "
+            "(--allow-import names the module that defines one of your own)"
+        )
+    return kinds[name]
+
+
+def usual_config(kind: type[TaskConfig]) -> TaskConfig | None:
+    """A task with all settings as they usually are; None where it has settings without a default."""
+    try:
+        return kind()
+    except TypeError:
+        return None
+
+
+def _kinds() -> dict[str, type[TaskConfig]]:
+    """The tasks by name; one of ours is not replaced by another of its name."""
+    choices_of(TaskConfig)  # imports ours
+    concrete = [kind for kind in _descendants(TaskConfig) if not inspect.isabstract(kind)]
+    ours_last = sorted(concrete, key=lambda kind: kind.__module__.startswith(_OURS))
+    return {folder_name(kind): kind for kind in ours_last}
+
+
+def _descendants(base: Any) -> list[type[TaskConfig]]:
+    direct: list[type[TaskConfig]] = base.__subclasses__()
+    return direct + [kind for child in direct for kind in _descendants(child)]

@@ -35,7 +35,7 @@ class FineTuning(TrainedModule):
     def __init__(
         self,
         model: EncoderWithHead,
-        task: Task,
+        task: Task[Any, Any],
         optim: OptimConfig,
         schedule: ScheduleConfig,
         num_steps: int,
@@ -54,7 +54,7 @@ class FineTuning(TrainedModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
-        return self.note_loss(self.task.loss(self._logits(batch), batch))
+        return self.note_loss(self.task.loss(self._logits(batch), batch) / batch[self.task.counted])
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import is_whole_number, listed, shown
-from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.ner.config import NerFormat
-from domainbert.tasks.ner.tags import is_visible
 
 NAMES_KEY = "label_names"
 """Key of the list of names in the first row of a JSONL file."""
@@ -20,7 +17,35 @@ _DIGITS = 10  # of the number of a label; Python refuses to read thousands
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
 
-def label_names(format: NerFormat | ClassificationFormat, first: Mapping[str, Any], where: str) -> list[str] | None:
+class NamesFormat(Protocol):
+    """Where the names of labels stand, if not in the labelled file."""
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """The names."""
+
+    @property
+    def label_names_file(self) -> Path | None:
+        """A JSON file with them."""
+
+
+def is_visible(label: str) -> bool:
+    r"""Whether no white space surrounds a label and none of its characters is invisible, so that equal looks are equal.
+
+    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
+    [True, False, False, False]
+    """
+    return bool(label) and label == label.strip() and label.isprintable()
+
+
+def number_of(value: Any, names: Sequence[str]) -> int | None:
+    """The number that stands for a name, whole or in the digits of a column of CSV; None where it is none."""
+    digits = str(value)
+    number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS else -1
+    return number if 0 <= number < len(names) else None
+
+
+def label_names(format: NamesFormat, first: Mapping[str, Any], where: str) -> list[str] | None:
     """The names of the labels 0, 1, ...: from the settings, a file beside, or the first row; None if there are none.
 
     Args:

@@ -1,25 +1,34 @@
-"""What a labelled task offers to fine-tuning and prediction. One module a task: `ner`, `classification`."""
+"""What a labelled task offers to everything that trains, predicts and scores; `config` says how it is laid out."""
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
-from torchmetrics import Metric
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
-from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.labelled import Content, Labelled, check_labels_known, label_set
+from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.load import DomainTokenizer
 
+if TYPE_CHECKING:  # prediction does without
+    from torchmetrics import Metric
+
+    from domainbert.models.folder import ModelFolder
+    from domainbert.tasks.scoring import Scoring
+
 Batch = Mapping[str, Any]
+Item = TypeVar("Item")
+Prediction = TypeVar("Prediction")
 
 
-class Task(ABC):
+class Task(ABC, Generic[Item, Prediction]):
     """A task with its labels.
 
     Args:
@@ -27,67 +36,157 @@ class Task(ABC):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
+        counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
+        exclusive: whether one label holds of an output, so that its logits are those of a softmax.
+        predictor: what predicts with a finished model.
+        usage: how it is loaded, for a model card.
     """
 
     head: ClassVar[str]
+    counted: ClassVar[Literal["num_targets", "num_examples"]]
+    exclusive: ClassVar[bool] = True
+    predictor: ClassVar[type[Predictor[Any]]] = Predictor
+    usage: ClassVar[str] = "from domainbert import load_predictor"
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+
+    @property
+    def name(self) -> str:
+        """The task's name, as that of its configuration."""
+        return folder_name(type(self))
+
+    @classmethod
+    def of_training(cls, config: Any, train: Labelled[Any]) -> Task[Item, Prediction]:
+        """The task with the labels of a training set.
+
+        Raises:
+            DomainbertError: the file has none.
+        """
+        labels = label_set(train.items)
+        if not labels:
+            raise DomainbertError(f"{train.path}: no labels; expected at least one")
+        return cls(labels)
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Item, Prediction]:
+        """The task of a model folder.
+
+        Args:
+            labels: names of the outputs.
+            fields: its `config.json`, with what `folder_facts` gave.
+        """
+        return cls(labels)
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """Further keys for the `config.json` of a trained model, from which prediction reads what it has to know.
+
+        Args:
+            scores: of the validation of the epoch that is kept.
+        """
+        return {}
 
     def bind(self, head: nn.Module) -> None:
         """Take note of the head whose logits will come, where the loss needs more of it."""
         return None
 
-    def folder_facts(self) -> dict[str, str]:
-        """Keys for the `config.json` of a trained model, from which prediction reads what it has to know."""
-        return {}
+    @abstractmethod
+    def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """Labelled items as token ids and targets."""
 
     @abstractmethod
-    def encode(self, items: Sequence[Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Labelled items as token ids and label ids."""
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """What is to be predicted as token ids; its targets are left out of the loss."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The loss of a micro-batch, summed, over the count of targets in the whole *global* batch. A scalar."""
+        """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
+
+    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
+        """How far a student's opinion is from its teacher's, of each output.
+
+        Args:
+            teacher: (N, C) logits, divided by the temperature.
+            student: likewise.
+
+        Returns:
+            (N,) divergences; a task that is exclusive is not asked, as the logits are those of a softmax.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is not exclusive and has no `divergence`")
 
     @abstractmethod
     def metric(self) -> Metric:
-        """Computes the validation metrics; the best epoch is the one with the highest `f1` among them."""
+        """Computes the validation metrics, the task's headline among them."""
 
     @abstractmethod
-    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Any]) -> None:
+    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Add a batch to `metric`; `batch["items"]` are numbers in `items`."""
 
-
-class TaskFiles(ABC):
-    """How a task's labelled files are read."""
-
     @abstractmethod
-    def read(self, path: Path) -> list[Any]:
-        """The items of a file, after printing what was found; `DomainbertError` for anything wrong with it."""
+    def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
+        """What is predicted for each example of a batch, for the task's predictor."""
 
-    @abstractmethod
-    def task(self, train: Sequence[Any]) -> Task:
-        """The task with the labels of the training items."""
+    def as_json(self, prediction: Prediction) -> dict[str, Any]:
+        """A prediction for a file: its fields, unless a task says otherwise."""
+        return asdict(prediction)  # type: ignore[call-overload]
 
-    @abstractmethod
-    def check(self, items: Sequence[Any], task: Task, path: Path) -> None:
-        """`DomainbertError` for labels in `items` that the task does not have."""
+    def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
+        """What is wrong with a training that came to nothing, told by its scores.
+
+        Args:
+            items: the validation set.
+            scores: of the epoch that is kept.
+        """
+        return []
+
+    @classmethod
+    def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
+        """A test set to which the predictions of models are added.
+
+        Args:
+            config: the task's.
+            test: the test set.
+            train: the training set, for tasks that tell apart what it holds.
+        """
+        raise DomainbertError(f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`")
 
 
-def task_files(config: TaskConfig) -> TaskFiles:
-    """The reader of a task's files: `Files` in `task.py` beside the module of its configuration.
+def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
+    """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it.
 
     Raises:
-        DomainbertError: a task of the user's own has no such module.
+        DomainbertError: a task of the user's own has none.
     """
-    module = ".".join(filter(None, (type(config).__module__.rpartition(".")[0], "task")))
-    try:
-        files: TaskFiles = importlib.import_module(module).Files(config)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        raise DomainbertError(
-            f"{type(config).__name__}: no module {module}; expected one with a class Files"
-        ) from error
-    return files
+    name, module = f"{kind.__name__}Task", beside(kind, "task")
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not issubclass(found, Task):
+        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {Task.__module__}.Task")
+    return found
+
+
+def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
+    """Training and validation set, after printing what was found, and the task with the labels of the former.
+
+    Raises:
+        DomainbertError: anything wrong with a file; or labels in the latter that the former does not have.
+    """
+    files = [config.read(path) for path in (train, validation)]
+    for file in files:
+        print(file.describe())
+    task = task_class(type(config)).of_training(config, files[0])
+    check_labels_known(files[1].items, config.known_labels(task.labels), validation)
+    return files[0], files[1], task
+
+
+def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
+    """The task that a model folder is for.
+
+    Raises:
+        DomainbertError: it is for none.
+    """
+    kind = task_kind(folder.head, folder.fields)
+    if kind is None:
+        raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")
+    return task_class(kind).of_folder(folder.labels, folder.fields)

@@ -106,7 +106,10 @@ def _align_text_by_offsets(
 ) -> AlignedText:
     word_of = _words_at(text, encoding.offsets, [start for start, _ in words])
     first = next((place for place, word in enumerate(word_of) if word >= 0), len(word_of))
-    ids, word_of = encoding.ids[first:], word_of[first:]
+    lowest = word_of[first] if first < len(word_of) else 0
+    while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
+        first -= 1  # the space before the first word, which has not merged with it
+    ids, word_of = encoding.ids[first:], [max(word, lowest) for word in word_of[first:]]
     present = sorted(set(word_of))
     number = {word: rank for rank, word in enumerate(present)}
     starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]

@@ -7,10 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer, decoders, processors
 
 from domainbert.settings.choices import choices_of
@@ -19,7 +17,11 @@ from domainbert.tokenization.template import Template, bert_template
 from domainbert.tokenization.train import TrainingWords
 from domainbert.tokenization.words import WordCounter
 
-Bools = NDArray[np.bool_]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bools = NDArray[np.bool_]
 
 
 class Surface(NamedTuple):
@@ -49,6 +51,8 @@ class Pieces(ABC):
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
         """(pieces,) Whether each piece of a text begins a word: pre-tokens, unless a kind knows better."""
+        import numpy as np  # a recipe is checked without it
+
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
 
     @abstractmethod

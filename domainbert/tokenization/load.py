@@ -11,18 +11,22 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import encode_text, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, kind_of, known_kinds
+from domainbert.tokenization.kind import Pieces, kind_of, known_kinds
 from domainbert.tokenization.save import save_tokenizer
 from domainbert.tokenization.template import template_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from domainbert.tokenization.kind import Bools
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """The special tokens that a tokenizer has to have."""
@@ -109,6 +113,8 @@ class DomainTokenizer:
 
     def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int64], Bools]]:
         """The ids of each text as `encode` gives them, and whether each piece begins a word."""
+        import numpy as np  # a recipe is checked without it
+
         begins, starts = self.pieces.begins_word, self.pieces.word_starts
         if begins is not None:
             return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, processors
 
 from domainbert.base.errors import DomainbertError
 
-Ints = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 
 class Part(NamedTuple):
@@ -30,11 +32,11 @@ class Template:
 
     Attributes:
         single: the parts of one text.
-        pair: the parts of two.
+        pair: the parts of two; none where the tokenizer does not say how a pair is framed.
 
     Raises:
         DomainbertError: a text has no place or more than one, or it is not one special token that comes first, which
-            stands for the whole text.
+            stands for the whole text; or a pair is asked for and there is none.
     """
 
     single: tuple[Part, ...]
@@ -42,7 +44,8 @@ class Template:
 
     def __post_init__(self) -> None:
         """Check the places of the texts."""
-        for parts, places in ((self.single, ["A"]), (self.pair, ["A", "B"])):
+        wanted = [(self.single, ["A"]), *([(self.pair, ["A", "B"])] if self.pair else [])]
+        for parts, places in wanted:
             tokens = [part.token for part in parts]
             if [token for token in tokens if isinstance(token, str)] != places or tokens.index("A") != 1:
                 shown = " ".join(map(str, tokens))
@@ -53,7 +56,12 @@ class Template:
 
     def extra(self, pair: bool = False) -> int:
         """How many special tokens are added to a text, or to a pair of texts."""
-        return len(self.pair) - 2 if pair else len(self.single) - 1
+        return len(self._parts(pair)) - 1 - pair
+
+    def _parts(self, pair: bool) -> tuple[Part, ...]:
+        if pair and not self.pair:
+            raise DomainbertError("the tokenizer's post-processor frames single texts only; expected one for pairs too")
+        return self.pair if pair else self.single
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -72,7 +80,9 @@ class Template:
         Returns:
             The ids and their token types, each (n + extra(),) or (n + m + extra(pair=True),).
         """
-        parts = self.single if second is None else self.pair
+        import numpy as np  # a recipe is checked without it
+
+        parts = self._parts(second is not None)
         texts = {"A": first, "B": () if second is None else second}
         pieces = [texts[token] if isinstance(token, str) else (token,) for token, _ in parts]
         ids = np.concatenate([np.asarray(piece, dtype=np.int64) for piece in pieces])
@@ -86,7 +96,7 @@ class Template:
         """
         return processors.TemplateProcessing(
             single=list(_pieces(self.single, tokens)),
-            pair=list(_pieces(self.pair, tokens)),
+            pair=list(_pieces(self.pair, tokens)) or None,
             special_tokens=[(tokens[number], number) for number in sorted(self.special_ids)],
         )
 
@@ -127,7 +137,9 @@ def _read(state: Mapping[str, Any]) -> Template | None:
         return None
     ids = {name: token["ids"] for name, token in state["special_tokens"].items()}
     single, pair = (tuple(_parts(state[name], ids)) for name in ("single", "pair"))
-    return None if single == (Part("A", 0),) else Template(single, pair)
+    if all(isinstance(part.token, str) for part in single):
+        return None
+    return Template(single, () if all(isinstance(part.token, str) for part in pair) else pair)
 
 
 def _parts(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:

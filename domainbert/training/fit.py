@@ -11,11 +11,13 @@ import lightning
 from domainbert.data.types import TrainBatches, ValidationBatches
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import Runtime
+from domainbert.training.config import Budget, Runtime
 from domainbert.training.data_module import TrainAndValidation, share_of
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
 from domainbert.training.trainer import build_trainer
+
+_VALIDATIONS = 10
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,25 @@ class Steps:
         """Those of some passes over the training set, with a validation after each."""
         epoch = -(-num_items // batch_size)
         return cls(epoch * num_epochs, batch_size, num_items, epoch)
+
+    @classmethod
+    def of_budget(
+        cls,
+        budget: Budget,
+        batch_size: int,
+        num_items: int,
+        num_tokens: int,
+        validate_every: int | None,
+        validate_first: bool = False,
+    ) -> Steps:
+        """Those of a budget over items of so many tokens in all; ten validations unless told."""
+        total = budget.num_steps(num_items, num_tokens, batch_size)
+        every = max(1, total // _VALIDATIONS) if validate_every is None else validate_every
+        return cls(total, batch_size, num_items, every, validate_first)
+
+    def tokens_seen(self, num_tokens: int) -> int:
+        """Tokens that the steps read, where the training set has so many."""
+        return round(self.total * self.batch_size * num_tokens / self.num_items)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 from domainbert.base.counter_random import random_bits
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -67,9 +68,16 @@ class TrainedModule(lightning.LightningModule):
         return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
-        """Spread each layer's weights over the processes where the strategy is `fsdp`."""
+        """Spread each layer's weights over the processes where the strategy is `fsdp`.
+
+        Raises:
+            DomainbertError: models share parameters, which cannot be spread twice.
+        """
         if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
             mesh = self.device_mesh["data_parallel"]
+            owned = [parameter for model in self.models.values() for parameter in model.parameters()]
+            if len(set(owned)) < len(owned):
+                raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
             for model in self.models.values():
                 for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
                     fully_shard(block, mesh=mesh)

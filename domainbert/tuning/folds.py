@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
-from io import StringIO
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.corpus.file_kind import Kind
 from domainbert.corpus.files import read_lines
-from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
-from domainbert.tasks.labelled import label_set, read_classification, read_ner
-from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.labelled import Unit
 
 
 @dataclass(frozen=True)
@@ -38,18 +33,6 @@ class FoldTexts:
     validation: str
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """What is not divided: a document of sentences, or a text."""
-
-    line: int
-    """Where it begins in the file, from 1."""
-    stratum: str
-    """Folds get the same share of each."""
-    labels: frozenset[str]
-    """The entity types in it, or its class."""
-
-
 def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[FoldTexts]:
     """Split a training file; sentences of a document stay together, classes are spread evenly.
 
@@ -63,10 +46,11 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
         seed: of the order in which units are dealt out.
 
     Raises:
-        DomainbertError: fewer units than folds; a task whose files are unknown here; a label that the training of a
-            fold would not know.
+        DomainbertError: fewer units than folds, or a label that the training of a fold would not know.
     """
-    units, header, kind = _units(train, task)
+    file = task.read(train)
+    units = file.units()
+    header = units[0].line - 1
     if len(units) < num_folds:
         raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
     part = _deal(units, num_folds, seed)
@@ -79,7 +63,7 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
 
     def joined(chosen: Iterable[str]) -> str:
         text = "".join(chosen)
-        return head + (_named_as(first, text) if kind == "jsonl" else text)
+        return head + (_named_as(first, text) if file.kind == "jsonl" else text)
 
     return [
         FoldTexts(
@@ -117,26 +101,7 @@ def _named_as(first: str, rows: str) -> str:
     return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{rest}"
 
 
-def _units(train: Path, task: TaskConfig) -> tuple[list[_Unit], int, Kind]:
-    """The units of a file, how many lines stand before the first, and what kind of file it is."""
-    if isinstance(task, Classification):
-        read = read_classification(train, task.format)
-        units = [_Unit(text.line, text.label, frozenset([text.label])) for text in read.texts]
-        return units, units[0].line - 1, read.kind
-    if not isinstance(task, Ner):
-        raise DomainbertError(f"k_folds: the files of {task.name} cannot be split; expected Ner or Classification")
-    with redirect_stdout(StringIO()):  # repairs are listed by the trials
-        file = read_ner(train, task.format)
-    documents = [list(sentences) for _, sentences in groupby(file.sentences, key=lambda one: one.document)]
-    starts, header = [document[0].line for document in documents], documents[0][0].line - 1
-    if file.marks_documents:
-        marks = [number for number, line in read_lines(train) if line.lstrip(" ").startswith("-DOCSTART-")]
-        starts, header = [_mark_before(start, marks) for start in starts], marks[0] - 1
-    labels = [frozenset(label_set(document)) for document in documents]
-    return [_Unit(start, "", found) for start, found in zip(starts, labels, strict=True)], header, file.kind
-
-
-def _check_labels(units: Sequence[_Unit], part: Sequence[int], train: Path) -> None:
+def _check_labels(units: Sequence[Unit], part: Sequence[int], train: Path) -> None:
     """A label must not be in the documents of one fold only: training without them would not know it."""
     folds: dict[str, set[int]] = {}
     for unit, number in zip(units, part, strict=True):
@@ -150,12 +115,7 @@ def _check_labels(units: Sequence[_Unit], part: Sequence[int], train: Path) -> N
         )
 
 
-def _mark_before(line: int, marks: Sequence[int]) -> int:
-    """The last `-DOCSTART-` before a line, or the line itself."""
-    return max((mark for mark in marks if mark < line), default=line)
-
-
-def _deal(units: Sequence[_Unit], num_folds: int, seed: int) -> list[int]:
+def _deal(units: Sequence[Unit], num_folds: int, seed: int) -> list[int]:
     """The fold of each unit: shuffled, then dealt out by strata, so that folds differ by one of each at most."""
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)

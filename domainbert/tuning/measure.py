@@ -18,8 +18,6 @@ from domainbert.runner.stage_table import load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
-from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.ner.config import Ner
 
 
 def measure(config: Path, result: Path) -> None:
@@ -30,25 +28,19 @@ def measure(config: Path, result: Path) -> None:
         result: a JSON file: the fields of `cost.Cost`.
 
     Raises:
-        DomainbertError: the task has no words to predict.
+        DomainbertError: settings that the stage would refuse, or no model.
     """
     from domainbert.serving.cost import measure_cost
     from domainbert.serving.predictor import load_predictor
-    from domainbert.tasks.scoring import ClassScoring, EntityScoring
 
     tree, problems = load_yaml(config), Problems(str(config))
     settings = replace(tree, value={key: node for key, node in tree.value.items() if key != "out"})
     arguments = read_settings(load_stage("finetune").function, settings, problems).arguments
     problems.raise_if_any()
-    task, validation = arguments["task"], arguments["validation"]
-    if not isinstance(task, (Ner, Classification)):
-        raise DomainbertError(f"task: {task.name} has no cost that is measured; expected Ner or Classification")
-    scoring = (
-        EntityScoring(validation, None, task.format) if isinstance(task, Ner) else ClassScoring(validation, task.format)
-    )
+    words = arguments["task"].read(arguments["validation"]).words
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
-    write_json(result, asdict(measure_cost(load_predictor(folder), folder, scoring.words)))
+    write_json(result, asdict(measure_cost(load_predictor(folder), folder, words)))
 
 
 def main(arguments: Sequence[str]) -> int:

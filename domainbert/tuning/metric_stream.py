@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from domainbert.tasks.config import Headline
 from domainbert.tuning.config import VALIDATION
 from domainbert.tuning.objective_values import NoSuchMetric
 
@@ -22,10 +23,10 @@ class MetricStream:
     Args:
         out: the folder of the stage.
         metrics: names there: `validation/f1`. The first is followed; the others have to be measured, too.
-        kept_by: the metric by whose highest value the stage keeps one of its evaluations; None where it keeps the last.
+        kept_by: the metric by which the stage keeps the best of its evaluations; None where it keeps the last.
     """
 
-    def __init__(self, out: Path, metrics: Sequence[str], kept_by: str | None = None) -> None:
+    def __init__(self, out: Path, metrics: Sequence[str], kept_by: Headline | None = None) -> None:
         self.out, self.metrics, self.kept_by = out, metrics, kept_by
         self.values: list[float] = []
         """Of the evaluations so far; they are counted, as their steps depend on the batch size."""
@@ -54,12 +55,14 @@ class MetricStream:
     def _kept(self, rows: Sequence[dict[str, float]]) -> list[float]:
         """After each evaluation, the followed metric of the one that the stage would keep."""
         values: list[float] = []
-        kept, highest = None, float("-inf")
+        kept, best = None, self.kept_by.worst if self.kept_by else 0.0
         for row in rows:
             for missing in (name for name in self.metrics if name not in row):
                 raise NoSuchMetric(missing, list(row))
-            if self.kept_by is None or row[self.kept_by] > highest:  # of equal ones the first, as in training
-                kept, highest = row, row[self.kept_by] if self.kept_by else highest
+            if self.kept_by is None:
+                kept = row
+            elif self.kept_by.is_better(row[self.kept_by.monitor], best):  # of equal ones the first, as in training
+                kept, best = row, row[self.kept_by.monitor]
             values.append(float((kept or row)[self.metrics[0]]))
         return values
 

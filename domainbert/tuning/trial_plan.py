@@ -10,13 +10,11 @@ from typing import Any
 
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
-from domainbert.settings.schema import defaults_of
+from domainbert.tasks.config import Headline
 from domainbert.tuning.config import COST, VALIDATION
 from domainbert.tuning.folds import Fold
 from domainbert.tuning.metric_stream import MetricStream
 from domainbert.tuning.trial_process import TrialStep, stage_step
-
-_KEPT_BY = "validation/f1"  # stages that can stop early keep their best evaluation, by this
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,12 @@ class TrialPlan:
 
 
 def make_plan(
-    stage: Stage, objectives: Sequence[str], folds: Sequence[Fold], plain: Mapping[str, Any], folder: Path
+    stage: Stage,
+    objectives: Sequence[str],
+    folds: Sequence[Fold],
+    plain: Mapping[str, Any],
+    folder: Path,
+    headline: Headline | None = None,
 ) -> TrialPlan:
     """Write the YAMLs of a trial.
 
@@ -44,6 +47,7 @@ def make_plan(
         folds: of cross-validation; without them the stage runs once.
         plain: the stage's settings.
         folder: of the trial.
+        headline: the metric by which the stage keeps its best evaluation; None where it keeps the last.
     """
     changes: Mapping[str, Mapping[str, Any]] = {"run": {}}
     if folds:
@@ -56,9 +60,8 @@ def make_plan(
     if any(name.startswith(COST) for name in objectives):
         steps.append(_measurement(outs[0].with_suffix(".yaml"), cost_file))
     once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
-    early = "patience" in defaults_of(stage.settings)
     metrics = [name for name in objectives if name.startswith(VALIDATION)]
-    stream = MetricStream(outs[0], metrics, _KEPT_BY if early else None)
+    stream = MetricStream(outs[0], metrics, headline)
     return TrialPlan(steps, outs, cost_file, stream, plain.get("max_epochs") if once else None)
 
 

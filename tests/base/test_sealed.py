@@ -193,7 +193,7 @@ def read_model(folder: Path) -> None:
 
 
 def read_tagger(folder: Path) -> None:
-    from domainbert.serving.predictor import load_tagger
+    from domainbert.serving.by_name import load_tagger
 
     load_tagger(folder)
 

@@ -16,8 +16,8 @@ from domainbert.distillation.on_task import TaskDistillation
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed
+from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.labelled import LabelledText
 from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import NerTask
 from domainbert.tokenization.align import align_text

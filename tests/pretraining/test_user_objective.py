@@ -73,11 +73,13 @@ def test_micro_batches_and_workers_change_nothing(runs: Any, work: Work) -> None
     changes = {"dropout": 0.0, "budget": {"max_steps": 4}}
     assert work.run("pretrain", "whole", settings_of(runs, **changes), *ALLOWED) == 0
     spread = settings_of(runs, **changes, micro_batch_size=16, num_workers=2)
+    spread["objective"]["init_args"]["keep_generator"] = False
     assert work.run("pretrain", "spread", spread, *ALLOWED) == 0
     one, other = (metrics(work / name / "logs/metrics.jsonl") for name in ("whole", "spread"))
     for name in ("train/loss", "train/generator", "train/discriminator"):
         found = [[line[name] for line in lines if name in line] for lines in (one, other)]
         assert len(found[0]) == 4 and found[1] == pytest.approx(found[0], rel=1e-4)
+    assert [(work / name / "generator").is_dir() for name in ("whole", "spread")] == [True, False]
 
 
 def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: Any) -> None:
@@ -100,3 +102,9 @@ def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, 
     assert "masking: given beside an objective; expected it among the objective's own" in capsys.readouterr().err
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
+
+
+def test_shared_parameters_cannot_be_spread_over_devices(runs: Any, work: Work, capsys: Any) -> None:
+    trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
+    assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED) == 2
+    assert "trainer.strategy: fsdp; models that share parameters need ddp" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypat
         tokenizer = load_predictor(runs / "ner-pretrained/seed-1").tokenizer
         model = load_predictor(runs / "ner-pretrained/seed-1").model
 
-        def predict_texts(self, texts):
+        def predict(self, texts):
             asked.append(len(texts))
             now[0] += len(texts) * (100.0 if len(asked) == 3 else 1.0)  # one of the three is disturbed
 

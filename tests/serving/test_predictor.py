@@ -17,8 +17,10 @@ from domainbert.data.examples import text_example
 from domainbert.data.types import IGNORED
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
-from domainbert.serving.predictor import Tagger, load_classifier, load_predictor, load_tagger, packed_logits
+from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.tags import to_iob2
 from domainbert.tokenization.align import align_text
 
@@ -81,7 +83,7 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
     folder = str(best(runs, "ner-pretrained"))
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
     word_by_word = load_tagger(folder)
-    word_by_word.valid = None
+    word_by_word.task.valid = None
     found = word_by_word.predict_entities(natural)
     decoded = tagger.predict_entities(natural)
     assert 20 < sum(one == other for one, other in zip(found, decoded, strict=True)) < 150
@@ -155,7 +157,7 @@ def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
         torch.bfloat16,
     }
     wanted = packed_logits(model, predictor.tokenizer, examples, torch.device("cpu"), torch.bfloat16)
-    for (_, one), (_, other) in zip(predictor.logits(examples), wanted, strict=True):
+    for (_, one), (_, other) in zip(predictor.runtime.logits(examples), wanted, strict=True):
         assert one.dtype == other.dtype == torch.bfloat16 and torch.equal(one, other)
 
 
@@ -224,12 +226,9 @@ def test_the_wrong_folder_is_named(runs):
         load_tagger(runs / "classification-pretrained")
     with pytest.raises(DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load_tagger reads it"):
         load_classifier(runs / "ner-pretrained")
-    with pytest.raises(DomainbertError, match="no trained head for this task; expected a folder that finetune wrote"):
-        load_tagger(runs / "pretrain")
-    with pytest.raises(DomainbertError, match="no trained head for this task"):
-        load_classifier(runs / "pretrain")
-    with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
-        load_predictor(runs / "pretrain")
+    for load in (load_tagger, load_classifier, load_predictor):
+        with pytest.raises(DomainbertError, match="the model has no head for a task; expected one that finetune wrote"):
+            load(runs / "pretrain")
     with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
         load_predictor(runs / "nowhere")
 
@@ -237,5 +236,5 @@ def test_the_wrong_folder_is_named(runs):
 @pytest.mark.parametrize("length", [-1, 0, 2, 97])
 def test_windows_that_cannot_be_are_refused(runs, length):
     with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
-        Tagger(best(runs, "ner-pretrained"), max_length=length)
-    assert Tagger(best(runs, "ner-pretrained"), max_length=3).max_length == 3
+        load_tagger(best(runs, "ner-pretrained"), max_length=length)
+    assert load_predictor(best(runs, "ner-pretrained"), max_length=3).max_length == 3

@@ -18,9 +18,10 @@ from domainbert.distillation.prediction_config import HardTargets, LogitMSE, Sof
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
-from domainbert.serving.predictor import load_predictor, load_tagger
+from domainbert.serving.by_name import load_tagger
+from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import distill_task
-from domainbert.tasks.task import task_files
+from domainbert.tasks.task import task_class
 from domainbert.training.optim_config import OptimConfig
 
 BOTH = (SoftTargets(), HardTargets())
@@ -75,8 +76,8 @@ def test_a_student_of_a_task(runs, task):
     by_seed = system["f1_by_seed"]
     assert system["cost"]["teachers"] == [f"{task}-pretrained"]
     again = runs.finetune(f"{task}-student-again", task, model=out, seeds=(1,), max_epochs=1)
-    assert load_predictor(again).teachers == (f"{task}-pretrained",), "it has not lost its teacher"
-    assert load_predictor(runs / f"{task}-pretrained").teachers == ()
+    assert load_predictor(again).runtime.teachers == (f"{task}-pretrained",), "it has not lost its teacher"
+    assert load_predictor(runs / f"{task}-pretrained").runtime.teachers == ()
     assert by_seed == pytest.approx({f"seed-{r['seed']}": r["validation"]["f1"] for r in result["seeds"]}, abs=1e-6)
 
 
@@ -176,8 +177,8 @@ def test_another_vocabulary(runs, tmp_path):
     assert weights(out)["bert.embeddings.word_embeddings.weight"].shape == own.shape
     found = np.load(next(tmp_path.glob("[!.]*")) / "logits.npy").argmax(axis=1)
     tagger = load_tagger(runs / "ner-pretrained")
-    tagger.valid = None  # a teacher's opinion of a word is asked, not what is made of all of them
-    sentences = [item.words for item in task_files(runs.tasks["ner"]).read(runs.labelled("ner", "train"))]
+    tagger.task.valid = None  # a teacher's opinion of a word is asked, not what is made of all of them
+    sentences = [item.words for item in runs.tasks["ner"].read(runs.labelled("ner", "train")).items]
     words = sum(map(len, sentences))
     said = [tag for tags in tagger.predict_words(sentences) for tag in tags]
     agreed = np.mean([tagger.labels[place][1:] == tag[1:] for place, tag in zip(found[:words], said, strict=True)])
@@ -256,7 +257,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     assert by_seed["seed-1"] == pytest.approx(noted, abs=1e-6)
     tagger = load_tagger(teacher)
     tagger.predict_words([["cash", "raised", "school", "attendance"]] * 3)
-    assert tagger.num_repaired == 0 and tagger.crf is not None and tagger.crf.transitions.abs().max() > 0
+    assert tagger.num_repaired == 0 and tagger.task.crf is not None and tagger.task.crf.transitions.abs().max() > 0
     transformers.AutoModelForTokenClassification.from_pretrained(teacher / "seed-1")
     changes = {"teachers": [teacher], "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
     asked = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
@@ -284,9 +285,8 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
     """Labelled and then unlabelled, some of two windows, one without a word: each as the teacher says of it alone."""
     from domainbert.distillation.teachers import TransferText, load_teachers
 
-    files = task_files(runs.tasks[task])
-    items = files.read(runs.labelled(task, "train"))
-    fitted = files.task(items)
+    file = runs.tasks[task].read(runs.labelled(task, "train"))
+    items, fitted = file.items, task_class(type(runs.tasks[task])).of_training(runs.tasks[task], file)
     words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
     sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
     text = TransferText(items[:9], sentences)

@@ -1,6 +1,5 @@
 import json
 import random
-import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -24,18 +23,26 @@ TYPES = ("drug", "gene")
 class FakePredictor:
     """Answers with gold of which a share is replaced by noise."""
 
-    task: str
+    name: str
     labels: list[str]
     answers: list
     num_repaired: int = 0
     teachers: tuple[str, ...] = ()
     asked: list = field(default_factory=list)
 
+    @property
+    def task(self):
+        return self
+
+    @property
+    def runtime(self):
+        return self
+
     def predict_words(self, words):
         self.asked = words
         return self.answers
 
-    def predict_texts(self, texts):
+    def predict(self, texts):
         return [SimpleNamespace(label=label, scores={label: 1.0}) for label in self.answers]
 
 
@@ -43,8 +50,7 @@ class FakePredictor:
 def models(tmp_path, monkeypatch):
     """Makes model folders and the predictors that stand for them."""
     predictors = {}
-    module = SimpleNamespace(load_predictor=lambda folder: predictors[folder])
-    monkeypatch.setitem(sys.modules, "domainbert.serving.predictor", module)
+    monkeypatch.setattr("domainbert.serving.predictor.load_predictor", lambda folder: predictors[folder])
     monkeypatch.setattr(cost, "measure_cost", lambda *_: cost.Cost(1000, 4000, 1.5, 100.0, 0.01, 0.1))
 
     def make(name, seeds):
@@ -231,7 +237,7 @@ def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
     with pytest.raises(DomainbertError, match="models: empty; expected at least one name with a model folder"):
         evaluate(out, {}, Ner(), test)
-    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells seen"):
+    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells what"):
         evaluate(out, {"c/d": tmp_path}, Classification(), test, train=test)
 
 
@@ -241,7 +247,7 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     other = models("other", {"": tagger(tags, 0.9, 1)})
     with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
         evaluate(out, {"good": good, "other": other}, Classification(), texts)
-    with pytest.raises(DomainbertError, match="train: tells seen from unseen entities; of no use for classification"):
+    with pytest.raises(DomainbertError, match="train: tells what training has seen; of no use for classification"):
         evaluate(out, {"good": good}, Classification(), texts, train=words)
 
 

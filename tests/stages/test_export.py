@@ -13,13 +13,16 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.encoders.crf import crf_of
 from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE
-from domainbert.serving.predictor import Classifier, Tagger, load_classifier, load_predictor, load_tagger
+from domainbert.serving.predictor import load_predictor
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
+from domainbert.tasks.classification.classifier import Classifier
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.tagger import Tagger
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -171,7 +174,7 @@ def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
     assert report["head"] == "crf" and report["files"]["model.onnx"]["f1"] == report["f1"] > 0
     assert "emissions of a random field; crf.json has its transitions" in (out / "README.md").read_text()
     ours, theirs = load_tagger(out), load_tagger(folder)
-    assert ours.crf is not None and theirs.crf is not None and theirs.crf.transitions.abs().max() > 0
+    assert ours.task.crf is not None and theirs.task.crf is not None and theirs.task.crf.transitions.abs().max() > 0
     given = [*sentences, [], [word for words in sentences[:20] for word in words]]
     assert ours.predict_words(given) == theirs.predict_words(given)
     (out / "crf.json").unlink()
@@ -194,7 +197,7 @@ def test_masked_lm_and_an_encoder_alone(runs, tmp_path):
     session = onnxruntime.InferenceSession(str(out / "model.onnx"))
     assert [one.name for one in session.get_outputs()] == ["last_hidden_state"]
     for name in ("export-lm", "export-encoder"):
-        with pytest.raises(DomainbertError, match="the model has no head for entities or classes"):
+        with pytest.raises(DomainbertError, match="the model has no head for a task"):
             load_predictor(runs / name)
 
 
@@ -237,7 +240,7 @@ def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_fold
     for arguments, message in [
         ({"model": runs / "vocab"}, r"vocab: no config\.json; expected a model folder"),
         ({"model": tagger_folder}, r"model\.onnx: exported for ONNX Runtime; expected a model folder with its weights"),
-        ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain has no head for entities or classes"),
+        ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain has no head for a task"),
         ({"model": runs / "ner-scratch", "task": Ner()}, "task: says what check holds; of no use without it"),
         (
             {"model": runs / "ner-scratch", "check": classification, "task": Classification()},

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.serving.predictor import load_classifier, load_tagger
+from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.optim_config import OptimConfig
@@ -29,6 +29,8 @@ def test_the_saved_model_is_that_of_the_best_epoch(runs, task, start):
         assert len(row["history"]) == (5 if task == "ner" else 2)
     assert json.loads((folder / "seeds.json").read_text()) == {
         "best": max(noted, key=noted.get),
+        "metric": "validation/f1",
+        "direction": "maximize",
         "validation_f1": noted,
     }
     assert result["validation_f1"] == pytest.approx(sum(noted.values()) / 2)

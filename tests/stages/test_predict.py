@@ -10,8 +10,8 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.stages.predict import predict
-from domainbert.tasks.labelled import read_ner
 from domainbert.tasks.ner.conll import read_conll
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tags import spans_from_tags
 from domainbert.tokenization.align import basic_words
 
@@ -154,7 +154,7 @@ def test_bytes_that_are_no_text_are_named(run, tmp_path):
 
 def test_a_model_without_a_trained_head_is_named(run, tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
-    with pytest.raises(DomainbertError, match="pretrain: the model has no head for entities or classes"):
+    with pytest.raises(DomainbertError, match="pretrain: the model has no head for a task"):
         run(tmp_path / "a.txt", "pretrain")
     with pytest.raises(DomainbertError, match=r"vocab: no config.json; expected a model folder"):
         run(tmp_path / "a.txt", "vocab")

@@ -18,8 +18,9 @@ from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.source import Source
 from domainbert.serving.texts import as_they_come
 from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.files import read_ner
 
 WAIT = 120  # seconds, on a busy machine
 

@@ -13,10 +13,13 @@ from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm import objective as masked_lm
 from domainbert.pretraining.objectives.masked_lm.expected_loss import _without_context
 from domainbert.stages import warnings
-from domainbert.tasks.labelled import LabelledText
+from domainbert.tasks.classification.files import LabelledText
+from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.task import NerTask
 from domainbert.training.optim_config import OptimConfig
 
+TASK = ClassificationTask(("a", "b"))
 STANDSTILL = OptimConfig(lr=1e-12, head_lr=1e-12)
 MASKINGS = [MaskingConfig(), MaskingConfig(mask_share=0.5, random_share=0.5), MaskingConfig(random_share=0.0)]
 
@@ -30,9 +33,9 @@ def scores(gold: list[str], predicted: list[str]) -> dict[str, float]:
 def test_whatever_one_class_is_always_given_it_is_told(gold: str) -> None:
     items = [LabelledText("text", label, 1) for label in gold]
     for label in sorted(set(gold)):
-        (warning,) = warnings.of_task(items, scores(list(gold), [label] * len(gold)))
+        (warning,) = TASK.warnings(items, scores(list(gold), [label] * len(gold)))
         assert "one class for every text gets" in warning and "optim.lr" in warning
-    assert warnings.of_task(items, scores(list(gold), list(gold))) == []
+    assert TASK.warnings(items, scores(list(gold), list(gold))) == []
 
 
 def test_a_classifier_that_has_learnt_something_is_left_alone() -> None:
@@ -41,17 +44,18 @@ def test_a_classifier_that_has_learnt_something_is_left_alone() -> None:
     predicted = ["a"] * 89 + ["b"] * 6 + ["b"] * 4 + ["a"]
     items = [LabelledText("text", label, 1) for label in gold]
     assert scores(gold, predicted)["accuracy"] < 0.95
-    assert warnings.of_task(items, scores(gold, predicted)) == []
+    assert TASK.warnings(items, scores(gold, predicted)) == []
     nearly = ["a"] * 90 + ["b"] * 6 + ["a"] * 4
-    assert len(warnings.of_task(items, scores(gold, nearly))) == 1
-    assert warnings.of_task(items[:95], scores(gold[:95], gold[:95])) == [], "there is one class only"
+    assert len(TASK.warnings(items, scores(gold, nearly))) == 1
+    assert TASK.warnings(items[:95], scores(gold[:95], gold[:95])) == [], "there is one class only"
 
 
 def test_a_tagger_that_finds_nothing() -> None:
     items = [Sentence(["A", "loan"], ["O", "B-x"], 1, 0), Sentence(["no"], ["O"], 4, 1)]
-    (warning,) = warnings.of_task(items, {"f1": 0.0, "precision": 0.0})
+    task = NerTask(["O", "B-x", "I-x"])
+    (warning,) = task.warnings(items, {"f1": 0.0, "precision": 0.0})
     assert warning.startswith("finds none of the 1 entities of the validation set; try another optim.lr")
-    assert warnings.of_task(items, {"f1": 0.1}) == [] == warnings.of_task(items[1:], {"f1": 0.0})
+    assert task.warnings(items, {"f1": 0.1}) == [] == task.warnings(items[1:], {"f1": 0.0})
 
 
 @pytest.mark.parametrize("masking", MASKINGS)

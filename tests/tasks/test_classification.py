@@ -12,10 +12,10 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import LabelledText
-from domainbert.tasks.task import task_files
+from domainbert.tasks.task import read_task
 
 TEXTS = [
     LabelledText("a b c", "dove", 1),
@@ -43,7 +43,7 @@ def test_the_windows_of_a_text_are_averaged(tokenizer):
     np.testing.assert_allclose(found, wanted[batch["items"].numpy()], atol=1e-6)
 
     log_probabilities = wanted - np.log(np.exp(wanted).sum(axis=1, keepdims=True))
-    loss = TASK.loss(torch.from_numpy(logits), batch | {"num_examples": 40})
+    loss = TASK.loss(torch.from_numpy(logits), batch) / 40
     assert float(loss) == pytest.approx(-log_probabilities[np.arange(4), GOLD].sum() / 40, rel=1e-6)
 
     metric = TASK.metric()
@@ -67,7 +67,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
-                    summed += float(TASK.loss(model(*inputs), batch))
+                    summed += float(TASK.loss(model(*inputs), batch)) / float(batch[TASK.counted])
         return summed
 
     assert total(1, 1) == pytest.approx(np.log(3), rel=0.05)
@@ -79,10 +79,8 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     train, validation = tmp_path / "train.jsonl", tmp_path / "validation.jsonl"
     train.write_text("".join(json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) + "\n" for i in range(4)))
     validation.write_text(json.dumps({"text": "text", "label": "c"}) + "\n")
-    files = task_files(Classification())
-    items = files.read(train)
-    task = files.task(items)
+    task = read_task(Classification(), train, train)[2]
     assert task.labels == ("a", "b") and task.head == "sequence"
     assert "train.jsonl" in capsys.readouterr().out
-    with pytest.raises(DomainbertError, match=r"validation\.jsonl"):
-        files.check(files.read(validation), task, validation)
+    with pytest.raises(DomainbertError, match=r"validation\.jsonl:1: label 'c' .* was not in training"):
+        read_task(Classification(), train, validation)

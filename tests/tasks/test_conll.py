@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.ner.conll import read_conll, read_words
+from domainbert.corpus.columns import read_words
+from domainbert.tasks.ner.conll import read_conll
 
 
 @pytest.fixture

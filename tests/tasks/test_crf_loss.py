@@ -90,7 +90,7 @@ def test_the_loss_is_the_formula(task, examples, tokenizer, ignored):
         own = batch["items"][batch["example"]] == 2
         batch["targets"] = batch["targets"].masked_fill(own, IGNORED)
     logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    found = task.loss(logits, batch | {"num_targets": 7})
+    found = task.loss(logits, batch) / 7
     assert float(found.detach()) == pytest.approx(formula(task.crf, batch, logits.detach().numpy()) / 7, rel=1e-5)
     (gradient,) = torch.autograd.grad(found, logits)
     assert (gradient[batch["targets"] == IGNORED] == 0).all() and (gradient[batch["targets"] != IGNORED] != 0).any()
@@ -105,7 +105,7 @@ def test_it_is_a_mean_over_the_global_batch(task, examples, tokenizer):
         for index in range(2):
             batch = tensors(batches[index])
             logits = torch.randn(len(batch["positions"]), 5, generator=torch.Generator().manual_seed(3 * rank + index))
-            total += float(task.loss(logits, batch).detach())
+            total += float(task.loss(logits, batch).detach()) / float(batch[task.counted])
             wanted += formula(task.crf, batch, logits.numpy())
     assert total == pytest.approx(wanted / 18, rel=1e-5)
 

@@ -15,8 +15,9 @@ from domainbert.corpus.cleaning import clean
 from domainbert.corpus.readers import READERS
 from domainbert.corpus.source import Source
 from domainbert.serving.texts import read_texts
-from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.files import read_ner
 from tests.tasks.honest_reading import (
     honest_classes,
     honest_conll,

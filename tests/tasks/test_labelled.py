@@ -5,15 +5,11 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.labelled import (
-    LabelledText,
-    check_labels_known,
-    label_set,
-    read_classification,
-    read_ner,
-    read_words_or_texts,
-)
+from domainbert.tasks.classification.files import LabelledText, read_classification
+from domainbert.tasks.labelled import check_labels_known, label_set
 from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.plain_text import read_words_or_texts
 
 
 @pytest.fixture

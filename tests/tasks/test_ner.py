@@ -14,12 +14,13 @@ from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.decoding import decode_words, iob2_field
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.labelled import label_set, read_ner
+from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tags import iob2_labels, to_iob2
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
-from domainbert.tasks.task import task_files
+from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -55,14 +56,14 @@ def test_loss_is_numpys(tokenizer):
     targets = batch["targets"].numpy()
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     wanted = -log_probabilities[np.arange(6), targets].sum() / 60
-    found = NerTask(LABELS).loss(torch.from_numpy(logits), batch | {"num_targets": 60})
+    found = NerTask(LABELS).loss(torch.from_numpy(logits), batch) / 60
     assert float(found) == pytest.approx(wanted, rel=1e-6)
     ignoring = batch | {
         "num_targets": 60,
         "targets": batch["targets"].clone().index_fill_(0, torch.tensor([2]), IGNORED),
     }
     wanted += log_probabilities[2, targets[2]] / 60
-    assert float(NerTask(LABELS).loss(torch.from_numpy(logits), ignoring)) == pytest.approx(wanted, rel=1e-6)
+    assert float(NerTask(LABELS).loss(torch.from_numpy(logits), ignoring)) / 60 == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("max_length", [8, 13, 512])
@@ -190,7 +191,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
                 batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
                 inputs = Packed.of(batch), batch["positions"]
                 with torch.inference_mode():
-                    losses.append(float(task.loss(model(*inputs), batch)))
+                    losses.append(float(task.loss(model(*inputs), batch)) / float(batch[task.counted]))
         return sum(losses)
 
     for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):
@@ -201,15 +202,12 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     train, validation = tmp_path / "train.conll", tmp_path / "validation.conll"
     train.write_text("the O\nbank B-org\nrate B-B-x\n\nmen I-org\n".replace("I-org", "B-org"))
     validation.write_text("bank B-org\nrose B-person\n")
-    files = task_files(Ner())
-    items = files.read(train)
-    task = files.task(items)
+    task = read_task(Ner(head="linear"), train, train)[2]
     assert sorted(task.labels) == ["B-B-x", "B-org", "I-B-x", "I-org", "O"] and task.labels[0] == "O"
-    assert [task_files(Ner(head=head)).task(items).head for head in ("linear", "crf")] == ["tokens", "crf"]
+    assert [read_task(Ner(head=head), train, train)[2].head for head in ("linear", "crf")] == ["tokens", "crf"]
     assert "train.conll" in capsys.readouterr().out
     with pytest.raises(DomainbertError, match="person"):
-        files.check(files.read(validation), task, validation)
-    files.check(items, task, train)
+        read_task(Ner(), train, validation)
 
 
 def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make_model):
@@ -233,9 +231,7 @@ def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make
         with torch.inference_mode():
             logits = model(*inputs)
             decoded = decode_words(logits, batch, task.crf)
-        return float(task.loss(logits, batch | {"num_targets": 1})), dict(
-            zip(batch["items"].tolist(), decoded, strict=True)
-        )
+        return float(task.loss(logits, batch)), dict(zip(batch["items"].tolist(), decoded, strict=True))
 
     total, together = judge(examples)
     alone = [judge([example]) for example in examples]

@@ -11,8 +11,10 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import ClassificationFormat
-from domainbert.tasks.labelled import label_set, read_classification, read_ner
+from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer

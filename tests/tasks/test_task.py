@@ -1,14 +1,19 @@
+"""How a task is found: by its configuration, and by what a model folder says."""
+
 from __future__ import annotations
 
 import importlib
-import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import Headline, task_kind
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.task import Files
-from domainbert.tasks.task import task_files
+from domainbert.tasks.ner.task import NerTask
+from domainbert.tasks.task import task_class
 
 CONFIG = """\
 from dataclasses import dataclass
@@ -16,23 +21,64 @@ from domainbert.tasks.ner.config import Ner
 
 @dataclass(frozen=True)
 class Keyphrases(Ner):
-    name = "keyphrases"
+    pass
 """
 
 
-def test_a_task_of_ones_own_is_the_module_beside_its_configuration(tmp_path, monkeypatch):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "__init__.py").write_text("")
-    for folder in ("keyphrases", "lone"):
-        (tmp_path / "own" / folder).mkdir()
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """Configurations in folders of a package, one of them with a task."""
+    for folder in ("keyphrases", "lone", "empty"):
+        (tmp_path / "own" / folder).mkdir(parents=True)
         (tmp_path / "own" / folder / "__init__.py").write_text("")
         (tmp_path / "own" / folder / "config.py").write_text(CONFIG)
-    (tmp_path / "own" / "keyphrases" / "task.py").write_text("from domainbert.tasks.ner.task import Files\n")
+    (tmp_path / "own" / "__init__.py").write_text("")
+    task = "from domainbert.tasks.ner.task import NerTask\n\nclass KeyphrasesTask(NerTask):\n    pass\n"
+    (tmp_path / "own" / "keyphrases" / "task.py").write_text(task)
+    (tmp_path / "own" / "empty" / "task.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    config, lone = (importlib.import_module(f"own.{folder}.config") for folder in ("keyphrases", "lone"))
-    assert type(task_files(config.Keyphrases())) is Files and "own.keyphrases.task" in sys.modules
+    return {name: importlib.import_module(f"own.{name}.config") for name in ("keyphrases", "lone", "empty")}
+
+
+def test_a_task_of_ones_own_is_the_class_of_that_name_beside_its_configuration(own: dict[str, ModuleType]) -> None:
+    found = task_class(own["keyphrases"].Keyphrases)
+    assert issubclass(found, NerTask) and found(["O"]).name == own["keyphrases"].Keyphrases().name == "keyphrases"
+    with pytest.raises(DomainbertError, match=r"Keyphrases: no module own\.lone\.task; expected one in the folder of"):
+        task_class(own["lone"].Keyphrases)
+    with pytest.raises(DomainbertError, match=r"own\.empty\.task: no class KeyphrasesTask; expected one that inherits"):
+        task_class(own["empty"].Keyphrases)
+    assert task_class(Ner) is NerTask
+
+
+def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) -> None:
+    assert task_kind("tokens", {"domainbert_task": "keyphrases"}) is own["keyphrases"].Keyphrases
     with pytest.raises(
-        DomainbertError, match=r"Keyphrases: no module own\.lone\.task; expected one with a class Files"
+        DomainbertError, match=r"domainbert_task: found 'pico'; known tasks are .*classification.*ner.* "
     ):
-        task_files(lone.Keyphrases())
-    assert type(task_files(Ner())) is Files
+        task_kind("tokens", {"domainbert_task": "pico"})
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "wanted"),
+    [
+        ("tokens", {}, Ner),
+        ("crf", {"domainbert_head": "crf"}, Ner),
+        ("sequence", {}, Classification),
+        ("sequence", {"problem_type": "single_label_classification"}, Classification),
+        ("sequence", {"problem_type": "regression"}, None),
+        ("masked_lm", {}, None),
+        (None, {}, None),
+    ],
+)
+def test_a_folder_from_elsewhere_is_for_the_task_that_adopts_it(
+    head: str | None, fields: dict[str, str], wanted: type | None
+) -> None:
+    assert task_kind(head, fields) is wanted
+
+
+def test_less_of_a_headline_may_be_better() -> None:
+    error = Headline("mae", "error", "minimize", percent=False)
+    assert error.best([0.5, 0.25, 0.25]) == 1 and Headline("f1", "F1").best([0.5, 0.25, 0.5]) == 0
+    for headline in (error, Headline("f1", "F1")):
+        assert headline.is_better(0.5, headline.worst) and not headline.is_better(float("nan"), headline.worst)
+    assert error.monitor == "validation/mae"

@@ -227,6 +227,8 @@ def test_offsets_in_raw_text(tokenizer: DomainTokenizer) -> None:
         *("Cafe\u0301s", "in", "\u4e2d\u56fd", "\u2019", "s", "US", "$", "5bn"),
         *("\U0001f469\u200d\U0001f467\u200d\U0001f466", "..", "."),
     ], "as in `basic_words`, but two words that one piece covers are one"
+    (spaced,) = align_text(tokenizer, [" \U0001f469 x"])
+    assert (spaced.input_ids, spaced.word_offsets) == (tokenizer.encode([" \U0001f469 x"])[0], [(1, 2), (3, 4)])
     read = [aligned.word_index[place] for place, starts in enumerate(aligned.starts_pretoken) if starts]
     assert read == list(range(len(aligned.word_offsets)))
 

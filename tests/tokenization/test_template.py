@@ -79,6 +79,22 @@ def test_a_text_without_a_place_is_refused(make_tokenizer: Callable[..., DomainT
         Template((Part(2, 0), Part("A", 0)), (Part(2, 0), Part("A", 0), Part("B", 0), Part("A", 0)))
 
 
+def test_a_tokenizer_may_frame_single_texts_only(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path
+) -> None:
+    backend = make_tokenizer().backend
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    DomainTokenizer(backend).save(tmp_path)
+    template = load_tokenizer(tmp_path).template
+    assert template == Template(bert_template(2, 3).single, ())
+    assert lists(template.frame([7])) == [[2, 7, 3], [0, 0, 0]]
+    for ask in (lambda: template.frame([7], [8]), lambda: template.extra(pair=True)):
+        with pytest.raises(DomainbertError, match="frames single texts only; expected one for pairs too"):
+            ask()
+
+
 def test_rows_of_pairs_and_single_texts() -> None:
     pair = (np.asarray([5, 6]), np.asarray([7]))
     packed = fill_rows([[np.asarray([8]), pair], [pair]], 10, bert_template(2, 3), pad_id=1)

@@ -21,9 +21,9 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows
+from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
-from domainbert.tasks.labelled import LabelledText
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from tests.tiny_training import masked_lm_module
 

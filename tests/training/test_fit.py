@@ -6,7 +6,7 @@ import torch
 from domainbert.data.order import GlobalOrder
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import Runtime
+from domainbert.training.config import Budget, Runtime
 from domainbert.training.fit import Steps, TrainingData, fit
 from domainbert.training.optim_config import OptimConfig
 from tests.tiny_training import masked_lm_module
@@ -15,6 +15,13 @@ from tests.tiny_training import masked_lm_module
 def test_steps_of_epochs_validate_after_each() -> None:
     assert Steps.of_epochs(3, batch_size=8, num_items=20) == Steps(9, 8, 20, validate_every=3)
     assert Steps.of_epochs(3, batch_size=10, num_items=20) == Steps(6, 10, 20, validate_every=2)
+
+
+def test_steps_of_a_budget_validate_ten_times_unless_told() -> None:
+    steps = Steps.of_budget(Budget(max_epochs=2.5), 8, num_items=100, num_tokens=1234, validate_every=None)
+    assert steps == Steps(32, 8, 100, validate_every=3) and steps.tokens_seen(1234) == round(32 * 8 / 100 * 1234)
+    assert Steps.of_budget(Budget(max_steps=9), 8, 100, 1234, None).validate_every == 1
+    assert Steps.of_budget(Budget(max_steps=9), 8, 100, 1234, 4, True) == Steps(9, 8, 100, 4, validate_first=True)
 
 
 @pytest.mark.parametrize("keeps_best", [False, True])

@@ -9,8 +9,9 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.labelled import read_classification, read_ner
+from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.folds import Fold, split_folds, write_folds
 
 

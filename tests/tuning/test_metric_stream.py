@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.tasks.config import Headline
 from domainbert.tuning.metric_stream import MetricStream
 from domainbert.tuning.objective_values import NoSuchMetric
 
@@ -42,6 +43,9 @@ def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
         assert stream.new_values() == new
 
 
+F1 = Headline("f1", "F1")
+
+
 def logged(folder: Path, *rows: tuple[float, float]) -> None:
     """Rows of F1 and loss."""
     (folder / "logs").mkdir(parents=True)
@@ -52,9 +56,11 @@ def logged(folder: Path, *rows: tuple[float, float]) -> None:
 
 def test_values_are_those_of_the_evaluation_that_the_stage_would_keep(tmp_path: Path) -> None:
     logged(tmp_path, (float("nan"), 9.0), (0.5, 0.75), (0.25, 0.5), (0.5, 0.625), (0.75, 1.0))
-    by_f1 = MetricStream(tmp_path, ["validation/f1"], "validation/f1").new_values()
+    by_f1 = MetricStream(tmp_path, ["validation/f1"], F1).new_values()
     assert by_f1[0] != by_f1[0] and by_f1[1:] == [0.5, 0.5, 0.5, 0.75]
-    assert MetricStream(tmp_path, ["validation/loss"], "validation/f1").new_values() == [9.0, 0.75, 0.75, 0.75, 1.0]
+    assert MetricStream(tmp_path, ["validation/loss"], F1).new_values() == [9.0, 0.75, 0.75, 0.75, 1.0]
+    lowest = MetricStream(tmp_path, ["validation/f1"], Headline("loss", "loss", "minimize")).new_values()
+    assert lowest[1:] == [0.5, 0.25, 0.25, 0.25]
     assert MetricStream(tmp_path, ["validation/loss"]).new_values() == [9.0, 0.75, 0.5, 0.625, 1.0]
 
 

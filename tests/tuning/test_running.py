@@ -8,6 +8,7 @@ import pytest
 
 from domainbert.runner.stage_table import Stage
 from domainbert.settings import choices
+from domainbert.tasks.config import Headline
 from domainbert.tuning.running import Running
 from domainbert.tuning.trial_plan import make_plan
 
@@ -53,6 +54,9 @@ def test_nothing_is_pruned_at_the_last_evaluation(last: int | None, ended: bool)
     assert not one.pruned and found == [1]
 
 
+F1 = Headline("f1", "F1")
+
+
 def stage(out: Path, seeds: tuple[int, ...] = (1,), max_epochs: int = 3) -> dict[str, Any]:
     return {}
 
@@ -64,10 +68,10 @@ def early(out: Path, patience: int | None = None) -> dict[str, Any]:
 def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"seeds": [4], "max_epochs": 7}
     kept = [
-        make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], [], plain, tmp_path)
-        for function in (stage, early)
+        make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], [], plain, tmp_path, headline)
+        for function, headline in ((stage, None), (early, F1))
     ]
-    assert [(one.last, one.stream.kept_by) for one in kept] == [(7, None), (7, "validation/f1")]
+    assert [(one.last, one.stream.kept_by) for one in kept] == [(7, None), (7, F1)]
     assert kept[0].stream.metrics == ["validation/f1"]
     several = make_plan(Stage("s", stage), ["validation/f1"], [], {**plain, "seeds": [1, 2]}, tmp_path)
     assert several.last is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config import Headline, TaskConfig
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,13 @@ class ClassificationFormat:
 class Classification(TaskConfig):
     """One of several classes for each text."""
 
+    title = "Text classifier"
+    headline = Headline("f1", "macro F1")
+
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""
 
-    @property
-    def name(self) -> str:
-        """`classification`."""
-        return "classification"
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`."""
+        return head == "sequence" and fields.get("problem_type") in (None, "single_label_classification")

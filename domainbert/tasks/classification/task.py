@@ -2,68 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torchmetrics import Metric
 
-from domainbert.data.examples import Example, text_example
-from domainbert.metrics.classification import ClassificationF1
+from domainbert.tasks.advice import ADVICE
+from domainbert.tasks.classification.classifier import Classifier, TextPrediction
 from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import LabelledText, check_labels_known, label_set, read_classification
-from domainbert.tasks.task import Batch, Task, TaskFiles
-from domainbert.tokenization.align import align_text
-from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.task import Batch
+from domainbert.tasks.text_task import TextTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+    from domainbert.tasks.classification.scoring import ClassScoring
+
+_NEAR = 0.02  # of macro F1: as good as no better
+_FAR = 0.1  # of macro F1: better, whatever the accuracy
 
 
-class ClassificationTask(Task):
+class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     """Gives each text one of `labels`."""
 
-    head = "sequence"
+    predictor = Classifier
+    usage = "from domainbert import load_classifier"
 
-    def encode(self, items: Sequence[LabelledText], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """See `Task.encode`."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        aligned = align_text(tokenizer, [item.text for item in items])
-        return [text_example(words, number[i.label], max_length) for words, i in zip(aligned, items, strict=True)]
+    def target(self, item: LabelledText) -> int:
+        """See `TextTask.target`."""
+        return self.labels.index(item.label)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, averaged over the texts of the global batch."""
-        mean, example = mean_over_windows(logits, batch), batch["example"]
-        targets = torch.zeros(len(mean), dtype=torch.int64, device=logits.device).scatter(0, example, batch["targets"])
-        return functional.cross_entropy(mean, targets, reduction="sum") / batch["num_examples"]
+        """Cross-entropy, summed over the texts."""
+        return functional.cross_entropy(mean_over_windows(logits, batch), self.targets(batch), reduction="sum")
 
     def metric(self) -> Metric:
         """Macro F1 and accuracy."""
+        from domainbert.metrics.classification import ClassificationF1
+
         return ClassificationF1(len(self.labels))
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
-        number = {label: index for index, label in enumerate(self.labels)}
-        gold = torch.tensor([number[items[item].label] for item in batch["items"].tolist()], device=logits.device)
+        gold = torch.tensor([self.target(items[item]) for item in batch["items"].tolist()], device=logits.device)
         metric.update(gold, mean_over_windows(logits, batch).argmax(dim=-1))
 
+    def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
+        """The class of each text, and the probabilities of all."""
+        rows = torch.softmax(mean_over_windows(logits, batch), dim=-1).tolist()
+        return [
+            TextPrediction(self.labels[row.index(max(row))], dict(zip(self.labels, row, strict=True))) for row in rows
+        ]
 
-class Files(TaskFiles):
-    """JSONL, CSV or TSV files of texts with a class."""
+    def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
+        """A classifier that is no better than one that always gives the same class."""
+        f1, accuracy = _of_one_class([item.label for item in items])
+        near = scores["f1"] <= f1 + _NEAR
+        if f1 == 1 or not (near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _FAR)):
+            return []
+        found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
+        always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
+        return [f"{found}, while {always}; {ADVICE}"]
 
-    def __init__(self, config: Classification) -> None:
-        self.config = config
+    @classmethod
+    def scoring(
+        cls, config: Classification, test: Labelled[LabelledText], train: Labelled[LabelledText] | None
+    ) -> ClassScoring:
+        """See `Task.scoring`."""
+        from domainbert.tasks.classification.scoring import ClassScoring
 
-    def read(self, path: Path) -> list[LabelledText]:
-        """See `TaskFiles.read`."""
-        file = read_classification(path, self.config.format)
-        print(file.describe())
-        return file.texts
+        return ClassScoring(config, test)
 
-    def task(self, train: Sequence[LabelledText]) -> ClassificationTask:
-        """See `TaskFiles.task`."""
-        return ClassificationTask(label_set(train))
 
-    def check(self, items: Sequence[LabelledText], task: Task, path: Path) -> None:
-        """See `TaskFiles.check`."""
-        check_labels_known(items, task.labels, path)
+def _of_one_class(labels: Sequence[str]) -> tuple[float, float]:
+    """Macro F1 and accuracy of the most frequent class for every text."""
+    counts = Counter(labels)
+    share = counts.most_common(1)[0][1] / len(labels)
+    return 2 * share / (1 + share) / len(counts), share

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from domainbert.base.ranges import Column, check_fields
-from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config import Headline, TaskConfig
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
@@ -56,6 +57,10 @@ class NerFormat:
 class Ner(TaskConfig):
     """Named entities: a tag for each word."""
 
+    title = "Token classifier"
+    reads_training = True
+    headline = Headline("f1", "entity F1")
+
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""
 
@@ -63,7 +68,14 @@ class Ner(TaskConfig):
     """`crf` puts a random field on the linear head, which weighs each tag with its neighbours and never leaves IOB2;
     `transformers` loads such a folder without it."""
 
-    @property
-    def name(self) -> str:
-        """`ner`."""
-        return "ner"
+    @classmethod
+    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+        """The entity types of a model's tags."""
+        from domainbert.tasks.ner.tags import entity_types
+
+        return tuple(entity_types(outputs))
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`."""
+        return head in ("tokens", "crf")

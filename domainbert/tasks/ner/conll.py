@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.columns import Table, read_sentences, read_table
-from domainbert.corpus.files import read_lines
+from domainbert.corpus.columns import Table, read_table
+from domainbert.tasks.labelled import Labelled, Unit, label_set
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
     Scheme,
@@ -43,22 +44,54 @@ class Sentence:
         """The entities: `(start, end, type)` in words, `end` exclusive."""
         return spans_from_tags(self.tags)
 
+    @property
+    def content(self) -> list[str]:
+        """The words."""
+        return self.words
+
+    @property
+    def labels(self) -> list[str]:
+        """The types of the entities."""
+        return [kind for _, _, kind in self.spans]
+
 
 @dataclass(frozen=True)
-class NerFile:
+class NerFile(Labelled[Sentence]):
     """What a tagged file holds, and how it was read."""
 
-    path: Path
-    sentences: list[Sentence]
     scheme: Scheme
-    """The scheme of the file; the tags of `sentences` are IOB2 whatever it is."""
-    kind: Literal["conll", "jsonl"]
+    """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
     layout: str
     """Kind of file, and how the columns were found, in words."""
-    marks_documents: bool
-    """The file says where documents begin."""
+    marks: list[int]
+    """The lines that say where documents begin."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
+
+    @property
+    def sentences(self) -> Sequence[Sentence]:
+        """The items."""
+        return self.items
+
+    @property
+    def marks_documents(self) -> bool:
+        """Whether the file says where documents begin."""
+        return bool(self.marks)
+
+    @property
+    def unit(self) -> str:
+        """What the bootstrap draws."""
+        return "documents" if self.marks else "sentences"
+
+    def units(self) -> list[Unit]:
+        """The documents; one begins where it is marked."""
+        units: list[Unit] = []
+        for _, group in groupby(self.sentences, key=lambda one: one.document):
+            document = list(group)
+            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
+            first = min(self.marks, default=begin)
+            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
+        return units
 
     @property
     def num_words(self) -> int:
@@ -143,7 +176,9 @@ def read_conll(
         for block in table.blocks
     ]
     layout = f"{table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-    return tagged_file(path, "conll", sentences, scheme, repair, f"CoNLL, {layout}", bool(table.marks))
+    return tagged_file(
+        path, "conll", sentences, scheme, repair, f"CoNLL, {layout}", [mark.line for mark in table.marks]
+    )
 
 
 def _check_marks(table: Table, tag: int) -> None:
@@ -155,27 +190,6 @@ def _check_marks(table: Table, tag: int) -> None:
     problems.raise_if_any()
 
 
-def read_words(
-    path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
-) -> Iterator[list[str]]:
-    """The sentences of a CoNLL file as words, whether it has tags or not; each when it has been read.
-
-    Args:
-        path: the file, UTF-8; plain, .gz or .zst.
-        token_column: column of the words, as for `read_conll`.
-        lines: of the file with their numbers, where it is being read already.
-
-    Raises:
-        DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
-            of Unicode stands outside of a word.
-    """
-    lines = read_lines(path) if lines is None else lines
-    for table in read_sentences(path, lines, with_header=isinstance(token_column, str)):
-        column = table.column_index(token_column)
-        table.check_breaks(column)
-        yield [row.columns[column] for row in table.blocks[0].rows]
-
-
 def tagged_file(
     path: Path,
     kind: Literal["conll", "jsonl"],
@@ -183,7 +197,7 @@ def tagged_file(
     scheme: SchemeChoice,
     repair: bool,
     layout: str,
-    marks_documents: bool,
+    marks: Sequence[int] = (),
 ) -> NerFile:
     """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired.
 
@@ -208,7 +222,7 @@ def tagged_file(
                 problems.add(f"{where}; expected {meaning} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
     sentences = [Sentence(row.words, to_iob2(row.tags), row.line, row.document) for row in rows]
-    return NerFile(path, sentences, found, kind, layout, marks_documents, repairs)
+    return NerFile(path, sentences, kind, found, layout, list(marks), repairs)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

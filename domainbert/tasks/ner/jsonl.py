@@ -79,14 +79,14 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
         names = label_names(format, rows[0][1], f"{path}:{rows[0][0]}")
         tagged = _read(path, rows, problems, lambda row: _words_and_tags(row, keys, names))
         layout = f"JSONL, words in {keys.content!r}, tags in {keys.labels!r}"
-        return tagged_file(path, "jsonl", tagged, format.scheme, format.repair, layout, marks_documents=False)
+        return tagged_file(path, "jsonl", tagged, format.scheme, format.repair, layout)
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
 
     words = dict(zip(texts, basic_words(texts), strict=True))
     tagged = _read(path, rows, problems, lambda row: _words_of_text(row, keys, words))
     layout = f"JSONL, texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    return tagged_file(path, "jsonl", tagged, "IOB2", False, layout, marks_documents=False)
+    return tagged_file(path, "jsonl", tagged, "IOB2", False, layout)
 
 
 def _keys(where: str, first: dict[str, Any], format: NerFormat) -> _Keys:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.matching import Span
+from domainbert.tasks.label_names import is_visible
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 
@@ -50,15 +51,6 @@ def split_tag(tag: str) -> tuple[str, str]:
         expected = "a type of visible characters without white space around it"
         raise DomainbertError(f"tag {reprlib.repr(tag)}; expected {expected}")
     return tag[0], tag[2:]
-
-
-def is_visible(label: str) -> bool:
-    r"""Whether no white space surrounds a label and none of its characters is invisible, so that equal looks are equal.
-
-    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
-    [True, False, False, False]
-    """
-    return bool(label) and label == label.strip() and label.isprintable()
 
 
 def spans_from_tags(tags: Sequence[str]) -> list[Span]:

@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import Metric
 
 from domainbert.data.examples import Example, encode_words
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
-from domainbert.metrics.entities import EntityF1
+from domainbert.tasks.advice import ADVICE
 from domainbert.tasks.decoding import decode_words, iob2_field
-from domainbert.tasks.labelled import check_labels_known, label_set, read_ner
+from domainbert.tasks.labelled import Content, Labelled, label_set
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.tags import entity_types, iob2_labels, spans_from_tags, tag_facts
-from domainbert.tasks.task import Batch, Task, TaskFiles
+from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger, aligned_contents
+from domainbert.tasks.ner.tags import entity_types, iob2_labels, spans_from_tags, tag_facts, trained_as_iob2
+from domainbert.tasks.task import Batch, Task
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
-class NerTask(Task):
+    from domainbert.tasks.ner.scoring import EntityScoring
+
+
+class NerTask(Task[Sentence, list[Entity]]):
     """Tags words; `labels` are `O` and `B-X`, `I-X` for every type."""
 
     head = "tokens"
+    counted = "num_targets"
+    predictor = Tagger
+    usage = "from domainbert import load_tagger"
     crf: Crf | None = None
+    valid: Crf | None
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
         self.valid = iob2_field(self.labels)
 
-    def folder_facts(self) -> dict[str, str]:
+    @classmethod
+    def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
+        """The tags of the entity types of a training set, and the head that is asked for."""
+        return (CrfNerTask if config.head == "crf" else cls)(iob2_labels(label_set(train.items)))
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
+        """The tags of a model folder; where it does not say that they are IOB2, all sequences of them are valid."""
+        task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
+        if not trained_as_iob2(fields):
+            task.valid = None
+        return task
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The tag scheme."""
         return tag_facts(self.labels)
 
@@ -45,20 +68,50 @@ class NerTask(Task):
         tags = [[number[tag] for tag in sentence.tags] for sentence in items]
         return encode_words(aligned, tags, self.labels, max_length)
 
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """See `Task.encode_contents`; the words of a text are its pre-tokens."""
+        aligned = aligned_contents(tokenizer, contents)
+        return encode_words(aligned, None, self.labels, max_length)
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, averaged over the pre-tokens of the global batch."""
-        summed = functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
-        return summed / batch["num_targets"]
+        """Cross-entropy, summed over the pre-tokens."""
+        return functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
 
     def metric(self) -> Metric:
         """Strict entity F1."""
+        from domainbert.metrics.entities import EntityF1
+
         return EntityF1(entity_types(self.labels))
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """See `Task.update`."""
-        predicted = decode_words(logits, batch, self.crf, self.valid)
         gold = [items[item].spans for item in batch["items"].tolist()]
-        metric.update(gold, [spans_from_tags([self.labels[i] for i in ids.tolist()]) for ids, _ in predicted])
+        metric.update(gold, [spans_from_tags(tags) for tags, _ in self.decode(logits, batch)])
+
+    def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
+        """The tag of each word, and its probability."""
+        decoded = decode_words(logits, batch, self.crf, self.valid)
+        return [([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
+
+    def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
+        """See `Task.as_json`."""
+        return {"entities": [asdict(entity) for entity in prediction]}
+
+    def warnings(self, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
+        """A tagger that finds nothing."""
+        entities = sum(len(sentence.spans) for sentence in items)
+        found = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
+        return [found] if entities and not scores["f1"] else []
+
+    @classmethod
+    def scoring(cls, config: Ner, test: Labelled[Any], train: Labelled[Any] | None) -> EntityScoring:
+        """See `Task.scoring`."""
+        from domainbert.tasks.ner.scoring import EntityScoring
+
+        assert isinstance(test, NerFile) and (train is None or isinstance(train, NerFile))
+        return EntityScoring(config, test, train)
 
 
 class CrfNerTask(NerTask):
@@ -73,7 +126,7 @@ class CrfNerTask(NerTask):
         self.crf.constrain(self.labels)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the words' tags, with cross-entropy of other pieces; a mean as in `NerTask`."""
+        """Negative log-likelihood of the words' tags, with cross-entropy of other pieces."""
         assert self.crf is not None
         targets = batch["targets"]
         words = (batch["outputs"] >= 0) & (targets != IGNORED)
@@ -85,26 +138,4 @@ class CrfNerTask(NerTask):
                 emissions, tags = chosen.fill(logits.float()), chosen.fill(targets)
                 likelihood = self.crf.score(emissions, tags, chosen.lengths)
                 summed = summed + (self.crf.log_partition(emissions, chosen.lengths) - likelihood).sum()
-        return summed / batch["num_targets"]
-
-
-class Files(TaskFiles):
-    """CoNLL or JSONL files of tagged sentences."""
-
-    def __init__(self, config: Ner) -> None:
-        self.config = config
-
-    def read(self, path: Path) -> list[Sentence]:
-        """See `TaskFiles.read`."""
-        file = read_ner(path, self.config.format)
-        print(file.describe())
-        return file.sentences
-
-    def task(self, train: Sequence[Sentence]) -> NerTask:
-        """See `TaskFiles.task`."""
-        kind = CrfNerTask if self.config.head == "crf" else NerTask
-        return kind(iob2_labels(label_set(train)))
-
-    def check(self, items: Sequence[Sentence], task: Task, path: Path) -> None:
-        """See `TaskFiles.check`."""
-        check_labels_known(items, entity_types(task.labels), path)
+        return summed

@@ -20,6 +20,9 @@ class ReplacedTokens(ObjectiveConfig):
     last_rate: float = 0.3
     """Share of the tokens that are hidden from the eleventh step on; it rises from 0.15."""
 
+    keep_generator: bool = True
+    """Whether the generator gets a folder, too."""
+
     @property
     def name(self) -> str:
         return "replaced tokens"

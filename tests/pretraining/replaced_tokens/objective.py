@@ -81,6 +81,9 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         generator.encoder.embeddings = model.encoder.embeddings
         return {MODEL: Built(model, start.config, "tokens", LABELS), GENERATOR: Built(generator, small, "masked_lm")}
 
+    def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
+        return built if self.config.keep_generator else {MODEL: built[MODEL]}
+
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         measured = self.measure(models, batch)
         return {name: measured[name] for name in self.terms}

@@ -13,19 +13,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
+from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import Template, roberta_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter
+
+if TYPE_CHECKING:
+    from domainbert.tokenization.kind import Bools
 
 SPECIAL_TOKENS = {
     "cls_token": "<s>",
@@ -83,6 +85,8 @@ class BytePieces(Pieces):
         A pre-token is a word. But a combining mark goes on with the word before it, and so do the letters after it; and
         where a word has more than 16 pieces, the next piece that begins a character begins another one.
         """
+        import numpy as np  # a recipe is checked without it
+
         starts = super().word_starts(text, encoding)
         if not text.isascii():
             offsets = encoding.offsets
@@ -97,6 +101,8 @@ class BytePieces(Pieces):
     @cached_property
     def _is_part(self) -> Bools:
         """(vocab_size,) Whether each entry begins with a byte that is not the first of its character."""
+        import numpy as np
+
         tokens = tokens_by_id(self.backend)
         return np.asarray(
             [bool(token) and 0x80 <= _BYTE_OF.get(token[0], 0) < 0xC0 for token in tokens], dtype=np.bool_

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
+from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
 from domainbert.tokenization.kinds.wordpiece.train import select_words, train_on_words
 from domainbert.tokenization.train import TrainingWords
 from domainbert.tokenization.words import WordCounter, normalized_words
+
+if TYPE_CHECKING:
+    from domainbert.tokenization.kind import Bools
 
 
 class WordPieces(Pieces):
@@ -30,6 +32,8 @@ class WordPieces(Pieces):
     @cached_property
     def begins_word(self) -> Bools | None:
         """See `Pieces.begins_word`: what is not marked does."""
+        import numpy as np  # a recipe is checked without it
+
         surfaces = map(self.surface, tokens_by_id(self.backend))
         return np.asarray([surface is None or surface.starts_word for surface in surfaces], dtype=np.bool_)
 

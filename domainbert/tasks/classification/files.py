@@ -1,0 +1,92 @@
+"""Texts with one class each in JSONL, CSV or TSV. Free of torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.json_values import problem_with_text
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.labelled import Labelled, Unit
+from domainbert.tasks.text_files import LabelReader, TextRows
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A text, its class, and the line of the file where it stands."""
+
+    text: str
+    label: str
+    line: int
+
+    @property
+    def content(self) -> str:
+        """The text."""
+        return self.text
+
+    @property
+    def labels(self) -> tuple[str]:
+        """Its class."""
+        return (self.label,)
+
+
+@dataclass(frozen=True)
+class ClassFile(Labelled[LabelledText]):
+    """What a file of texts with classes holds, and how it was read."""
+
+    nameless: bool = False
+    """The classes are numbers without names; each is called by its number."""
+
+    @property
+    def texts(self) -> Sequence[LabelledText]:
+        """The items."""
+        return self.items
+
+    def describe(self) -> str:
+        """What was read, for printing: the kind of file, the number of texts and of each class."""
+        classes = Counter(text.label for text in self.texts)
+        counts = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
+        said = f"{self.path}: {len(self.texts):,} texts; {FileKind(self.kind)}; {len(classes)} classes ({counts})"
+        return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
+
+    def units(self) -> list[Unit]:
+        """The texts, of which folds get the same share of each class."""
+        return [Unit(text.line, frozenset(text.labels), text.label) for text in self.texts]
+
+
+def read(config: Classification, path: Path) -> ClassFile:
+    """See `TaskConfig.read`."""
+    return read_classification(path, config.format)
+
+
+def read_classification(path: Path, format: ClassificationFormat | None = None) -> ClassFile:
+    """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
+
+    Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key, null,
+            or a value that is not a string (a label may be a number); an empty text or label; a label that looks like
+            another one, because of white space around it or invisible characters in it; numbers beside names, or a
+            number or name that `label_names` does not have, or text that may be either.
+    """
+    format, problems = format or ClassificationFormat(), Problems(str(path))
+    rows = TextRows(path, format, problems)
+    texts, labels = [], None
+    for line, row in rows:
+        labels = labels or LabelReader(format.label_key, rows.names)
+        found = [problem_with_text(row, format.text_key), labels.problem_with(row, line)]
+        for problem in filter(None, found):
+            problems.add(f"{path}:{line}: {problem}")
+        if not any(found):
+            texts.append(LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line))
+    problems.raise_if_any()
+    if labels is None or not texts:
+        raise DomainbertError(
+            f"{path}: no texts; expected at least one with {format.text_key!r} and {format.label_key!r}"
+        )
+    return ClassFile(path, texts, rows.kind, labels.nameless)

@@ -1,0 +1,47 @@
+"""Labels of texts, any number of each, as the YAML names them. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.classification.config import ClassificationFormat
+from domainbert.tasks.config import Headline, TaskConfig
+
+PROBLEM_TYPE = "multi_label_classification"
+"""Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
+
+
+@dataclass(frozen=True)
+class MultiLabelFormat(ClassificationFormat):
+    """Where the text and its labels stand in a JSONL, CSV or TSV file."""
+
+    label_key: str = "labels"
+    """Key or column of the labels. In JSONL a list of names, or of numbers whose names `label_names` gives; or, if all
+    lists of the file are as long as `label_names`, of 0 and 1 for each name. An empty list is a text without labels."""
+
+    separator: str = ";"
+    """Between the labels in a column of CSV or TSV; white space beside it belongs to none of them."""
+
+    def __post_init__(self) -> None:
+        """Check the separator."""
+        if not self.separator.strip():
+            raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
+
+
+@dataclass(frozen=True)
+class MultiLabel(TaskConfig):
+    """Any number of labels for each text, or none."""
+
+    format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
+    """Keys of the labelled files."""
+
+    title = "Multi-label text classifier"
+    headline = Headline("f1", "micro F1")
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`."""
+        return head == "sequence" and fields.get("problem_type") == PROBLEM_TYPE

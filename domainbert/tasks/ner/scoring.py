@@ -1,0 +1,139 @@
+"""Sentences with entities as a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.metrics.slices import surface
+from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
+from domainbert.metrics.table import entity_lines
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.tags import spans_from_tags
+from domainbert.tasks.scoring import Scoring
+
+
+class EntityScoring(Scoring):
+    """Sentences with entities; predictions are tags of words.
+
+    Args:
+        config: the task's.
+        test: the test set.
+        train: the training set, for the slices of seen and unseen entities.
+    """
+
+    def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
+        super().__init__(config, test)
+        self.file: NerFile = test
+        self.suffix = f".{test.kind}"
+        self._seen = None
+        if train is not None:
+            print(train.describe())
+            self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
+        self._repaired: dict[str, int] = {}
+
+    @property
+    def num_gold(self) -> int:
+        """The entities."""
+        return self.file.num_spans
+
+    @property
+    def num_units(self) -> int:
+        """The documents."""
+        return len({sentence.document for sentence in self.file.sentences})
+
+    @property
+    def title(self) -> str:
+        """What is scored, in words."""
+        return f"strict entity F1 over {self.num_gold:,} gold entities"
+
+    def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
+        """See `Scoring.score`; repaired tags are counted."""
+        super().score(system, seed, predictor, path)
+        self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
+
+    def predict(self, predictor: Any) -> list[list[str]]:
+        """Tags of every sentence; one without words has none and is not shown to the model.
+
+        Raises:
+            DomainbertError: a sentence has more or fewer words.
+        """
+        sentences = self.file.sentences
+        predicted = predictor.predict_words([sentence.words for sentence in sentences if sentence.words])
+        remaining = iter(predicted)
+        tags: list[list[str]] = [next(remaining, []) if sentence.words else [] for sentence in sentences]
+        for sentence, one in zip(sentences, tags, strict=True):
+            if len(sentence.words) != len(one):
+                raise DomainbertError(
+                    f"{self.file.path}:{sentence.line}: {len(sentence.words)} words but {len(one)} tags predicted"
+                )
+        return tags
+
+    def row(self, item: Sentence, prediction: list[str]) -> dict[str, Any]:
+        """See `Scoring.row`."""
+        return {"tokens": item.words, "gold": item.tags, "predicted": prediction}
+
+    def write(self, path: Path, predictions: Sequence[list[str]]) -> None:
+        """As the test set is: JSONL or CoNLL."""
+        if self.suffix == ".jsonl":
+            super().write(path, predictions)
+        else:
+            _write_conll_tags(path, self.file, predictions)
+
+    def summary(self, resampling: Resampling) -> Summary:
+        """The scores of all systems.
+
+        Raises:
+            DomainbertError: the number of gold entities that were scored is not that of the file.
+        """
+        sentences = self.file.sentences
+        systems = {
+            name: {seed: [spans_from_tags(one) for one in tags] for seed, tags in runs.items()}
+            for name, runs in self.predictions.items()
+        }
+        predicted_types = {span[2] for runs in systems.values() for run in runs.values() for one in run for span in one}
+        gold = GoldEntities(
+            spans=[sentence.spans for sentence in sentences],
+            words=[sentence.words for sentence in sentences],
+            documents=[sentence.document for sentence in sentences],
+            types=sorted(predicted_types.union(*(sentence.labels for sentence in sentences))),
+            seen=self._seen,
+        )
+        summary = summarize_entities(gold, systems, resampling)
+        for name, system in summary["systems"].items():
+            scored = sum(one["support"] for one in system["per_type"].values())
+            if scored != self.num_gold:
+                raise DomainbertError(
+                    f"{self.file.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
+                )
+            system["repaired_tags"] = self._repaired[name]
+        return summary
+
+    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Scoring.brief`."""
+        return {key: value for key, value in super().brief(system).items() if key != "repaired_tags"}
+
+    def lines(self, summary: Summary) -> list[str]:
+        """The summary for a person."""
+        repaired = [
+            f"{name}: {count:,} stray I- tags in the predictions were read as B-"
+            for name, count in self._repaired.items()
+            if count
+        ]
+        return [*entity_lines(summary), *([""] if repaired else []), *repaired]
+
+
+def _write_conll_tags(path: Path, file: NerFile, predicted: Sequence[Sequence[str]]) -> None:
+    """Word, gold, predicted, separated by tabs: the columns that the conlleval script reads."""
+    document = -1
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for sentence, tags in zip(file.sentences, predicted, strict=True):
+            if file.marks_documents and sentence.document != document:
+                document = sentence.document
+                stream.write("-DOCSTART-\tO\tO\n\n")
+            for row in zip(sentence.words, sentence.tags, tags, strict=True):
+                stream.write("\t".join(row) + "\n")
+            stream.write("\n")

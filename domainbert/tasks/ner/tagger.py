@@ -1,0 +1,102 @@
+"""Entities in words or in raw text, by a fine-tuned model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from domainbert.data.examples import encode_words
+from domainbert.tasks.labelled import Content
+from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
+from domainbert.tasks.predictor import Predictor
+from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
+from domainbert.tokenization.load import DomainTokenizer
+
+TaggedWords = tuple[list[str], list[float]]
+"""The tag of each word of a sentence, and its probability."""
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An entity in a text.
+
+    Attributes:
+        start: first character.
+        end: character after the last.
+        type: entity type.
+        text: the characters from `start` to `end`.
+        score: mean probability of the labels of its words.
+    """
+
+    start: int
+    end: int
+    type: str
+    text: str
+    score: float
+
+
+class Tagger(Predictor[list[Entity]]):
+    """Finds entities in words or in raw text."""
+
+    kind = "a tagger with the labels"
+    loader = "load_tagger"
+    num_repaired = 0
+    """Tags of the last `predict_words` that were read as others."""
+
+    def predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
+        """The entities of each text, or of each list of words as if single spaces stood between them."""
+        aligned = aligned_contents(self.tokenizer, texts)
+        return [
+            [_entity(content, words, span, scores) for span in spans_from_tags(tags)]
+            for content, words, (tags, scores) in zip(texts, aligned, self._tag(aligned), strict=True)
+        ]
+
+    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """IOB2 tags of words.
+
+        A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
+        there the best label of each word is read as conlleval reads it: an I-X that nothing begins becomes B-X, and
+        `num_repaired` counts those of the last call.
+        """
+        raw = [tags for tags, _ in self._tag(align_words(self.tokenizer, sentences))]
+        valid = [to_iob2(tags) for tags in raw]
+        self.num_repaired = sum(a != b for x, y in zip(raw, valid, strict=True) for a, b in zip(x, y, strict=True))
+        return valid
+
+    def predict_entities(self, texts: Sequence[str]) -> list[list[Entity]]:
+        """The entities of raw texts, whose words are the tokenizer's pre-tokens."""
+        return self.predict(texts)
+
+    def predict_spans(self, sentences: Sequence[Sequence[str]]) -> list[list[Entity]]:
+        """The entities of words; offsets count characters of the words joined by single spaces."""
+        return self.predict(sentences)
+
+    def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
+        tagged = self._decoded(encode_words(aligned, None, self.labels, self.max_length))
+        return [tagged.get(number, ([], [])) for number in range(len(aligned))]
+
+
+def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) -> list[AlignedWords]:
+    """The pieces of texts, whose words are their pre-tokens, and of lists of words."""
+    texts = [content for content in contents if isinstance(content, str)]
+    of_text = iter(align_text(tokenizer, texts))
+    of_words = iter(align_words(tokenizer, [content for content in contents if not isinstance(content, str)]))
+    return [next(of_text if isinstance(content, str) else of_words) for content in contents]
+
+
+def _joined_offsets(words: Iterable[str]) -> list[tuple[int, int]]:
+    offsets, start = [], 0
+    for word in words:
+        offsets.append((start, start + len(word)))
+        start += len(word) + 1
+    return offsets
+
+
+def _entity(content: Content, words: AlignedWords, span: tuple[int, int, str], scores: Sequence[float]) -> Entity:
+    if isinstance(words, AlignedText) and isinstance(content, str):
+        text, offsets = content, words.word_offsets
+    else:
+        text, offsets = " ".join(content), _joined_offsets(content)
+    first, last, kind = span
+    start, end = offsets[first][0], offsets[last - 1][1]
+    return Entity(start, end, kind, text[start:end], sum(scores[first:last]) / (last - first))

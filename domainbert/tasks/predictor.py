@@ -1,0 +1,76 @@
+"""Prediction with a fine-tuned model, whatever its task; `serving.predictor.load_predictor` makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from domainbert.data.examples import Example
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.tasks.labelled import Content
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from domainbert.tasks.task import Task
+
+Prediction = TypeVar("Prediction")
+
+
+class Runtime(Protocol):
+    """A loaded model, in torch or in ONNX Runtime."""
+
+    model: EncoderWithHead
+    tokenizer: DomainTokenizer
+    max_length: int
+
+    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[Mapping[str, Any], Tensor]]:
+        """For each batch the batch and the logits (N, outputs) at its positions; batches are not in order."""
+
+
+class Predictor(Generic[Prediction]):
+    """A fine-tuned model that predicts.
+
+    Args:
+        task: its task.
+        runtime: the model.
+
+    Attributes:
+        model: the torch model; of an exported one only shapes.
+        tokenizer: its tokenizer.
+        max_length: tokens of a window.
+        kind: what it is, before the names of its outputs, and `loader` what reads it, for messages.
+    """
+
+    kind: ClassVar[str] = "a model with the outputs"
+    loader: ClassVar[str] = "load_predictor"
+
+    def __init__(self, task: Task[Any, Any], runtime: Any) -> None:
+        self.task, self.runtime = task, runtime
+        self.model: EncoderWithHead = runtime.model
+        self.tokenizer: DomainTokenizer = runtime.tokenizer
+        self.max_length: int = runtime.max_length
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the outputs."""
+        return self.task.labels
+
+    def predict(self, texts: Sequence[Content]) -> list[Prediction]:
+        """What the task makes of each text, or list of words."""
+        predicted = self._decoded(self.task.encode_contents(texts, self.tokenizer, self.max_length))
+        return [predicted[number] for number in range(len(texts))]
+
+    def as_json(self, prediction: Prediction) -> dict[str, Any]:
+        """A prediction for a file."""
+        return self.task.as_json(prediction)
+
+    def _decoded(self, examples: Sequence[Example]) -> dict[int, Any]:
+        """What is predicted for each example that has outputs, by its number."""
+        decoded: dict[int, Any] = {}
+        full = [number for number, example in enumerate(examples) if example.num_outputs]
+        for batch, logits in self.runtime.logits([examples[number] for number in full]):
+            found = self.task.decode(logits, batch)
+            decoded.update((full[item], one) for item, one in zip(batch["items"].tolist(), found, strict=True))
+        return decoded
