@@ -134,7 +134,7 @@ def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[in
         characters = range(start, min(max(stop, start + 1), len(text)))
         place = next((at for at in characters if not text[at].isspace()), None)
         if place is None:
-            found.append(found[-1] if found else -1)
+            found.append(found[-1] if found else bisect_right(begins, start) - 1)
         else:
             word = bisect_right(begins, place) - 1
             found.append(0 if word < 0 and begins and stop > begins[0] else word)
