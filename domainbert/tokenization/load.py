@@ -80,7 +80,7 @@ class DomainTokenizer:
         self.cls_id = ids["cls_token"]
         self.sep_id = ids["sep_token"]
         self.mask_id = ids["mask_token"]
-        self.special_ids = frozenset(ids.values())
+        self.special_ids = frozenset(ids.values()) | self.template.special_ids
 
     @cached_property
     def tokens(self) -> list[str]:

@@ -93,12 +93,25 @@ class Template:
 
         Args:
             tokens: the vocabulary in the order of its ids.
+
+        Raises:
+            DomainbertError: a special token is not in the vocabulary.
         """
-        return processors.TemplateProcessing(
-            single=list(_pieces(self.single, tokens)),
-            pair=list(_pieces(self.pair, tokens)) or None,
-            special_tokens=[(tokens[number], number) for number in sorted(self.special_ids)],
-        )
+        strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
+        if strange:
+            raise DomainbertError(
+                f"the tokenizer's post-processor adds id {strange[0]}; expected one of its {len(tokens):,} entries"
+            )
+        names = {number: tokens[number] for number in sorted(self.special_ids)}
+        state = {
+            "type": "TemplateProcessing",
+            "single": _pieces(self.single, names),
+            "pair": _pieces(self.pair or (Part("A", 0), Part("B", 1)), names),
+            "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
+        }
+        made = processors.TemplateProcessing()
+        made.__setstate__(json.dumps(state).encode())  # the constructor parses strings, in which ":" and "$" mean more
+        return made
 
 
 def bert_template(cls_id: int, sep_id: int) -> Template:
@@ -149,6 +162,10 @@ def _parts(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]
         yield from (Part(token, content["type_id"]) for token in tokens)
 
 
-def _pieces(parts: Sequence[Part], tokens: Sequence[str]) -> Iterator[str]:
-    for token, token_type in parts:
-        yield f"${token}:{token_type}" if isinstance(token, str) else f"{tokens[token]}:{token_type}"
+def _pieces(parts: Sequence[Part], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [
+        {"Sequence": {"id": token, "type_id": token_type}}
+        if isinstance(token, str)
+        else {"SpecialToken": {"id": names[token], "type_id": token_type}}
+        for token, token_type in parts
+    ]
