@@ -118,12 +118,9 @@ class TokenizerKind(ABC):
         """Cuts a string between spaces into words, as `select` does, so that they can be counted and extended by."""
 
     @abstractmethod
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
-        """What `tokenizer_config.json` says beside the special tokens: `tokenizer_class` and its settings.
-
-        Raises:
-            DomainbertError: `transformers` could not be told of it.
-        """
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
+        """What `tokenizer_config.json` says beside the special tokens: `tokenizer_class` and its settings, with which
+        `transformers` gives the ids that are given here."""
 
     def template(self, cls_id: int, sep_id: int) -> Template:
         """The special tokens around texts, where the tokenizer does not say."""

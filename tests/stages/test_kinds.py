@@ -168,7 +168,7 @@ class WholeWordsKind(TokenizerKind):
     def cutter(self, backend):
         return str.split
 
-    def hugging_face_config(self, backend):
+    def hugging_face_config(self, backend, special_tokens):
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
     def decoder(self, backend):

@@ -188,7 +188,7 @@ class ByteBPEKind(TokenizerKind):
         except Exception as error:  # the Rust side raises plain Exception whatever is wrong
             raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
 
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
