@@ -127,6 +127,10 @@ class EncoderConfig(ABC):
 
         Left out is what belongs to the head, the labels and the files, and not to the encoder.
         """
+        causal = fields.get("is_decoder")
+        require(
+            not causal, f"is_decoder: found {causal!r}; expected an encoder, in which a token sees those behind it too"
+        )
         hints, own = field_types(cls), {field.name for field in dataclasses.fields(cls)}
         for name in own & fields.keys():
             message = f"{name}: found {str(fields[name])[:80]!r}; expected {describe(hints[name])}"

@@ -163,6 +163,20 @@ def test_two_classes_that_transformers_leaves_unnamed(tmp_path):
     assert torch.equal(model.head.classifier.weight, theirs.classifier.weight)
 
 
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [
+        ("BertForSequenceClassification", "sequence"),
+        ("BertForMaskedLM", "masked_lm"),
+        ("BertForTokenClassification", "crf"),
+    ],
+)
+def test_our_key_that_transformers_kept_is_not_the_head_that_it_saved(tmp_path, kind, head):
+    their_model(kind, domainbert_head="crf").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["domainbert_head"] == "crf"
+    assert open_model(tmp_path).head == head
+
+
 def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
     make_folder(tmp_path / "seed-7", "tokens", LABELS)
     (tmp_path / "seeds.json").write_text(json.dumps({"best": "seed-7"}))
@@ -174,8 +188,12 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
     [
         ({"model_type": "t5"}, r"model_type: found 't5'; supported families are bert"),
         ({"model_type": None}, r"model_type: found None"),
-        ({"vocab_size": "many"}, r"not the config\.json of a model"),
-        ({"vocab_size": None}, r"not the config\.json of a model"),
+        ({"vocab_size": "32"}, r"vocab_size: found '32'; expected a positive number of entries"),
+        ({"vocab_size": None}, r"vocab_size: found None; expected"),
+        ({"vocab_size": -32}, r"vocab_size: found -32; expected"),
+        ({"pad_token_id": 32}, r"pad_token_id: found 32; expected an entry below vocab_size, 32"),
+        ({"is_decoder": True}, r"is_decoder: found True; expected an encoder"),
+        ({"id2label": {"0": "O", "2": "B-a"}}, r"not the config\.json of a model: .*number its labels from 0 on"),
         ({"id2label": ["O"]}, r"not the config\.json of a model"),
         ({"hidden_size": 13}, r"hidden_size: 13 is not divisible by num_attention_heads=3"),
         ({"num_attention_heads": 0}, r"num_attention_heads: found 0; expected an integer from 1 to 1,000"),
