@@ -306,7 +306,8 @@ def save_with_vocabulary(
     config = folder.config
     tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
     vocab_size = len(tensors[vocabulary_names(config)[0]])
-    fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
+    kept = {name: value for name, value in folder.fields.items() if name != "tie_word_embeddings"}  # they are tied
+    fields = {**kept, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
 
 

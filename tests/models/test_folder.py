@@ -15,7 +15,8 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -331,6 +332,22 @@ def test_an_untied_head(tmp_path):
     ):
         load_model(tmp_path, "masked_lm")
     assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"
+
+
+def test_weights_that_are_equal_are_tied_with_another_vocabulary_too(tmp_path):
+    theirs = their_model(tie_word_embeddings=False)
+    theirs.cls.predictions.decoder.load_state_dict(
+        {"weight": theirs.bert.embeddings.word_embeddings.weight, "bias": theirs.cls.predictions.bias}
+    )
+    theirs.save_pretrained(tmp_path / "old")
+    make_tokenizer().save(tmp_path / "old")
+    folder = open_model(tmp_path / "old")
+    save_with_vocabulary(
+        tmp_path / "new", folder, load_tensors(folder.path, folder.config), make_tokenizer(), "# A card\n"
+    )
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new").eval()
+    ids = torch.arange(5, 12)[None]
+    assert torch.equal(again(ids).logits, theirs(ids).logits)
 
 
 def test_a_model_of_the_hub_is_opened(tmp_path, monkeypatch):
