@@ -68,6 +68,13 @@ def test_the_fingerprint_is_of_what_changes_ids(make_tokenizer: Callable[..., Do
     assert loaded.encode([_HARD]) == tokenizer.encode([_HARD])
     assert make_tokenizer(lowercase=False).fingerprint != tokenizer.fingerprint
     assert make_tokenizer(["the", "men"]).fingerprint != make_tokenizer(["men", "the"]).fingerprint
+    added = []
+    for single_word in (False, True):
+        backend = make_tokenizer().backend
+        backend.add_tokens([AddedToken("GDP", single_word=single_word)])
+        added.append(DomainTokenizer(backend))
+    assert added[0].encode(["GDPs"]) != added[1].encode(["GDPs"])
+    assert added[0].fingerprint != added[1].fingerprint
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
