@@ -1,4 +1,4 @@
-"""What every encoder family's configuration offers. Free of torch, so that a recipe can be checked in milliseconds."""
+"""The base of every encoder family's configuration. Free of torch, so that a recipe can be checked in milliseconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OURS = "domainbert_"
 
 
 class VocabularyFacts(NamedTuple):
-    """What an encoder has to know of its vocabulary, which is the tokenizer's to say."""
+    """Facts of a vocabulary that an encoder needs; the tokenizer says them."""
 
     size: int
     pad_id: int

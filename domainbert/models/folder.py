@@ -30,7 +30,7 @@ _HEAD = "domainbert_head"
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What a model folder says of itself, before its weights are read."""
+    """Facts of a model folder, before its weights are read."""
 
     path: Path
     config: EncoderConfig
@@ -44,7 +44,7 @@ class ModelFolder:
 
     @property
     def vocabulary(self) -> VocabularyFacts:
-        """What the encoder has to know of its vocabulary."""
+        """Facts of the vocabulary that the encoder needs."""
         return VocabularyFacts(self.vocab_size, self.config.pad_token_id)
 
     @property

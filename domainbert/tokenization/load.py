@@ -94,7 +94,7 @@ class DomainTokenizer:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """What the entries read as."""
+        """The entries as text."""
         return self.kind.pieces(self.backend)
 
     @cached_property
@@ -139,7 +139,7 @@ class DomainTokenizer:
 
 
 def _matched_by(added: Mapping[str, Any]) -> list[str]:
-    """What decides where an added token is found in a text; a special one is not."""
+    """Flags that decide where an added token is found in a text, in which special ones are not."""
     return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if added[name] and not added["special"]]
 
 

@@ -1,4 +1,4 @@
-"""Which special tokens stand around a text or a pair of texts, and the token type of each place."""
+"""Special tokens around a text or a pair of texts, and the token type of each place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """How texts are framed: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+    """Frame of texts: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
 
     Attributes:
         single: the parts of one text.
@@ -55,7 +55,7 @@ class Template:
                 )
 
     def extra(self, pair: bool = False) -> int:
-        """How many special tokens are added to a text, or to a pair of texts."""
+        """Number of special tokens that are added to a text, or to a pair of texts."""
         return len(self._parts(pair)) - 1 - pair
 
     def _parts(self, pair: bool) -> tuple[Part, ...]:
@@ -127,7 +127,7 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def template_of(backend: Tokenizer) -> Template | None:
-    """What the post-processor of a tokenizer says; None where it adds no special tokens.
+    """The template in the post-processor of a tokenizer; None where it adds no special tokens.
 
     Raises:
         DomainbertError: it frames texts in a way that has no `Template`.

@@ -82,7 +82,7 @@ class BytePieces(Pieces):
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
         """See `Pieces.word_starts`.
 
-        A pre-token is a word. But a combining mark goes on with the word before it, and so do the letters after it; and
+        A pre-token is a word. But a combining mark continues the word before it, and so do the letters after it; and
         where a word has more than 16 pieces, the next piece that begins a character begins another one.
         """
         import numpy as np  # a recipe is checked without it
@@ -91,7 +91,7 @@ class BytePieces(Pieces):
         if not text.isascii():
             offsets = encoding.offsets
             for place in np.flatnonzero(starts).tolist():
-                starts[place] = not _goes_on(text, offsets[place][0])
+                starts[place] = not _continues(text, offsets[place][0])
         firsts = np.flatnonzero(starts)
         for first, stop in zip(firsts, np.append(firsts, len(starts))[1:], strict=True):
             if stop - first > MAX_WORD_PIECES:
@@ -214,7 +214,7 @@ class ByteBPEKind(TokenizerKind):
         model["ignore_merges"] = True
 
 
-def _goes_on(text: str, place: int) -> bool:
+def _continues(text: str, place: int) -> bool:
     """Whether the character belongs to the word of the one before it, because one of the two is a combining mark."""
     if not 0 < place < len(text) or text[place - 1].isspace():
         return False

@@ -134,7 +134,7 @@ def _settings(backend: Tokenizer) -> list[Any]:
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Does any entry but "[UNK]" and its like hold a capital letter?"""
+    """Whether an entry other than "[UNK]" and its like holds a capital letter."""
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 
