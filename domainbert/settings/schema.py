@@ -30,11 +30,11 @@ A part that is finished is kept when others are asked for."""
 
 
 def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass that are settings; those it declares come before those it inherits, if it may be so."""
+    """The fields of a dataclass that are settings: required ones first; those it declares before those it inherits."""
     found = [item for item in dataclasses.fields(kind) if item.init]
     if all(item.kw_only for item in found):
         declared = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
-        found.sort(key=lambda item: declared.index(item.name))
+        found.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, declared.index(item.name)))
     return found
 
 
