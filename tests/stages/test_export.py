@@ -166,7 +166,7 @@ def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
 
 @pytest.mark.slow
 def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
-    folder = runs.finetune("ner-crf", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
+    folder = runs.finetune("ner-crf-exported", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
     check = runs.labelled("ner", "validation")
     out = runs.run("export-crf", export, model=folder, quantize="int8", check=check, task=Ner())
     report = runs.results["export-crf"]
