@@ -69,7 +69,7 @@ class Distill(CorpusTraining):
         check_length(self.max_length, self.student.encoder)
 
 
-@stage()
+@stage
 def distill(out: Path, settings: Distill) -> dict[str, Any]:
     """Distil a model into a smaller one on a prepared corpus.
 

@@ -92,7 +92,7 @@ class DistillTask(LabelledTraining):
         check_length(self.max_length, self.student.encoder)
 
 
-@stage()
+@stage
 def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     """Distil fine-tuned models into a smaller one on a labelled task, and keep the epoch that is best on validation.
 

@@ -63,7 +63,7 @@ class Evaluate:
         problems.raise_if_any()
 
 
-@stage()
+@stage
 def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 

@@ -62,7 +62,7 @@ class Export:
             raise DomainbertError("task: says what check holds; of no use without it")
 
 
-@stage()
+@stage
 def export(out: Path, settings: Export) -> dict[str, Any]:
     """Write a model for ONNX Runtime, and check that it says what the torch model says.
 

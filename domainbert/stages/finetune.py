@@ -52,7 +52,7 @@ class Finetune(LabelledTraining):
         check_length(self.max_length, self.encoder)
 
 
-@stage()
+@stage
 def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
 

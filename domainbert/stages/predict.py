@@ -52,7 +52,7 @@ class Predict:
     """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16."""
 
 
-@stage()
+@stage
 def predict(out: Path, settings: Predict) -> dict[str, Any]:
     """Predict what a model is for (entities, classes, ...), one JSON object a line, in the order of the input.
 

@@ -32,7 +32,7 @@ class Prepare:
     """Processes that tokenize; 0 works without further processes. The result is the same."""
 
 
-@stage()
+@stage
 def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 

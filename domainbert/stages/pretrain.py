@@ -72,7 +72,7 @@ class Pretrain(CorpusTraining):
         check_length(self.max_length, self.encoder)
 
 
-@stage()
+@stage
 def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     """Pretrain an encoder on a prepared corpus, with masked LM unless told.
 

@@ -49,7 +49,7 @@ class Sample:
         return {split: getattr(self, f"{split}_{items}") for split in SPLITS}
 
 
-@stage()
+@stage
 def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 

@@ -63,7 +63,7 @@ class Transfer:
             raise DomainbertError("tokenizer, extend: expected exactly one of the two")
 
 
-@stage()
+@stage
 def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
 

@@ -60,7 +60,7 @@ class Vocab:
     """Kind of vocabulary: `wordpiece`, BERT's, or `byte_bpe`, RoBERTa's, which cuts any text without [UNK]."""
 
 
-@stage()
+@stage
 def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
     """Train a vocabulary on the training side of a corpus.
 
