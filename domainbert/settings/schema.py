@@ -32,8 +32,9 @@ def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """The fields of a dataclass that are settings: required ones first; those it declares before those it inherits."""
     found = [item for item in dataclasses.fields(kind) if item.init]
     if all(item.kw_only for item in found):
-        declared = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
-        found.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, declared.index(item.name)))
+        names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
+        place = {name: number for number, name in enumerate(names)}  # what is declared anew keeps its place in the base
+        found.sort(key=lambda item: (_default(item) is not dataclasses.MISSING, place[item.name]))
     return found
 
 

@@ -143,6 +143,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
 
     @dataclass(frozen=True, kw_only=True)
     class Own(Shared):
+        speed: int = 3
         size: int = 2
         model: Path
 
