@@ -119,7 +119,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """The teachers, the length of rows that they read, and loggers."""
+    """Check the teachers, the length of rows that they read, and loggers."""
     from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
 
     for number, path in enumerate(given["teachers"]):
@@ -213,7 +213,7 @@ def _save(
     metrics: dict[str, Any],
     folders: list[ModelFolder],
 ) -> None:
-    """Write the model folder. All processes have to ask."""
+    """Write the model folder; every process calls it, the first one writes."""
     from domainbert.models.folder import save_model
     from domainbert.training.state import whole_weights
 

@@ -122,7 +122,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """Loggers, the labelled files, the teachers, and what the student starts from."""
+    """Check loggers, the labelled files, the teachers, and the model that the student starts from."""
     from domainbert.stages.early_checks import (
         check_corpus,
         check_loggers,
@@ -244,7 +244,7 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
 def _check_losses(
     weighted: WeightedLosses, losses: Sequence[LossConfig], start: Start, teachers: Teachers, some_labels: bool
 ) -> None:
-    """`DomainbertError` where student and teachers cannot be compared so."""
+    """Raise `DomainbertError` where the losses cannot compare student and teachers."""
     if "all" in weighted.reads:
         raise DomainbertError("losses: SoftTargets with positions: all is for distill; expected positions: predicted")
     cached = teachers.cache is not None

@@ -144,7 +144,7 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
 
 
 def check_arguments(given: Given) -> None:
-    """The models that are there, the test set, and its labels: those that the training of a model has."""
+    """Check the models that are there, the test set, and that the training of each model has its labels."""
     from domainbert.stages.early_checks import check_labelled
 
     task, models = given["task"], given["models"]

@@ -114,7 +114,7 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
 
 def check_arguments(given: Given) -> None:
-    """Packages that exporting needs, the model, and the labelled file."""
+    """Check for the packages that exporting needs, the model, and the labelled file."""
     from domainbert.stages.early_checks import check_installed, check_labelled, check_model, opened
 
     check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")

@@ -78,7 +78,7 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """Loggers, the labelled files, the model, and the length of its windows."""
+    """Check loggers, the labelled files, the model, and the length of its windows."""
     from domainbert.stages.early_checks import (
         check_loggers,
         check_max_length,

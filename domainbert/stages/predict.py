@@ -115,7 +115,7 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
 
 
 def check_arguments(given: Given) -> None:
-    """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
+    """Check the model, and that a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.serving.texts import read_texts
     from domainbert.stages.early_checks import check_model, check_task
 

@@ -121,7 +121,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """The model to continue from, the length of its rows, and loggers."""
+    """Check the model to continue from, the length of its rows, and loggers."""
     from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
 
     check_model(given, "init_from", given["init_from"])
@@ -177,7 +177,7 @@ def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
 
 
 def _save(out: Path, models: Mapping[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
-    """Write the model to the folder of the stage, and the others to folders in it. All processes have to ask."""
+    """Write the model to the folder of the stage, and the others to folders in it; every process has to call it."""
     from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
     from domainbert.training.state import whole_weights

@@ -107,7 +107,7 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """The model, the vocabulary it is to have, and what the corpus needs."""
+    """Check the model, the vocabulary it is to have, and for packages that the corpus needs."""
     from domainbert.models.folder import need_weights, open_model
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
     from domainbert.tokenization.load import load_tokenizer

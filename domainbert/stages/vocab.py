@@ -42,7 +42,7 @@ class Vocab:
     """Longest input of the models to come, special tokens included."""
 
     sample_bytes: SampleBytes = 1_000_000_000
-    """Bytes of the sample to train on, at most, chosen by a hash of the documents."""
+    """Bytes of the sample to train on, at most; a hash of the documents chooses them."""
 
     compare_with: ModelPath | None = None
     """Folder of another tokenizer, to compare the vocabularies and the pieces per word."""
@@ -94,7 +94,7 @@ def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """The tokenizer to compare with, labelled files, and what the corpus needs."""
+    """Check the tokenizer to compare with, labelled files, and for packages that the corpus needs."""
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
 
     check_tokenizer(given, "compare_with", given["compare_with"])
