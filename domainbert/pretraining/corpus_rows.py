@@ -19,8 +19,14 @@ def rows_of_corpus(
         objective: what is trained.
         max_length: tokens of a row.
     """
+    return rows_of_split(corpus.train, objective, max_length), validation_rows(corpus, objective, max_length)
 
-    def reader(split: PreparedSplit, learnt: Objective[Any]) -> PackedRowsReader:
-        return PackedRowsReader(split, learnt.lay_out(split, max_length), learnt)
 
-    return reader(corpus.train, objective), reader(corpus.validation, objective.for_validation())
+def validation_rows(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
+    """The rows of the validation split alone, as of a held-out text."""
+    return rows_of_split(corpus.validation, objective.for_validation(), max_length)
+
+
+def rows_of_split(split: PreparedSplit, objective: Objective[Any], max_length: int) -> PackedRowsReader:
+    """The rows of a split, as an objective lays them out."""
+    return PackedRowsReader(split, objective.lay_out(split, max_length), objective)

@@ -112,7 +112,7 @@ def pretrain(
 
     from domainbert.data.prepared import open_prepared
     from domainbert.models.folder import open_model
-    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.pretraining.corpus_rows import rows_of_corpus, validation_rows
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import MODEL, ValidationText
     from domainbert.pretraining.start import Start
@@ -131,7 +131,7 @@ def pretrain(
         check_length(max_length, one.config)
     train, validation = rows_of_corpus(corpus, learnt, max_length)
     others = {name: open_prepared([path], corpus.tokenizer_fingerprint) for name, path in (held_out or {}).items()}
-    validations = [validation, *(rows_of_corpus(other, learnt, max_length)[1] for other in others.values())]
+    validations = [validation, *(validation_rows(other, learnt, max_length) for other in others.values())]
     texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
     texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
     num_rows, num_tokens = train.plan.num_rows, corpus.train.num_tokens

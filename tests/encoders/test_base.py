@@ -93,7 +93,7 @@ def test_depth():
 
 def test_weights_decay_unless_they_are_looked_up_and_learn_by_their_depth():
     model = EncoderWithHead(make(), TokenHead(8, 3, 0.0))
-    optimizer = build_optimizer(model, OptimConfig(lr=1.0, weight_decay=0.1, layer_decay=0.5), fused=False)
+    optimizer = build_optimizer([model], OptimConfig(lr=1.0, weight_decay=0.1, layer_decay=0.5), fused=False)
     of = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
     encoder = model.encoder
     assert of[id(encoder.words.weight)] == (0.125, 0.0) and of[id(encoder.project.weight)] == (0.125, 0.1)

@@ -7,10 +7,26 @@ def test_results_table_aligns_and_leaves_out_what_is_not_scored() -> None:
     assert results_table({"vocab": {"metrics": {"size": 1}}, "sample": {"metrics": None}}) == ""
     cost = {"pieces_per_word": 1.0456, "words_per_second": 12_345.6}
     systems = {"a": {"f1": 0.5, "interval": [0.4, 0.6], "seeds": 3, "cost": cost}, "long-name": {"f1": 0.25}}
-    metrics = {"task": "classification", "systems": systems, "paired": [{"b": "long-name", "difference": 0.25}]}
+    metric = {"key": "f1", "name": "macro F1", "percent": True}
+    metrics = {"metric": metric, "systems": systems, "paired": [{"b": "long-name", "difference": 0.25}]}
     assert results_table({"evaluate": {"metrics": metrics}}).splitlines() == [
         "stage     system     metric    mean   95 % interval   seeds  first minus this  pieces/word  words/s",
         "-" * 99,
         "evaluate  a          macro F1  50.00  [40.00, 60.00]  3                        1.046        12,346",
         "evaluate  long-name  macro F1  25.00                         +25.00",
+    ]
+
+
+def test_a_metric_that_is_no_share_is_shown_as_it_is() -> None:
+    """A manifest that does not say how its metric is shown has F1, in percent."""
+    system = {"mae": 1.25, "f1": 0.5, "interval": [1, 1.5], "seeds": 2}
+    metric = {"key": "mae", "name": "error", "percent": False}
+    paired = [{"b": "a", "difference": -0.5}]
+    tables = [
+        results_table({"s": {"metrics": {**said, "systems": {"a": system}, "paired": paired}}})
+        for said in ({"metric": metric}, {})
+    ]
+    assert [table.splitlines()[-1].split() for table in tables] == [
+        ["s", "a", "error", "1.25", "[1.00,", "1.50]", "2", "-0.50"],
+        ["s", "a", "F1", "50.00", "[100.00,", "150.00]", "2", "-50.00"],
     ]

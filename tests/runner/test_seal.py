@@ -131,7 +131,7 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
         for field, type_ in get_type_hints(kind).items()
         if Path in list(members(type_))
     ]
-    named = {"ClassificationFormat.label_names_file", "NerFormat.label_names_file"}
+    named = {f"{one}.label_names_file" for one in ("ClassificationFormat", "MultiLabelFormat", "NerFormat")}
     assert set(found) == (named if "task" in get_type_hints(stage.settings) else set())
     if name == "finetune":
         inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
