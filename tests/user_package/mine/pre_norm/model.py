@@ -92,8 +92,10 @@ class PreNormEncoder(Encoder):
 
 
 def sines(places: Tensor, width: int) -> Tensor:
-    """Sines and cosines of positions (B, S), at wavelengths up to 10,000 tokens (Vaswani et al. 2017, section 3.5):
-    (B, S, width)."""
+    """Sines and cosines of positions (Vaswani et al. 2017, section 3.5), at rates from 1 to 1 / 10,000 a token.
+
+    (B, S) -> (B, S, width).
+    """
     rates = 10_000.0 ** -torch.linspace(0, 1, width // 2, device=places.device)
     angles = places.unsqueeze(-1) * rates
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
