@@ -133,11 +133,11 @@ class EncoderConfig(ABC):
         )
         hints, own = field_types(cls), {field.name for field in dataclasses.fields(cls)}
         for name in own & fields.keys():
-            message = f"{name}: found {str(fields[name])[:80]!r}; expected {describe(hints[name])}"
+            message = f"{name}: found {fields[name]!r:.80}; expected {describe(hints[name])}"
             require(_fits(fields[name], hints[name]), message)
         config = cls(**{name: fields[name] for name in own & fields.keys()})
         left = {k: v for k, v in fields.items() if k not in own | _ELSEWHERE and not k.startswith(_OURS)}
-        object.__setattr__(config, "others", MappingProxyType(left))
+        object.__setattr__(config, "others", left)
         return config
 
 

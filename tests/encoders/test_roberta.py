@@ -155,11 +155,11 @@ def test_a_tokenizer_with_another_padding_is_refused(tmp_path):
     [
         (
             lambda: RobertaConfig.from_json({"pad_token_id": None}),
-            "pad_token_id: found 'None'; expected an id well below",
+            "pad_token_id: found None; expected an id well below",
         ),
         (
             lambda: RobertaConfig.from_json({"pad_token_id": 511}),
-            "pad_token_id: found '511'; expected an id well below",
+            "pad_token_id: found 511; expected an id well below",
         ),
         (lambda: RobertaConfig(max_position_embeddings=4), "max_position_embeddings: found 4; expected 5 or more"),
         (

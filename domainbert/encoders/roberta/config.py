@@ -53,8 +53,8 @@ class RobertaConfig(BertConfig):
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
-            f"pad_token_id: found {str(pad)[:80]!r}; expected an id well below max_position_embeddings, which is "
-            f"{str(positions)[:80]}: positions are counted from the one on",
+            f"pad_token_id: found {pad!r:.80}; expected an id well below max_position_embeddings, which is "
+            f"{positions!r:.80}: positions are counted from the one on",
         )
         return super().from_json(fields)
 
