@@ -1,4 +1,4 @@
-"""What the models of a pretraining start from."""
+"""Start of a pretraining: random weights, or those of a model folder."""
 
 from __future__ import annotations
 
