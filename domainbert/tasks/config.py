@@ -164,7 +164,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     if name is None:
         ours_first = reversed(kinds.values())
         return next((kind for kind in ours_first if kind.adopts(head, fields)), None)
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         raise DomainbertError(
             f"{TASK_KEY}: found {str(name)[:80]!r}; known tasks are {', '.join(sorted(kinds))} "
             "(--allow-import names the module that defines one of your own)"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import Headline, task_kind
+from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
 from domainbert.tasks.task import task_class
@@ -56,6 +58,8 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         DomainbertError, match=r"domainbert_task: found 'pico'; known tasks are .*classification.*ner.* "
     ):
         task_kind("tokens", {"domainbert_task": "pico"})
+    with pytest.raises(DomainbertError, match=r"domainbert_task: found \"\['ner'\]\"; known tasks are"):
+        task_kind("tokens", {"domainbert_task": ["ner"]})
 
 
 @pytest.mark.parametrize(
@@ -65,13 +69,16 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         ("crf", {"domainbert_head": "crf"}, Ner),
         ("sequence", {}, Classification),
         ("sequence", {"problem_type": "single_label_classification"}, Classification),
+        ("sequence", {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}, Classification),
+        ("sequence", {"problem_type": "multi_label_classification", "id2label": {"0": "LABEL_0"}}, MultiLabel),
         ("sequence", {"problem_type": "regression"}, None),
+        ("sequence", {"id2label": {"0": "LABEL_0"}}, None),
         ("masked_lm", {}, None),
         (None, {}, None),
     ],
 )
 def test_a_folder_from_elsewhere_is_for_the_task_that_adopts_it(
-    head: str | None, fields: dict[str, str], wanted: type | None
+    head: str | None, fields: dict[str, Any], wanted: type | None
 ) -> None:
     assert task_kind(head, fields) is wanted
 
