@@ -59,7 +59,7 @@ class TextRows:
             self._rows = json_rows(path, problems)
         else:
             keys = format.text_key, format.label_key
-            self._rows = _csv_rows(path, _DELIMITERS[self.kind], keys, problems)
+            self._rows = column_rows(path, self.kind, keys, problems)
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Each row with its line."""
@@ -124,11 +124,9 @@ class LabelReader:
         return number_of(value, self.names)
 
 
-def _csv_rows(
-    path: Path, delimiter: str, keys: Sequence[str], problems: Problems
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows below the header, by column name; each of `keys` is one column."""
-    rows = csv_rows(path, delimiter, problems)
+def column_rows(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of CSV or TSV below the header, by column name; each of `keys` is one column."""
+    rows = csv_rows(path, _DELIMITERS[kind], problems)
     line, header = next(rows, (1, []))
     wrong = [key for key in keys if header and header.count(key) != 1]
     for key in wrong:
