@@ -131,7 +131,7 @@ def test_a_search_with_folds_and_costs(runs: Any, here: Path, capsys: pytest.Cap
     settings = {**TRAINING, "model": str(runs / "pretrain"), "max_epochs": 2}
     tree = {"out": "study", "stage": "finetune", "settings": settings, "trials": 2, "k_folds": 2}
     tree |= {"space": {"optim.lr": {"choices": [1e-3, 1e-9]}}, "sampler": "grid"}
-    tree |= {"objective": ["validation/mae", "cost/parameters"], "direction": ["minimize", "minimize"]}
+    tree |= {"objective": ["validation/mae", "cost/parameters"]}
     assert main(["tune", "-c", written("tune.yaml", tree), *ALLOW]) == 0, capsys.readouterr()
     with open("study/trials.csv", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -124,7 +124,9 @@ class LabelReader:
         return number_of(value, self.names)
 
 
-def column_rows(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+def column_rows(
+    path: Path, kind: Kind, keys: Sequence[str], problems: Problems
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of CSV or TSV below the header, by column name; each of `keys` is one column."""
     rows = csv_rows(path, _DELIMITERS[kind], problems)
     line, header = next(rows, (1, []))

@@ -126,8 +126,8 @@ class TuneConfig:
     is pruned, and the best is that of the first."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective; None minimizes losses (all that `distill` measures), sizes and
-    latencies, and maximizes others."""
+    """`maximize` or `minimize` for each objective; None takes the task's for its headline metric, minimizes losses (all
+    that `distill` measures), sizes and latencies, and maximizes others."""
 
     trials: Annotated[int, Range(1, 1_000_000)] = 20
     """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it

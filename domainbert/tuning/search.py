@@ -16,6 +16,7 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config
 from domainbert.settings.variables import read_variables, substitute
 from domainbert.settings.yaml_files import Node
+from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tuning.config import COST, TuneConfig
 from domainbert.tuning.methods import enqueued_problems, grid_size, method_problems
 from domainbert.tuning.slots import check_gpus
@@ -31,6 +32,14 @@ class Search:
     config: TuneConfig
     space: Space
     out: Path
+
+    @property
+    def headline(self) -> Headline | None:
+        """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
+        if "patience" not in defaults_of(self.space.stage.settings):
+            return None
+        task: TaskConfig = self.space.settings(self.space.first()).arguments["task"]
+        return task.headline
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -101,7 +110,17 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
     method_problems(config, space, tree.where, problems)
     problems.raise_if_any()
     _check_stage(config, space.settings(space.first()), tree)
-    return Search(config, space, out)
+    return _with_direction(Search(config, space, out))
+
+
+def _with_direction(search: Search) -> Search:
+    """Unless the YAML gives directions, the task says that of its headline."""
+    config, headline = search.config, search.headline
+    if config.direction is not None or headline is None:
+        return search
+    usual = zip(config.objective, config.directions, strict=True)
+    directions = [headline.direction if name == headline.monitor else direction for name, direction in usual]
+    return replace(search, config=replace(config, direction=tuple(directions)))
 
 
 def within_grid(search: Search) -> Search:
