@@ -139,5 +139,6 @@ class CountedScoring(Scoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """The summary for a person."""
-        titles = {name: self.headline.name if name == self.headline.key else name for name in self.statistics}
-        return score_lines(summary, titles, self.headline.percent)
+        headline = self.headline
+        others = {name: name for name in self.statistics if name != headline.key}
+        return score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
