@@ -61,8 +61,9 @@ class Headline:
         return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> int:
-        """The place of the best value, of equal ones the first."""
-        return values.index(max(values) if self.higher_is_better else min(values))
+        """The place of the best value, of equal ones the first; not a number is as bad as can be."""
+        known = [value if value == value else self.worst for value in values]
+        return known.index(max(known) if self.higher_is_better else min(known))
 
     def as_json(self) -> dict[str, Any]:
         """For `metrics.json`, where tables that are made of it find how it is shown."""

@@ -87,5 +87,6 @@ def test_less_of_a_headline_may_be_better() -> None:
     error = Headline("mae", "error", "minimize", percent=False)
     assert error.best([0.5, 0.25, 0.25]) == 1 and Headline("f1", "F1").best([0.5, 0.25, 0.5]) == 0
     for headline in (error, Headline("f1", "F1")):
+        assert headline.best([float("nan"), 0.5, float("nan")]) == 1
         assert headline.is_better(0.5, headline.worst) and not headline.is_better(float("nan"), headline.worst)
     assert error.monitor == "validation/mae"
