@@ -53,7 +53,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """What `transformers` has to know, and the threshold that is best on validation."""
-        return {"problem_type": PROBLEM_TYPE, _THRESHOLD: scores["threshold"]}
+        threshold = round(scores["threshold"], 2)  # it was logged in single precision
+        return {"problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     def target(self, item: LabelledText) -> NDArray[np.int64]:
         """1 for each of its labels, 0 for the others: (labels,)."""
