@@ -158,7 +158,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
         fields: its `config.json`.
 
     Raises:
-        DomainbertError: it names a task that is not known.
+        DomainbertError: it names a task that is not known; or two known ones have one name.
     """
     kinds = _kinds()
     name = fields.get(TASK_KEY)
@@ -182,11 +182,24 @@ def usual_config(kind: type[TaskConfig]) -> TaskConfig | None:
 
 
 def _kinds() -> dict[str, type[TaskConfig]]:
-    """The tasks by name; one of ours is not replaced by another of its name."""
+    """The tasks by name, ours last.
+
+    Raises:
+        DomainbertError: two folders have one name, by which a model folder could mean either task.
+    """
     choices_of(TaskConfig)  # imports ours
     concrete = [kind for kind in _descendants(TaskConfig) if not inspect.isabstract(kind)]
     ours_last = sorted(concrete, key=lambda kind: kind.__module__.startswith(_OURS))
-    return {folder_name(kind): kind for kind in ours_last}
+    found: dict[str, type[TaskConfig]] = {}
+    for kind in ours_last:
+        name = folder_name(kind)
+        if name in found and found[name].__module__ != kind.__module__:
+            raise DomainbertError(
+                f"{found[name].__module__}: its folder is called {name}, as that of {kind.__module__}; "
+                "expected another name, for a model folder says by it which task it is for"
+            )
+        found[name] = kind
+    return found
 
 
 def _descendants(base: Any) -> list[type[TaskConfig]]:

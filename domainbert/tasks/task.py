@@ -113,8 +113,14 @@ class Task(ABC, Generic[Item, Prediction]):
 
         Returns:
             (N,) divergences; a task that is exclusive is not asked, as the logits are those of a softmax.
+
+        Raises:
+            DomainbertError: the task has none.
         """
-        raise NotImplementedError(f"{type(self).__name__} is not exclusive and has no `divergence`")
+        raise DomainbertError(
+            f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
+            "expected LogitMSE or HardTargets"
+        )
 
     @abstractmethod
     def metric(self) -> Metric:

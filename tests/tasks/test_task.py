@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification
@@ -62,6 +63,15 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         task_kind("tokens", {"domainbert_task": ["ner"]})
 
 
+def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of the one would be loaded as one of the other."""
+    monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
+    with pytest.raises(
+        DomainbertError, match=r"own\.ner\.config: its folder is called ner, as that of domainbert\.tasks"
+    ):
+        task_kind("tokens", {})
+
+
 @pytest.mark.parametrize(
     ("head", "fields", "wanted"),
     [
@@ -81,6 +91,12 @@ def test_a_folder_from_elsewhere_is_for_the_task_that_adopts_it(
     head: str | None, fields: dict[str, Any], wanted: type | None
 ) -> None:
     assert task_kind(head, fields) is wanted
+
+
+def test_a_task_of_other_outputs_has_to_say_how_far_two_of_them_are_apart(own: dict[str, ModuleType]) -> None:
+    task, logits = task_class(own["keyphrases"].Keyphrases)(["O"]), torch.zeros(2, 1)
+    with pytest.raises(DomainbertError, match="losses: SoftTargets; keyphrases says no divergence of its outputs"):
+        task.divergence(logits, logits)
 
 
 def test_less_of_a_headline_may_be_better() -> None:
