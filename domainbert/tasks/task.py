@@ -190,9 +190,13 @@ def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
     """The task that a model folder is for.
 
     Raises:
-        DomainbertError: it is for none.
+        DomainbertError: it is for none, or for one that is not known; or its `config.json` says nonsense of it.
     """
-    kind = task_kind(folder.head, folder.fields)
-    if kind is None:
+    try:
+        kind = task_kind(folder.head, folder.fields)
+        task = None if kind is None else task_class(kind).of_folder(folder.labels, folder.fields)
+    except DomainbertError as error:
+        raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
+    if task is None:
         raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")
-    return task_class(kind).of_folder(folder.labels, folder.fields)
+    return task

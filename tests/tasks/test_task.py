@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.models.folder import ModelFolder
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import Headline, task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
-from domainbert.tasks.task import task_class
+from domainbert.tasks.task import task_class, task_of_folder
 
 CONFIG = """\
 from dataclasses import dataclass
@@ -61,6 +63,22 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         task_kind("tokens", {"domainbert_task": "pico"})
     with pytest.raises(DomainbertError, match=r"domainbert_task: found \"\['ner'\]\"; known tasks are"):
         task_kind("tokens", {"domainbert_task": ["ner"]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"domainbert_task": "pico"}, "model/config.json: domainbert_task: found 'pico'; known tasks are"),
+        (
+            {"domainbert_task": "multi_label", "domainbert_threshold": 2.0},
+            "model/config.json: domainbert_threshold: fou",
+        ),
+        ({"problem_type": "regression"}, "model: the model has no head for a task; expected one that finetune wrote"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DomainbertError, match=f"^{problem}"):
+        task_of_folder(ModelFolder(Path("model"), BertConfig(), 100, "sequence", ("a", "b"), fields))
 
 
 def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         """See `Task.of_folder`; a folder from elsewhere has no threshold, and 0.5 is taken."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
-            raise DomainbertError(f"config.json: {_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
+            raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         return cls(labels, threshold)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
