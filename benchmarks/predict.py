@@ -118,7 +118,8 @@ def tagger_folder() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         train, validation = (_econ() / f"{split}.conll" for split in ("train", "dev"))
         task = Ner(format=NerFormat(repair=True))
-        finetune(folder, resolve_path(_PUBLISHED), task, train, validation, max_epochs=1)
+        files = {"train": train, "validation": validation}
+        finetune(folder, model=resolve_path(_PUBLISHED), task=task, **files, max_epochs=1)
     return folder
 
 
@@ -142,7 +143,7 @@ def _exported(model: Path) -> Path:
     folder = CACHE / "exported"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    export(folder, model, quantize="int8")
+    export(folder, model=model, quantize="int8")
     return folder
 
 

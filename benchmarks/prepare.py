@@ -74,7 +74,9 @@ def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
 
     start = time.perf_counter()
     corpus = CorpusConfig([Source(str(file)) for file in settings.files])
-    result = prepare(empty(settings.out), corpus, settings.tokenizer, settings.processes or 0)
+    result = prepare(
+        empty(settings.out), corpus=corpus, tokenizer=settings.tokenizer, num_workers=settings.processes or 0
+    )
     prepared, peak = time.perf_counter(), peak_memory_bytes()
     _plan(settings)
     seconds = {"seconds_of_prepare": prepared - start, "seconds_of_plan": time.perf_counter() - prepared}

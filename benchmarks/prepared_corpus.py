@@ -45,8 +45,8 @@ def _prepared(path: Path, folder: Path, vocab_size: int) -> Path:
     prepared = folder / f"prepared-{FORMAT_VERSION}"  # one of an older format would be refused
     if not (prepared / PREPARED_FILE).is_file():  # it is written last
         corpus = CorpusConfig([Source(str(path))])
-        vocab(empty(folder / "vocab"), corpus, vocab_size)
-        prepare(empty(prepared), corpus, folder / "vocab")
+        vocab(empty(folder / "vocab"), corpus=corpus, vocab_size=vocab_size)
+        prepare(empty(prepared), corpus=corpus, tokenizer=folder / "vocab")
     return prepared
 
 

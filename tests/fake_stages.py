@@ -96,7 +96,7 @@ class Make:
     """Files that count."""
 
 
-@stage()
+@stage
 def make(out: Path, settings: Make) -> dict[str, Any]:
     """Write words to a file."""
     CALLS.append(out.name)
@@ -138,7 +138,7 @@ class Use:
     """Arguments of lightning.Trainer."""
 
 
-@stage()
+@stage
 def use(out: Path, settings: Use) -> dict[str, Any]:
     """Read what `make` has written."""
     CALLS.append(out.name)
@@ -158,7 +158,7 @@ class Score:
     """Of the bootstrap."""
 
 
-@stage()
+@stage
 def score(out: Path, settings: Score) -> dict[str, Any]:
     """Compare systems."""
     CALLS.append(out.name)
@@ -202,7 +202,7 @@ class Learn:
     """Where metrics go."""
 
 
-@stage()
+@stage
 def learn(out: Path, settings: Learn) -> dict[str, Any]:
     """Get better with every epoch, the more so the nearer `x` is to 0.3; what it does is noted in `learnt.txt`."""
     x, epochs, fails = settings.x, settings.epochs, settings.x > settings.fail_above

@@ -266,7 +266,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         " max_length: 1000}": "max_length: 1000; the encoder has positions for 512 tokens",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
         "export: {model: p, task: Ner}": "task: says what check holds; of no use without it",
-        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: tells seen from unseen",
+        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: tells what training has seen",
     }
     (tmp_path / "p" / "a.txt").write_text("x")
     for text, said in texts.items():

@@ -142,7 +142,7 @@ def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
         "yaml": 22, "sh": 38, "python": 7, "conll": 4, "jsonl": 5, "csv": 1, "tsv": 1, "text": 1,
     }  # fmt: skip
-    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (12, 5, 18)
+    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (12, 8, 21)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 16
     for page in PAGES:  # a block that is only indented would not be looked at
         outside = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

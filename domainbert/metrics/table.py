@@ -77,7 +77,7 @@ def score_lines(summary: Summary, names: Mapping[str, str], percent: bool, furth
     """
     prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
     header = ["system", *(title for name in names.values() for title in (name, "95 % interval"))]
-    header += [*(name.replace("_", " ") for name in further), "seeds"]
+    header += [*(name.replace("_", " ").replace("f1", "F1") for name in further), "seeds"]
     rows = [
         [
             system,

@@ -1,4 +1,4 @@
-"""What of a stage's settings decides its result, for the keys that say whether a result is still the one asked for."""
+"""Settings that decide the result of a stage, for the keys that say whether a result is still the one asked for."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.base.redact import redact
 from domainbert.settings.reader import as_plain, replace_strings
+from domainbert.settings.schema import PARTS, SPEED_ONLY, marked
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 
-def part_key(arguments: Mapping[str, Any], parts: str, speed_only: Iterable[str]) -> str:
+def part_key(settings: Any) -> str:
     """SHA-256 of all that decides what a part of a stage (one seed of several) becomes, but for which part it is.
 
     Input files count by name and content, wherever they lie.
 
     Args:
-        arguments: of the stage function, with all defaults, in the types of its signature.
-        parts: the argument that lists the parts; it does not count, nor does `out`.
-        speed_only: dotted names of arguments that change only the speed.
+        settings: of the stage; those that are marked `PARTS` or `SPEED_ONLY` do not count.
     """
-    counted = {name: value for name, value in arguments.items() if name not in ("out", parts)}
+    kind = type(settings)
+    counted = {name: value for name, value in vars(settings).items() if name not in marked(kind, PARTS)}
     hashes = FileHashes()
     inputs = {str(path): named_content(str(path), hashes.of(path)) for path in _input_paths(counted)}
-    config = replace_strings(without_speed(as_plain(counted), speed_only), inputs)
+    config = replace_strings(without_speed(as_plain(counted), marked(kind, SPEED_ONLY)), inputs)
     plain = json.loads(json.dumps(redact(config), default=str))
     return hash_json({"domainbert": metadata.version("domainbert"), "config": plain, "inputs": sorted(inputs.values())})
 

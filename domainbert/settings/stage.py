@@ -11,48 +11,37 @@ from typing import Any, TypeVar
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import field_types
-from domainbert.settings.schema import defaults_of, settings_class, takes_settings
+from domainbert.settings.schema import defaults_of, settings_class
 
 Result = TypeVar("Result")
 
 
-def stage(check: Callable[..., None] | None = None) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     """Decorate a stage function, so that a call from Python is read like a YAML: text will do for paths and tasks.
 
-        @stage()
-        def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]: ...
+    @stage
+    def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]: ...
 
-        pretrain(out="runs/x", prepared="runs/prepare", encoder="BertConfig", budget={"max_epochs": 1})
-        pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
-
-    Args:
-        check: of a stage that takes its settings as arguments: looks at them together; is called with all of them, by
-            name, before the first stage of a recipe runs. Its `DomainbertError` begins with the one that is wrong.
+    pretrain(out="runs/x", prepared="runs/prepare", encoder="BertConfig", budget={"max_epochs": 1})
+    pretrain("runs/x", Pretrain(prepared=[Path("runs/prepare")], encoder=BertConfig(), budget=Budget(max_epochs=1)))
     """
+    signature = _signature(settings_class(function))
 
-    def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
-        as_one = takes_settings(function)
-        signature = _signature(settings_class(function)) if as_one else inspect.signature(function)
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Result:
+        from domainbert.settings.calls import read_call
 
-        @functools.wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Result:
-            from domainbert.settings.calls import read_call
+        if "settings" in kwargs or len(args) > 1:
+            given = _taken_apart(function, inspect.signature(function).bind(*args, **kwargs).arguments)
+        else:
+            given = signature.bind(*args, **kwargs).arguments
+        out = _folder(given.pop("out"))
+        settings = read_call(checked, given)
+        out.mkdir(parents=True, exist_ok=True)
+        return function(out, settings)
 
-            if as_one and ("settings" in kwargs or len(args) > 1):
-                given = _taken_apart(function, inspect.signature(function).bind(*args, **kwargs).arguments)
-            else:
-                given = signature.bind(*args, **kwargs).arguments
-            out = _folder(given.pop("out"))
-            settings = read_call(checked, given)
-            out.mkdir(parents=True, exist_ok=True)
-            return function(out, settings) if as_one else function(out=out, **vars(settings))
-
-        checked.__signature__ = signature  # type: ignore[attr-defined]
-        if check is not None:
-            checked.check = check  # type: ignore[attr-defined]
-        return checked
-
-    return decorate
+    checked.__signature__ = signature  # type: ignore[attr-defined]
+    return checked
 
 
 def _signature(kind: type) -> inspect.Signature:

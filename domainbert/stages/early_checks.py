@@ -1,4 +1,4 @@
-"""What the settings of a stage and the files they name tell before any stage has run. Free of torch.
+"""Checks of the settings of a stage, and of the files they name, before any stage has run. Free of torch.
 
 A stage's module may define `check_arguments(given: Given) -> None`, which tries what can be tried without the outputs
 of earlier stages; `domainbert <stage>`, `run`, `run --dry-run` and `tune` call it before the first stage runs.
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Given:
-    """The arguments of a stage before it runs, and what is wrong with them."""
+    """Arguments of a stage before it runs, and the problems that were found in them."""
 
     arguments: Mapping[str, Any]
     """All of them but `out`, defaults included."""
 
     makers: Mapping[str, Given] = field(default_factory=dict)
-    """What is given to the earlier stages that have yet to run, by the paths in their folders that are named here."""
+    """Arguments of the earlier stages that have yet to run, by the paths in their folders that are named here."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
-    """Dotted keys, and what is wrong at them."""
+    """Dotted keys, and the problems at them."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -47,11 +47,11 @@ class Given:
         return self.arguments.get(name)
 
     def maker(self, path: Path) -> Given | None:
-        """What is given to the earlier stage that has yet to write a path; None if the path is there already."""
+        """Arguments of the earlier stage that has yet to write a path; None if the path is there already."""
         return self.makers.get(str(path))
 
     def there(self, path: Path | None) -> bool:
-        """Whether an argument names something that no earlier stage has yet to write."""
+        """True if an argument names something that no earlier stage has yet to write."""
         return path is not None and self.maker(path) is None
 
     @contextmanager
@@ -72,28 +72,28 @@ class Given:
 
 
 def check_loggers(given: Given) -> None:
-    """Loggers that are not installed."""
+    """Note loggers that are not installed."""
     for name in given["loggers"]:
         with given.under("loggers"):
             need_logger(name)
 
 
 def check_installed(given: Given, key: str, packages: Sequence[str], extra: str) -> None:
-    """Packages that a setting needs, or that a stage needs where the key is empty."""
+    """Note missing packages that a setting needs, or that a stage needs where the key is empty."""
     missing = [name for name in packages if not is_installed(name)]
     if missing:
         given.problems.append((key, f"needs {', '.join(missing)}; pip install 'domainbert[{extra}]'"))
 
 
 def check_corpus(given: Given, key: str) -> None:
-    """What a corpus needs installed."""
+    """Note missing packages that a corpus needs."""
     corpus = given[key]
     if corpus is not None and corpus.near_duplicate_threshold is not None:
         check_installed(given, f"{key}.near_duplicate_threshold", ["datasketch"], "near-duplicates")
 
 
 def check_model(given: Given, key: str, path: Path | None, trained: bool = True) -> None:
-    """A model folder whose family, labels or tokenizer cannot be read, or that cannot learn.
+    """Note a model folder whose family, labels or tokenizer cannot be read, or that cannot learn.
 
     Args:
         given: the stage's arguments.
@@ -113,7 +113,7 @@ def check_model(given: Given, key: str, path: Path | None, trained: bool = True)
 
 
 def check_task(given: Given, key: str, path: Path, wanted: str | None = None) -> None:
-    """A model that has no head for a task, or one for another task.
+    """Note a model that has no head for a task, or one for another task.
 
     Args:
         given: the stage's arguments.
@@ -130,7 +130,7 @@ def check_task(given: Given, key: str, path: Path, wanted: str | None = None) ->
 
 
 def task_of_model(given: Given, path: Path) -> str | None:
-    """The name of the task that a model is for, empty for one without a head of such; None where that is not told."""
+    """Name of the task that a model is for, empty for one without a head of such; None where that is not told."""
     maker = given.maker(path)
     if maker is None:
         folder = opened(path)
@@ -145,7 +145,7 @@ def task_of_model(given: Given, path: Path) -> str | None:
 
 
 def check_tokenizer(given: Given, key: str, path: Path | None) -> None:
-    """A tokenizer folder that cannot be read."""
+    """Note a tokenizer folder that cannot be read."""
     if path is not None and given.there(path):
         with given.under(key):
             from domainbert.tokenization.load import load_tokenizer
@@ -154,7 +154,7 @@ def check_tokenizer(given: Given, key: str, path: Path | None) -> None:
 
 
 def check_max_length(given: Given, encoder: EncoderConfig | None) -> None:
-    """A window or row that is longer than the encoder's positions, where its architecture is known."""
+    """Note a window or row that is longer than the encoder's positions, where its architecture is known."""
     with given.under("max_length"):
         check_length(given["max_length"], encoder)
 
@@ -174,7 +174,7 @@ def encoder_of(given: Given, path: Path | None) -> EncoderConfig | None:
 
 
 def opened(path: Path) -> ModelFolder | None:
-    """What a model folder says of itself; None where `check_model` has said that it cannot be read."""
+    """Facts of a model folder; None where `check_model` has said that it cannot be read."""
     from domainbert.models.folder import open_model
 
     try:
@@ -184,7 +184,7 @@ def opened(path: Path) -> ModelFolder | None:
 
 
 def check_training_files(given: Given) -> None:
-    """A training or validation set with errors, and labels of validation that training does not have."""
+    """Note errors in a training or validation set, and labels of validation that training does not have."""
     known = labels_of_training(given)
     check_labelled(given, "train", given["task"], given["train"])
     check_labelled(given, "validation", given["task"], given["validation"], known)
@@ -201,7 +201,7 @@ def labels_of_training(given: Given) -> tuple[str, ...] | None:
 def check_labelled(
     given: Given, key: str, task: TaskConfig | None, path: Path | None, known: tuple[str, ...] | None = None
 ) -> None:
-    """A labelled file with errors, or with labels that training does not have.
+    """Note errors in a labelled file, and labels that training does not have.
 
     Args:
         given: the stage's arguments.
@@ -224,7 +224,7 @@ def check_labelled(
 
 @dataclass(frozen=True)
 class _File:
-    """What is kept of a labelled file: not its items, which are far larger than the file."""
+    """Labels and problems of a labelled file, without its items, which are far larger than the file."""
 
     labels: Mapping[str, FoundLabel] | None
     """None where it has errors."""
@@ -253,7 +253,7 @@ def _read_now(task: TaskConfig, path: Path) -> _File:
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Searching millions of new lists for garbage takes longer than reading them."""
+    """Keep the collector from searching millions of new lists, which takes longer than reading them."""
     collects = gc.isenabled()
     gc.disable()
     try:

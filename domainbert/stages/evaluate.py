@@ -1,15 +1,15 @@
-"""The stage that opens the test set: scores with intervals, paired comparison, error slices."""
+"""`evaluate`, which alone opens the test set: scores with intervals, paired comparison, error slices."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
@@ -24,28 +24,47 @@ if TYPE_CHECKING:
 Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 
 
-def _check(models: Mapping[str, Path], task: TaskConfig, train: Path | None, **_: Any) -> None:
-    problems = Problems("evaluate")
-    if not models:
-        problems.add("models: empty; expected at least one name with a model folder")
-    for name in models:
-        if not re.fullmatch(r"\w[\w.+-]*", name):
-            problems.add(f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -")
-    if train is not None and not task.reads_training:
-        problems.add(f"train: tells what training has seen; of no use for {task.name}")
-    problems.raise_if_any()
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Settings of `evaluate`."""
+
+    models: dict[str, ModelPath]
+    """Names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote with
+    several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each other one."""
+
+    task: TaskConfig
+    """Task to score (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
+
+    test: Path
+    """Labelled test set; nothing else reads it."""
+
+    train: Path | None = None
+    """Training set of entities; if given, entities whose words occur in it with the same type (case kept) are scored
+    apart from those that do not."""
+
+    bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000
+    """Number of times that the documents are drawn for the intervals."""
+
+    seed: Seed = 0
+    """Seed of that draw."""
+
+    def __post_init__(self) -> None:
+        """Check the names of the models, and that the task reads a training set if there is one."""
+        problems = Problems("evaluate")
+        if not self.models:
+            problems.add("models: empty; expected at least one name with a model folder")
+        for name in self.models:
+            if not re.fullmatch(r"\w[\w.+-]*", name):
+                problems.add(
+                    f"models: the name {name!r} is also that of a folder; expected letters, digits and . _ + -"
+                )
+        if self.train is not None and not self.task.reads_training:
+            problems.add(f"train: tells what training has seen; of no use for {self.task.name}")
+        problems.raise_if_any()
 
 
-@stage(_check)
-def evaluate(
-    out: Path,
-    models: dict[str, ModelPath],
-    task: TaskConfig,
-    test: Path,
-    train: Path | None = None,
-    bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000,
-    seed: Seed = 0,
-) -> dict[str, Any]:
+@stage
+def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
@@ -56,15 +75,7 @@ def evaluate(
 
     Args:
         out: the output folder: `metrics.json` and `predictions/`.
-        models: names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote
-            with several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each
-            other one.
-        task: what is scored (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`.
-        test: the labelled test set; nothing else reads it.
-        train: the training set of entities; if given, entities whose words occur in it with the same type (case kept)
-            are scored apart from those that do not.
-        bootstrap_resamples: how many times the documents are drawn for the intervals.
-        seed: of that draw.
+        settings: the models, the task and its test set.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -73,21 +84,22 @@ def evaluate(
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import cost_lines
 
-    folders = _model_folders(models)
-    scoring = open_test(task, test, train)
+    task, resamples = settings.task, settings.bootstrap_resamples
+    folders = _model_folders(settings.models)
+    scoring = open_test(task, settings.test, settings.train)
     with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
         costs = _score_models(out, folders, task, scoring, progress)
-    summary = scoring.summary(Resampling(bootstrap_resamples, seed))
+    summary = scoring.summary(Resampling(resamples, settings.seed))
     facts = {
         "task": task.name,
         "metric": task.headline.as_json(),
-        "test": str(test),
+        "test": str(settings.test),
         "gold": scoring.num_gold,
-        "bootstrap": {"resamples": bootstrap_resamples, "unit": scoring.test.unit, "units": scoring.num_units},
+        "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
     for name, cost in costs.items():
         summary["systems"][name]["cost"] = cost
-    (out / "metrics.json").write_text(json.dumps({**facts, **summary}, indent=2) + "\n", encoding="utf-8")
+    write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     print("\n".join(["", _title(facts, scoring), "", *scoring.lines(summary), "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
@@ -97,7 +109,7 @@ def evaluate(
 def _score_models(
     out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    """Let every model predict the test set, one in memory at a time; of each system's first model measure the cost."""
+    """Predict the test set with every model, one in memory at a time; measure the cost of each system's first."""
     from domainbert.serving.cost import measure_cost
     from domainbert.serving.predictor import load_predictor
 
@@ -132,7 +144,7 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
 
 
 def check_arguments(given: Given) -> None:
-    """The models that are there, the test set, and its labels: those that the training of a model has."""
+    """Check the models that are there, the test set, and that the training of each model has its labels."""
     from domainbert.stages.early_checks import check_labelled
 
     task, models = given["task"], given["models"]

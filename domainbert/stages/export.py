@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_json
+from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
@@ -37,35 +37,43 @@ encoded = tokenizer(["A text.", "Another one."], padding=True, return_tensors="n
 (output,) = session.run(None, {one.name: encoded[one.name] for one in session.get_inputs()})"""
 
 
-def _check(check: Path | None, task: TaskConfig | None, **_: Any) -> None:
-    if check is None and task is not None:
-        raise DomainbertError("task: says what check holds; of no use without it")
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Settings of `export`."""
+
+    model: ModelPath
+    """Model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too."""
+
+    quantize: Literal["int8"] | None = None
+    """`int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. Its output depends on the
+    processor: on one without VNNI instructions sums may overflow, so check it there, too."""
+
+    check: Path | None = None
+    """Labelled file, best the validation set: the score of the torch model and of each file is measured on it, and
+    logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone."""
+
+    task: TaskConfig | None = None
+    """Task of the model (`Ner`, `Classification`, ...) with the format of `check`; None takes what the folder says,
+    with the settings as they usually are."""
+
+    def __post_init__(self) -> None:
+        """Check that a task has a file."""
+        if self.check is None and self.task is not None:
+            raise DomainbertError("task: says what check holds; of no use without it")
 
 
-@stage(_check)
-def export(
-    out: Path,
-    model: ModelPath,
-    quantize: Literal["int8"] | None = None,
-    check: Path | None = None,
-    task: TaskConfig | None = None,
-) -> dict[str, Any]:
+@stage
+def export(out: Path, settings: Export) -> dict[str, Any]:
     """Write a model for ONNX Runtime, and check that it says what the torch model says.
 
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
     length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
-    vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A random field's logits are its
+    vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A CRF's logits are its
     emissions, and `crf.json` has its transitions.
 
     Args:
         out: the folder to write: `model.onnx`, tokenizer, `config.json`, model card and `metrics.json`.
-        model: a model folder, or a `finetune` folder, whose best seed is taken; package: and hub: are folders too.
-        quantize: `int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. What it says
-            depends on the processor: on one without VNNI instructions sums may overflow, so check it there, too.
-        check: a labelled file, best the validation set: the score of the torch model and of each file is measured on
-            it, and logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone.
-        task: what the model is for (`Ner`, `Classification`, ...) with the format of `check`; None takes what the
-            folder says, with the settings as they usually are.
+        settings: the model, and the file to check it on.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
@@ -75,18 +83,18 @@ def export(
     from domainbert.serving.onnx.graph import need_onnx
 
     need_onnx()
-    loaded, folder = _load(model)
-    scoring = _open_check(folder, check, task)
-    files = _write(out, loaded, folder, quantize)
+    loaded, folder = _load(settings.model)
+    scoring = _open_check(folder, settings.check, settings.task)
+    files = _write(out, loaded, folder, settings.quantize)
     examples = _examples(folder, scoring)
     apart = _differences(loaded, folder.tokenizer(), examples, files)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report |= {"files": {file.name: _file_facts(file, apart[file.name]) for file in files}}
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
     if scoring is not None:
-        lines.append(_score(report, scoring, folder.path, files, str(check)))
+        lines.append(_score(report, scoring, folder.path, files, str(settings.check)))
     write_json(out / "metrics.json", report)
-    (out / "README.md").write_text(_card(report, folder, crf_of(loaded.head) is not None, lines), encoding="utf-8")
+    write_text(out / "README.md", _card(report, folder, crf_of(loaded.head) is not None, lines))
     print("\n".join(lines))
     return report
 
@@ -106,7 +114,7 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
 
 def check_arguments(given: Given) -> None:
-    """What exporting needs installed, the model, and the labelled file."""
+    """Check for the packages that exporting needs, the model, and the labelled file."""
     from domainbert.stages.early_checks import check_installed, check_labelled, check_model, opened
 
     check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
@@ -142,7 +150,7 @@ def _usual_task(folder: ModelFolder) -> TaskConfig | None:
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
-    """The ONNX files, and what stands beside them."""
+    """Write the ONNX files, and the configuration and tokenizer beside them."""
     from domainbert.encoders.crf import crf_of
     from domainbert.models.folder import ONNX_FILE
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
@@ -156,7 +164,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     crf = crf_of(model.head)
     if crf is not None:
         write_crf(out, crf, folder.labels)
-    (out / "config.json").write_text(json.dumps(folder.fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(out / "config.json", folder.fields, as_is=True)
     folder.tokenizer().save(out, _longest(folder))
     return files
 
@@ -181,7 +189,7 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
 def _differences(
     model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
 ) -> dict[str, Difference]:
-    """How far each file is from torch, which reads the texts packed; `DomainbertError` if the first is too far."""
+    """Difference of each file from torch, which reads the texts packed; `DomainbertError` if the first is too far."""
     import torch
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
@@ -236,14 +244,14 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
     return f"{name} on {Path(check).name}: {', '.join(said)}"
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, has_field: bool, lines: Sequence[str]) -> str:
+def _card(report: Mapping[str, Any], folder: ModelFolder, has_crf: bool, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     kind = task.title if task is not None else "Encoder" if folder.head is None else "Masked language model"
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
-    if has_field:
-        facts["logits"] = "emissions of a random field; crf.json has its transitions, and says how to decode"
+    if has_crf:
+        facts["logits"] = "emissions of a CRF; crf.json has its transitions, and says how to decode"
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
     return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE)

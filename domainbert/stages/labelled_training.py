@@ -1,25 +1,28 @@
-"""Training on labelled text, a model for each seed: what `finetune` and `distill-task` share."""
+"""Training on labelled text, a model for each seed: the settings and the seeds of `finetune` and `distill-task`."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import diverged
-from domainbert.base.files import write_json, write_text
+from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.files import read_json, write_json, write_text
 from domainbert.base.hashes import FileHashes
+from domainbert.base.ranges import BatchSize, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
-from domainbert.tasks.config import TASK_KEY
+from domainbert.settings.schema import PARTS, SPEED_ONLY
+from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.settings import Training
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -34,6 +37,47 @@ if TYPE_CHECKING:
     from domainbert.training.fit import Steps, TrainingData
 
 _VALIDATION_TOKENS = 16_384  # computed at once; more would only need more memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledTraining(Training):
+    """Settings of a training on labelled text."""
+
+    task: TaskConfig
+    """Task to learn (`Ner`, `Classification`, ...), and the format of its files."""
+
+    train: Path
+    """Labelled training set; its labels are those the model will know."""
+
+    validation: Path
+    """Labelled set by which the epoch is chosen. The test set has no place here."""
+
+    batch_size: BatchSize = 32
+    """Labelled sentences or texts of an optimiser step, over all devices."""
+
+    max_epochs: Epochs = 10
+    """Passes over the training set."""
+
+    patience: PositiveInt | None = None
+    """Epochs without improvement on validation after which training stops; None never stops early."""
+
+    optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
+    """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""
+
+    schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1)
+    """Learning rate over the steps."""
+
+    seeds: Seeds = field(default=(1,), metadata=PARTS)
+    """Seeds, one training each: of new weights, the order and the dropout. If others are asked for, those that are
+    finished are kept, and only new ones are trained; the folder of one that is dropped is removed."""
+
+    micro_batch_size: BatchSize | None = field(default=None, metadata=SPEED_ONLY)
+    """Labelled sentences or texts a device computes at once; None takes its share of the batch."""
+
+    checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
+    """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each epoch (of a
+    large model not after each, if saving takes more than a twentieth of the time) and when a signal ends the training,
+    too."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +120,7 @@ def train_seeds(
 
 
 def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], dict[str, Any]]) -> dict[str, Any]:
-    """What the training of a seed gives, or gave before."""
+    """Result of a seed's training, of this one or of one that was finished before."""
     import lightning
 
     result, reason = _finished(folder, key)
@@ -96,14 +140,14 @@ def _train_seed(folder: Path, seed: int, key: str, train: Callable[[int, Path], 
 
 
 def _finished(folder: Path, key: str) -> tuple[dict[str, Any] | None, str]:
-    """What the training of a seed gave if that still stands in its folder; else None, and why it is trained again."""
+    """Result of a seed's training if that still stands in its folder; else None, and why it is trained again."""
     if not (folder / FINISHED).is_file():
         return None, ""
     try:
-        record = json.loads((folder / FINISHED).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict) or not {"key", "outputs", "sha256"} <= set(record):
+        record = read_json(folder / FINISHED, "the record of a finished training")
+    except DomainbertError:
+        record = {}
+    if not {"key", "outputs", "sha256"} <= set(record):
         return None, f"{FINISHED} cannot be read"
     if record["key"] != key:
         return None, "was trained with other settings or inputs"
@@ -125,7 +169,7 @@ def _begin(folder: Path, key: str, reason: str) -> None:
 
 
 def _remove_others(out: Path, seeds: Sequence[int]) -> None:
-    """Whoever reads the folder takes every `seed-N` in it for one that was asked for."""
+    """Remove the folders of other seeds: a reader takes every `seed-N` for one that was asked for."""
     for folder in sorted(out.glob("seed-*")):
         named = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
         if named and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
@@ -154,7 +198,7 @@ def fit_labelled(
         best: which epoch is kept; None, where nothing is to be predicted, keeps the last.
 
     Returns:
-        What every training reports; `best_epoch`; `warnings`, if the training came to nothing.
+        The facts of every training; `best_epoch`; `warnings`, if the training came to nothing.
 
     Raises:
         TrainingFailed: the model of that epoch says nothing finite.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.base.paths import ModelPath, stream_kind
 from domainbert.base.ranges import Column
 from domainbert.corpus.file_kind import TextFormat
+from domainbert.settings.schema import STREAM
 from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
 
@@ -20,20 +22,38 @@ if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.predictor import Predictor
 
-STREAMS = {"input"}
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
 
 
-@stage()
-def predict(
-    out: Path,
-    model: ModelPath,
-    input: Path,
-    format: TextFormat = "auto",
-    text_key: str = "text",
-    token_column: Column | str = 0,
-    precision: Precision = "32-true",
-) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """Settings of `predict`."""
+
+    model: ModelPath
+    """Model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx` file in
+    one."""
+
+    input: Path = field(metadata=STREAM)
+    """File to read, plain, .gz or .zst; or `-` for standard input, or a pipe, which is read once, its predictions being
+    written as its texts come."""
+
+    format: TextFormat = "auto"
+    """`lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON objects;
+    columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll, .bio, .iob and .tsv
+    are CoNLL. The format it was read as is printed."""
+
+    text_key: str = "text"
+    """Key of the text in JSONL; the object's other keys are kept, but for those of the prediction."""
+
+    token_column: Column | str = 0
+    """Column of the words in CoNLL, by number or name."""
+
+    precision: Precision = "32-true"
+    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16."""
+
+
+@stage
+def predict(out: Path, settings: Predict) -> dict[str, Any]:
     """Predict what a model is for (entities, classes, ...), one JSON object a line, in the order of the input.
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
@@ -44,16 +64,7 @@ def predict(
 
     Args:
         out: the folder to write `predictions.jsonl` to.
-        model: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`
-            file in one.
-        input: the file to read, plain, .gz or .zst; or `-` for standard input, or a pipe, which is read once, its
-            predictions being written as its texts come.
-        format: `lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON
-            objects; columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll,
-            .bio, .iob and .tsv are CoNLL. What it was read as is printed.
-        text_key: key of the text in JSONL; the object's other keys are kept, but for those of the prediction.
-        token_column: column of the words in CoNLL, by number or name.
-        precision: `32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16.
+        settings: the model and its input.
 
     Raises:
         DomainbertError: a file that cannot be read, or a model without a head for a task.
@@ -63,8 +74,9 @@ def predict(
     from domainbert.serving.predictor import load_predictor
     from domainbert.serving.texts import read_texts
 
-    predictor = load_predictor(model, precision)
-    kind, items = read_texts(input, format, text_key, token_column)
+    input, text_key = settings.input, settings.text_key
+    predictor = load_predictor(settings.model, settings.precision)
+    kind, items = read_texts(input, settings.format, text_key, settings.token_column)
     print(f"{input}: read as {kind}")
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
@@ -84,7 +96,7 @@ def predict(
 
 
 def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item]]:
-    """The items, many at a time; where a stream breaks off, which cannot be read again, it is said what is kept."""
+    """The items, many at a time; a stream that breaks off cannot be read again, so the error says what is kept."""
     from domainbert.serving.texts import as_they_come, in_chunks
 
     if not stream_kind(input):
@@ -103,7 +115,7 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
 
 
 def check_arguments(given: Given) -> None:
-    """The model, and whether a file is of a known format; one of CoNLL is read, a stream is left alone."""
+    """Check the model, and that a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.serving.texts import read_texts
     from domainbert.stages.early_checks import check_model, check_task
 

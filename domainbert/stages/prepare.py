@@ -20,7 +20,7 @@ _COUNTED = ("documents", "tokens", "characters")
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """What `prepare` reads."""
+    """Settings of `prepare`."""
 
     corpus: CorpusConfig
     """The documents; they are cleaned, deduplicated and split into training and validation."""
@@ -32,7 +32,7 @@ class Prepare:
     """Processes that tokenize; 0 works without further processes. The result is the same."""
 
 
-@stage()
+@stage
 def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
 
@@ -74,7 +74,7 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
 
 
 def check_arguments(given: Given) -> None:
-    """The tokenizer, and what the corpus needs."""
+    """Check the tokenizer, and for packages that the corpus needs."""
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
 
     check_tokenizer(given, "tokenizer", given["tokenizer"])

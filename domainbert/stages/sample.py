@@ -1,4 +1,4 @@
-"""`domainbert sample`: synthetic data to try everything else on."""
+"""`sample`: synthetic data to try everything else on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domainbert.settings.stage import stage
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """How much `sample` writes."""
+    """Settings of `sample`."""
 
     seed: Seed = 0
     """The same seed and sizes give the same files, byte for byte."""
@@ -45,11 +45,11 @@ class Sample:
     """Texts of classification/test.jsonl."""
 
     def sizes(self, items: str) -> dict[str, int]:
-        """How many `sentences` or `texts` each split has."""
+        """Number of `sentences` or `texts` of each split."""
         return {split: getattr(self, f"{split}_{items}") for split in SPLITS}
 
 
-@stage()
+@stage
 def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
@@ -32,37 +32,46 @@ _SAMPLE_BYTES = 1_000_000_000  # of text whose words are counted
 _FOCUS_TOKENS = 20_000_000  # of text that static embeddings are made from
 
 
-def _check(tokenizer: Path | None, extend: int | None, **_: Any) -> None:
-    if (tokenizer is None) == (extend is None):
-        raise DomainbertError("tokenizer, extend: expected exactly one of the two")
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """Settings of `transfer`."""
+
+    model: ModelPath
+    """Model folder to start from; package:NAME/folder and hub:NAME[@REVISION] are folders too."""
+
+    corpus: CorpusConfig
+    """Text of the domain: the report measures it, `extend` chooses words from it and `focus` learns from it; only its
+    training side is read."""
+
+    tokenizer: ModelPath | None = None
+    """Folder of the new vocabulary. Either this or `extend` is given."""
+
+    extend: Annotated[int, Range(1, 1_000_000)] | None = None
+    """Number of words to add to the vocabulary, which is kept: those that save the most pieces on the corpus."""
+
+    method: Method = "fvt"
+    """Way to make an entry that the model does not have. `mean`: the mean of the old pieces of its text. `fvt`: the
+    same, but an entry that continues a word is cut into pieces that do. `focus`: a mix of the shared entries that occur
+    in similar contexts in the corpus. `random`: drawn with the mean and deviation of the old ones, the baseline."""
+
+    seed: Seed = 0
+    """Seed of what is drawn."""
+
+    def __post_init__(self) -> None:
+        """Check that the new vocabulary is said once."""
+        if (self.tokenizer is None) == (self.extend is None):
+            raise DomainbertError("tokenizer, extend: expected exactly one of the two")
 
 
-@stage(_check)
-def transfer(
-    out: Path,
-    model: ModelPath,
-    corpus: CorpusConfig,
-    tokenizer: ModelPath | None = None,
-    extend: Annotated[int, Range(1, 1_000_000)] | None = None,
-    method: Method = "fvt",
-    seed: Seed = 0,
-) -> dict[str, Any]:
+@stage
+def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
 
-    Entries that both vocabularies have are copied. `pretrain` with `init_from` goes on from the folder.
+    Entries that both vocabularies have are copied. `pretrain` with `init_from` continues from the folder.
 
     Args:
         out: the model folder to write, and transfer.json, the report.
-        model: the model folder to start from; package:NAME/folder and hub:NAME[@REVISION] are folders too.
-        corpus: text of the domain: what the report measures, `extend` chooses words from and `focus` learns from; only
-            its training side is read.
-        tokenizer: folder of the new vocabulary. Either this or `extend` is given.
-        extend: keep the vocabulary, and add so many words: those that save the most pieces on the corpus.
-        method: how an entry is made that the model does not have. `mean`: the mean of the old pieces of its text.
-            `fvt`: the same, but an entry that continues a word is cut into pieces that do. `focus`: a mix of the shared
-            entries that occur in similar contexts in the corpus. `random`: drawn with the mean and deviation of the old
-            ones, the baseline.
-        seed: of what is drawn.
+        settings: the model, the corpus and the new vocabulary.
 
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
@@ -76,30 +85,29 @@ def transfer(
     from domainbert.tokenization.surfaces import vocabulary_of
     from domainbert.tokenization.words import plain_words
 
-    folder = open_model(model)
+    folder = open_model(settings.model)
     tensors = load_tensors(folder.path, folder.config)
     check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
-    words = _count_words(corpus)
+    words = _count_words(settings.corpus)
     old = _old_vocabulary(folder.path, folder.vocab_size)
-    new_tokenizer = _new_tokenizer(folder.path, tokenizer, extend, words)
+    new_tokenizer = _new_tokenizer(folder.path, settings.tokenizer, settings.extend, words)
     new = vocabulary_of(new_tokenizer)
-    generator = torch.Generator().manual_seed(seed)
-    found, mixing = _mixing(method, new, old, new_tokenizer, corpus, generator)
+    generator = torch.Generator().manual_seed(settings.seed)
+    found, mixing = _mixing(settings.method, new, old, new_tokenizer, settings.corpus, generator)
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix(mixing, tensors[name], generator)
-    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(method, found, mixing)
+    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(settings.method, found, mixing)
     report["source"] = model_name(folder.path)
     save_with_vocabulary(out, folder, tensors, new_tokenizer, _card(report))
-    (out / "transfer.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(out / "transfer.json", report, as_is=True)
     print("\n".join(transfer_lines(report)))
-    return {name: value for name, value in report.items() if name != "fallen"} | {
-        "fingerprint": new_tokenizer.fingerprint
-    }
+    kept = {name: value for name, value in report.items() if name != "fallen"}
+    return kept | {"fingerprint": new_tokenizer.fingerprint}
 
 
 def check_arguments(given: Given) -> None:
-    """The model, the vocabulary it is to have, and what the corpus needs."""
+    """Check the model, the vocabulary it is to have, and for packages that the corpus needs."""
     from domainbert.models.folder import need_weights, open_model
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
     from domainbert.tokenization.load import load_tokenizer
@@ -182,7 +190,7 @@ def _mixing(
 
 
 def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
-    """How often entries meet in the training side, or in its beginning."""
+    """Co-occurrences of entries in the training side, or in its beginning."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.models.transfer.static_embeddings import Cooccurrences

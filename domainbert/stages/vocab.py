@@ -1,12 +1,13 @@
-"""The stage `vocab`: a corpus becomes a tokenizer folder and a report on its vocabulary."""
+"""`vocab`: from a corpus to a tokenizer folder and a report on its vocabulary."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Length, PositiveInt, Range, SampleBytes
 from domainbert.corpus.config import CorpusConfig
@@ -20,66 +21,80 @@ if TYPE_CHECKING:
     from domainbert.tokenization.words import WordCounter
 
 
-@stage()
-def vocab(
-    out: Path,
-    corpus: CorpusConfig,
-    vocab_size: Annotated[int, Range(1, 10_000_000)] = 16384,
-    lowercase: bool | None = None,
-    min_frequency: PositiveInt = 2,
-    model_max_length: Length = 512,
-    sample_bytes: SampleBytes = 1_000_000_000,
-    compare_with: ModelPath | None = None,
-    labelled: list[Path] | None = None,
-    min_character_count: PositiveInt = 10,
-    kind: TokenizerKindConfig = WordPiece(),
-) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Vocab:
+    """Settings of `vocab`."""
+
+    corpus: CorpusConfig
+    """Text; only its training side is learnt from."""
+
+    vocab_size: Annotated[int, Range(1, 10_000_000)] = 16384
+    """Number of pieces, special tokens included; rounded up to a multiple of 64."""
+
+    lowercase: bool | None = None
+    """Uncased: lowercase all text and strip accents. Unless told, what is usual for the kind: true for WordPiece, false
+    for byte-level BPE."""
+
+    min_frequency: PositiveInt = 2
+    """Occurrences that a pair of pieces needs to become a piece."""
+
+    model_max_length: Length = 512
+    """Longest input of the models to come, special tokens included."""
+
+    sample_bytes: SampleBytes = 1_000_000_000
+    """Bytes of the sample to train on, at most; a hash of the documents chooses them."""
+
+    compare_with: ModelPath | None = None
+    """Folder of another tokenizer, to compare the vocabularies and the pieces per word."""
+
+    labelled: list[Path] | None = None
+    """Labelled files whose words the report covers too: CoNLL (words in the first column), JSONL with "tokens" or
+    "text", or CSV with "text" and "label"."""
+
+    min_character_count: PositiveInt = 10
+    """Occurrences in the corpus that a character beyond printable ASCII (a letter of another script, an emoji) needs to
+    get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes [UNK]. The report says how many
+    do. Byte-level BPE has a piece for every byte, and needs no such count."""
+
+    kind: TokenizerKindConfig = WordPiece()
+    """Kind of vocabulary: `wordpiece`, BERT's, or `byte_bpe`, RoBERTa's, which cuts any text without [UNK]."""
+
+
+@stage
+def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
     """Train a vocabulary on the training side of a corpus.
 
     Args:
         out: folder to write: the files of a Hugging Face tokenizer and report.json.
-        corpus: the text; only its training side is learnt from.
-        vocab_size: number of pieces, special tokens included; rounded up to a multiple of 64.
-        lowercase: uncased: lowercase all text and strip accents. Unless told, what is usual for the kind: true for
-            WordPiece, false for byte-level BPE.
-        min_frequency: how often a pair of pieces must occur to become a piece.
-        model_max_length: longest input of the models to come, special tokens included.
-        sample_bytes: train on a sample of at most so many bytes, chosen by a hash of the documents.
-        compare_with: folder of another tokenizer, to compare the vocabularies and the pieces per word.
-        labelled: labelled files whose words the report covers too: CoNLL (words in the first column), JSONL with
-            "tokens" or "text", or CSV with "text" and "label".
-        min_character_count: how often a character beyond printable ASCII (a letter of another script, an emoji) must
-            occur in the corpus to get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes
-            [UNK]. The report says how many do. Byte-level BPE has a piece for every byte, and needs no such count.
-        kind: of the vocabulary: `wordpiece`, BERT's, or `byte_bpe`, RoBERTa's, which cuts any text without [UNK].
+        settings: the corpus, and the vocabulary to make of it.
     """
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
     from domainbert.tokenization.train import round_vocab_size
     from domainbert.tokenization.words import plain_words
 
-    trainable = kind.build()
-    theirs = load_tokenizer(compare_with) if compare_with is not None else None
-    texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in labelled or []}
-    if round_vocab_size(vocab_size) != vocab_size:
-        print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
-    counters = _count_corpus(corpus, sample_bytes)
-    uncased = trainable.lowercases if lowercase is None else lowercase
-    words = trainable.select(counters["train"], uncased, min_character_count)
-    print("\n".join(_training_lines(counters["train"], words, min_character_count)))
+    trainable, size, least = settings.kind.build(), settings.vocab_size, settings.min_character_count
+    theirs = load_tokenizer(settings.compare_with) if settings.compare_with is not None else None
+    texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
+    if round_vocab_size(size) != size:
+        print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")
+    counters = _count_corpus(settings.corpus, settings.sample_bytes)
+    uncased = trainable.lowercases if settings.lowercase is None else settings.lowercase
+    words = trainable.select(counters["train"], uncased, least)
+    print("\n".join(_training_lines(counters["train"], words, least)))
 
-    tokenizer = DomainTokenizer(trainable.train(words, vocab_size, uncased, min_frequency))
-    tokenizer.save(out, model_max_length)
+    tokenizer = DomainTokenizer(trainable.train(words, size, uncased, settings.min_frequency))
+    tokenizer.save(out, settings.model_max_length)
     sides = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
     report = vocabulary_report(tokenizer, theirs, {side: counts for side, counts in sides.items() if counts} | texts)
     report["training"] = _training_facts(counters["train"], words)
-    (out / "report.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(out / "report.json", report, as_is=True)
     print("\n".join(report_lines(report)))
     return {"fingerprint": tokenizer.fingerprint, **_headline(report)}
 
 
 def check_arguments(given: Given) -> None:
-    """The tokenizer to compare with, labelled files, and what the corpus needs."""
+    """Check the tokenizer to compare with, labelled files, and for packages that the corpus needs."""
     from domainbert.stages.early_checks import check_corpus, check_tokenizer
 
     check_tokenizer(given, "compare_with", given["compare_with"])
@@ -142,7 +157,7 @@ def _training_lines(counter: WordCounter, words: TrainingWords, min_character_co
 
 
 def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
-    """How many characters have no piece, how often they occur, and the setting that decides."""
+    """Number of characters without a piece, their occurrences, and the setting that decides."""
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters
@@ -156,7 +171,7 @@ def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
 
 
 def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in the manifest: sizes and pieces per word, without the lists of words."""
+    """Metrics of the manifest: sizes and pieces per word, without the lists of words."""
     pieces = {name: text["ours"]["pieces_per_word"] for name, text in report["texts"].items()}
     differences = {name: text["difference"] for name, text in report["texts"].items() if "difference" in text}
     return {

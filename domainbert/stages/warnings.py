@@ -14,7 +14,7 @@ def say(warnings: Sequence[str]) -> None:
 
 
 def of_distillation(history: Sequence[Mapping[str, float]]) -> list[str]:
-    """A loss that has not fallen between the first and the last validation, which are its rows."""
+    """Warn of a loss that has not fallen between the first and the last validation, which are its rows."""
     first, last = history[0]["loss"], history[-1]["loss"]
     if len(history) < 2 or last < first:
         return []

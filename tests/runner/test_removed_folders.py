@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -36,12 +38,12 @@ def unlock(out: Path) -> None:
 def act_at_end(monkeypatch: pytest.MonkeyPatch, fake_stages: ModuleType, act: Callable[[Path], None]) -> None:
     real = fake_stages.make
 
-    def make(out: Path, words: list[str], size: int = 2) -> dict[str, int]:
+    @wraps(real)
+    def make(out: Path, **settings: Any) -> Any:
         try:
-            result: dict[str, int] = real(out, words=words, size=size)
+            return real(out, **settings)
         finally:
             act(out)
-        return result
 
     monkeypatch.setattr(fake_stages, "make", make)
 

@@ -1,15 +1,16 @@
-"""Stage functions called from Python: what they are given is read as in a YAML, and held to the signature."""
+"""Stage functions called from Python: what they are given is read as in a YAML, and held to the settings."""
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import domainbert.stages
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import PositiveInt, Seeds, field_types
 from domainbert.corpus.config import CorpusConfig
@@ -29,29 +30,6 @@ from domainbert.training.config import Budget
 from domainbert.training.optim_config import OptimConfig
 
 
-def _check(steps: int, seeds: tuple[int, ...], **_: Any) -> None:
-    if steps < len(seeds):
-        raise DomainbertError(f"steps: found {steps}; expected one for each seed")
-
-
-@stage(_check)
-def learn(
-    out: Path,
-    files: list[Path],
-    task: TaskConfig,
-    budget: Budget,
-    encoder: EncoderConfig | None = None,
-    losses: list[LossConfig] | None = None,
-    corpus: CorpusConfig | None = None,
-    optim: OptimConfig = OptimConfig(lr=1e-4),
-    seeds: Seeds = (1,),
-    steps: PositiveInt = 10,
-    models: dict[str, Path] | None = None,
-) -> dict[str, Any]:
-    """Give back what it was given."""
-    return {name: value for name, value in locals().items() if name != "out"} | {"out": out}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
     """What every training has."""
@@ -65,7 +43,7 @@ class Repeated:
 
 @dataclass(frozen=True, kw_only=True)
 class Learn(Repeated):
-    """The same settings as those of `learn`."""
+    """Settings of `learn`."""
 
     files: list[Path] = field(metadata=STREAM)
     """What is read."""
@@ -80,17 +58,14 @@ class Learn(Repeated):
 
     def __post_init__(self) -> None:
         """Check what goes together."""
-        _check(**vars(self))
+        if self.steps < len(self.seeds):
+            raise DomainbertError(f"steps: found {self.steps}; expected one for each seed")
 
 
-@stage()
-def learn_settings(out: Path, settings: Learn) -> dict[str, Any]:
+@stage
+def learn(out: Path, settings: Learn) -> dict[str, Any]:
     """Give back what it was given."""
     return vars(settings) | {"out": out}
-
-
-learn_settings.__name__ = "learn"
-FORMS = pytest.mark.parametrize("learn", [learn, learn_settings], ids=["arguments", "dataclass"])
 
 
 @pytest.fixture(autouse=True)
@@ -100,15 +75,13 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("x")
 
 
-def call(stage: Callable[..., dict[str, Any]], **changes: Any) -> dict[str, Any]:
+def call(**changes: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {"out": "made", "files": "a.txt", "task": "Ner", "budget": {"max_steps": 5}}
-    return stage(**{**arguments, **changes})
+    return learn(**{**arguments, **changes})
 
 
-@FORMS
-def test_text_lists_and_mappings_become_what_the_types_say(learn: Callable[..., dict[str, Any]]) -> None:
+def test_text_lists_and_mappings_become_what_the_types_say() -> None:
     found = call(
-        learn,
         encoder="small",
         losses=["HardTargets", SoftTargets(weight=2.0)],
         corpus=["a.txt", {"path": "b.txt", "weight": 2}],
@@ -132,8 +105,7 @@ def test_text_lists_and_mappings_become_what_the_types_say(learn: Callable[..., 
     assert Path("made").is_dir()
 
 
-@FORMS
-def test_what_has_the_right_type_already_stays_as_it_is(learn: Callable[..., dict[str, Any]]) -> None:
+def test_what_has_the_right_type_already_stays_as_it_is() -> None:
     budget, optim = Budget(max_epochs=1), OptimConfig(name="muon")
     found = learn(Path("made"), files=[Path("a.txt")], task=Ner(), budget=budget, optim=optim, seeds=(5,))
     assert found["budget"] is budget and found["optim"] is optim and found["files"] == [Path("a.txt")]
@@ -141,31 +113,43 @@ def test_what_has_the_right_type_already_stays_as_it_is(learn: Callable[..., dic
 
 def test_settings_made_in_python_are_checked_too() -> None:
     settings = Learn(files=[Path("a.txt")], task=Ner(), budget=Budget(max_epochs=1), seeds=(5, 6))
-    for found in (learn_settings("made", settings), learn_settings(out="made", settings=settings)):
+    for found in (learn("made", settings), learn(out="made", settings=settings)):
         assert found == vars(settings) | {"out": Path("made")} and found["task"] is settings.task
     with pytest.raises(DomainbertError, match=r"^learn: files\[0\]: b.doc does not exist; expected a file"):
-        learn_settings("made", replace(settings, files=[Path("b.doc")]))
+        learn("made", replace(settings, files=[Path("b.doc")]))
     with pytest.raises(DomainbertError, match=r"^learn: seeds: found \[\]; expected a list of one or more"):
-        learn_settings("made", replace(settings, seeds=()))
+        learn("made", replace(settings, seeds=()))
     with pytest.raises(DomainbertError, match=r"^settings: found \['a.txt'\]; expected Learn, or its fields by name$"):
-        learn_settings("made", ["a.txt"])
+        learn("made", ["a.txt"])
     with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
-        learn_settings("made", settings, steps=3)
+        learn("made", settings, steps=3)
     with pytest.raises(DomainbertError, match=r"^steps: found 1; expected one for each seed$"):
         replace(settings, steps=1)
 
 
-def test_the_dataclass_says_of_its_settings_what_arguments_and_constants_did() -> None:
+def test_the_dataclass_says_all_of_its_settings() -> None:
     assert list(defaults_of(Learn)) == [*[one.name for one in fields(Learn)][2:], "seeds", "steps"]
-    assert list(inspect.signature(learn_settings).parameters) == ["out", *defaults_of(Learn)]
-    assert field_types(settings_class(learn)) == field_types(Learn)
-    assert defaults_of(settings_class(learn)) == defaults_of(Learn)
+    assert list(inspect.signature(learn).parameters) == ["out", *defaults_of(Learn)]
     assert [marked(Learn, mark) for mark in (SPEED_ONLY, STREAM, PARTS)] == [["models"], ["files"], ["seeds"]]
-    assert settings_class(Learn) is settings_class(learn_settings) is Learn
-    assert Stage("learn", learn_settings).parts == "seeds" and Stage("learn", learn).parts is None
+    assert settings_class(Learn) is settings_class(learn) is Learn
+    assert Stage("learn", learn).parts == "seeds"
 
 
-@FORMS
+def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Shared:
+        speed: int = 1
+        train: Path
+
+    @dataclass(frozen=True, kw_only=True)
+    class Own(Shared):
+        speed: int = 3
+        size: int = 2
+        model: Path
+
+    assert list(defaults_of(Own)) == ["model", "train", "size", "speed"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -175,8 +159,8 @@ def test_the_dataclass_says_of_its_settings_what_arguments_and_constants_did() -
         ({"out": None}, "out: found None; expected a folder"),
         ({"files": 3}, "learn: files: expected a path; found 3"),
         ({"task": "Nerr"}, "learn: task.class_path: 'Nerr' is not allowed; did you mean 'Ner'?"),
-        ({"task": 5}, "learn: task: expected one of Classification, Ner "),
-        ({"task": OptimConfig()}, "learn: task: expected one of Classification, Ner "),
+        ({"task": 5}, "learn: task: expected one of Classification, MultiLabel, Ner "),
+        ({"task": OptimConfig()}, "learn: task: expected one of Classification, MultiLabel, Ner "),
         ({"optim": {"lr": float("nan")}}, "learn: optim.lr: found nan; expected a number above 0 and up to 1"),
         ({"seeds": []}, r"learn: seeds: found []; expected a list of one or more different items"),
         ({"seeds": "x"}, "learn: seeds: expected an integer from 0 to 4,294,967,295; found 'x'"),
@@ -186,39 +170,47 @@ def test_the_dataclass_says_of_its_settings_what_arguments_and_constants_did() -
         ({"optim": object()}, "learn: optim: expected a mapping with the keys name, lr"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_a_sentence(
-    changes: dict[str, Any], message: str | None, learn: Callable[..., dict[str, Any]]
-) -> None:
+def test_what_does_not_fit_is_refused_in_a_sentence(changes: dict[str, Any], message: str | None) -> None:
     if message is None:
-        assert call(learn, **changes)["files"] == []
+        assert call(**changes)["files"] == []
         return
     with pytest.raises(DomainbertError) as error:
-        call(learn, **changes)
+        call(**changes)
     assert str(error.value).startswith(message) and not Path("made").exists()
     assert "\n" not in str(error.value)
 
 
-@FORMS
-def test_an_argument_that_there_is_not_is_a_type_error_as_of_any_function(learn: Callable[..., Any]) -> None:
+def test_an_argument_that_there_is_not_is_a_type_error_as_of_any_function() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
-        call(learn, step=3)
+        call(step=3)
     with pytest.raises(TypeError, match="missing a required argument: 'budget'"):
         learn(out="made", files="a.txt", task="Ner")
 
 
-@FORMS
-def test_what_goes_together_is_checked_with_the_file(learn: Callable[..., Any]) -> None:
+def test_what_goes_together_is_checked_with_the_file() -> None:
     Path("t.yaml").write_text("files: a.txt\ntask: Ner\nbudget: {max_steps: 1}\nseeds: [1, 2]\nsteps: 1\n")
     problems = Problems("test")
     read_settings(learn, load_yaml(Path("t.yaml")), problems)
     assert problems.messages == ["t.yaml:5: steps: found 1; expected one for each seed"]
 
 
-def test_every_stage_is_held_to_its_signature() -> None:
+def test_every_stage_is_held_to_its_settings() -> None:
     for name in STAGES:
         function = load_stage(name).function
-        assert inspect.unwrap(function) is not function, name
+        own = inspect.unwrap(function)
+        assert own is not function and list(inspect.signature(own).parameters) == ["out", "settings"], name
         assert set(inspect.signature(function).parameters) - {"out"} == set(field_types(settings_class(function))), name
+
+
+def test_a_stage_function_has_at_most_60_lines() -> None:
+    """Signature and docstring included: what is longer is split into parts that have names."""
+    stages = Path(domainbert.stages.__file__).parent
+    found = {}
+    for node in (node for file in stages.glob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8")))):
+        if isinstance(node, ast.FunctionDef) and "stage" in map(ast.unparse, node.decorator_list):
+            found[node.name.replace("_", "-")] = (node.end_lineno or 0) - node.lineno + 1
+    assert found.keys() == STAGES.keys()
+    assert not {name: lines for name, lines in found.items() if lines > 60}
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

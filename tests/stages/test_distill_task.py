@@ -263,9 +263,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     asked = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     assert_close(asked, cached)
-    with pytest.raises(
-        DomainbertError, match="losses: LogitMSE compares logits of all labels, but a random field's are"
-    ):
+    with pytest.raises(DomainbertError, match="losses: LogitMSE compares logits of all labels, but those of a CRF are"):
         run(runs, "ner-of-crf-logits", "ner", [LogitMSE()], **changes)
 
 

@@ -102,7 +102,9 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
     good = {f"seed-{seed}": tagger(gold, 0.9, seed) for seed in (2, 10, 1)}
     poor = {f"seed-{seed}": tagger(gold, 0.3, seed) for seed in (4, 5)}
     folders = {"pretrained": models("pre", good), "scratch": models("new", poor)}
-    result = evaluate(out, folders, Ner(), test, train=test.with_name("train.conll"), bootstrap_resamples=300)
+    result = evaluate(
+        out, models=folders, task=Ner(), test=test, train=test.with_name("train.conll"), bootstrap_resamples=300
+    )
 
     pretrained = result["systems"]["pretrained"]
     expected = [f1_score(gold, one.answers, mode="strict", scheme=IOB2) for one in good.values()]
@@ -151,7 +153,7 @@ def test_the_bootstrap_draws_documents_where_the_file_marks_them(models, out, ta
     documents = [pairs[number : number + 3] for number in range(0, 60, 3)]
 
     def found():
-        result = evaluate(out, {"one": folder}, Ner(), test, bootstrap_resamples=400)
+        result = evaluate(out, models={"one": folder}, task=Ner(), test=test, bootstrap_resamples=400)
         return result["bootstrap"], result["systems"]["one"]["interval"]
 
     marked = found()
@@ -167,7 +169,7 @@ def test_the_bootstrap_draws_documents_where_the_file_marks_them(models, out, ta
 def test_predictions_are_written_beside_gold(models, out, tagged):
     test, gold = tagged
     predictor = tagger(gold, 0.5, 1)
-    evaluate(out, {"one": models("one", {"": predictor})}, Ner(), test, bootstrap_resamples=100)
+    evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=test, bootstrap_resamples=100)
     path = out / "predictions" / "one" / "model.conll"
     written = read_conll(path)
     assert [sentence.tags for sentence in written.sentences] == predictor.answers
@@ -179,7 +181,7 @@ def test_sentences_without_words_are_not_shown_to_the_model(models, out, tmp_pat
     rows = [{"tokens": [], "tags": []}, {"tokens": ["a\tb\n", "c"], "tags": ["B-drug", "I-drug"]}]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predictor = FakePredictor("ner", ["O", "B-drug", "I-drug"], [["B-drug", "I-drug"]])
-    result = evaluate(out, {"one": models("one", {"": predictor})}, Ner(), tmp_path / "test.jsonl")
+    result = evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=tmp_path / "test.jsonl")
     assert predictor.asked == [["a\tb\n", "c"]]
     assert result["systems"]["one"]["f1"] == 1
     written = [json.loads(line) for line in (out / "predictions/one/model.jsonl").read_text().splitlines()]
@@ -204,7 +206,7 @@ def test_classifiers_are_scored(models, out, classified, capsys):
     test, gold = classified
     good, poor = classifier(gold, 0.9, 1), classifier(gold, 0.2, 2)
     folders = {"good": models("good", {"": good}), "poor": models("poor", {"seed-1": poor})}
-    result = evaluate(out, folders, Classification(), test, bootstrap_resamples=300)
+    result = evaluate(out, models=folders, task=Classification(), test=test, bootstrap_resamples=300)
     assert result["gold"] == 80
     right = sum(one == other for one, other in zip(gold, good.answers, strict=True))
     system = result["systems"]["good"]
@@ -225,20 +227,20 @@ def test_bad_models_are_named_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
     folders = {"a": test, "b": tmp_path / "empty"}
     with pytest.raises(DomainbertError) as error:
-        evaluate(out, folders, Ner(), test)
+        evaluate(out, models=folders, task=Ner(), test=test)
     message = str(error.value)
     assert "models.a" in message and "not a folder" in message
     assert "models.b" in message and "no config.json" in message
     with pytest.raises(DomainbertError, match=r"(?s)models\.c: .* does not exist.*models\.d: .* does not exist"):
-        evaluate(out, {"c": tmp_path / "none", "d": tmp_path / "neither"}, Ner(), test)
+        evaluate(out, models={"c": tmp_path / "none", "d": tmp_path / "neither"}, task=Ner(), test=test)
 
 
 def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
     with pytest.raises(DomainbertError, match="models: empty; expected at least one name with a model folder"):
-        evaluate(out, {}, Ner(), test)
+        evaluate(out, models={}, task=Ner(), test=test)
     with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: the name 'c/d' is also.*train: tells what"):
-        evaluate(out, {"c/d": tmp_path}, Classification(), test, train=test)
+        evaluate(out, models={"c/d": tmp_path}, task=Classification(), test=test, train=test)
 
 
 def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classified, tagged):
@@ -246,15 +248,20 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     good = models("good", {"": classifier(classes, 0.9, 1)})
     other = models("other", {"": tagger(tags, 0.9, 1)})
     with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
-        evaluate(out, {"good": good, "other": other}, Classification(), texts)
+        evaluate(out, models={"good": good, "other": other}, task=Classification(), test=texts)
     with pytest.raises(DomainbertError, match="train: tells what training has seen; of no use for classification"):
-        evaluate(out, {"good": good}, Classification(), texts, train=words)
+        evaluate(out, models={"good": good}, task=Classification(), test=texts, train=words)
 
 
 def test_labels_that_training_did_not_have(models, out, classified):
     test, gold = classified
     with pytest.raises(DomainbertError, match=r"label 'flat' .* was not in training; expected one of down, up"):
-        evaluate(out, {"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})}, Classification(), test)
+        evaluate(
+            out,
+            models={"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})},
+            task=Classification(),
+            test=test,
+        )
 
 
 def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
@@ -262,9 +269,9 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
     predictor = tagger(gold, 1, 1)
     predictor.answers = [*predictor.answers[:-1], predictor.answers[-1][:-1]]
     with pytest.raises(DomainbertError, match=r"words but .* tags predicted"):
-        evaluate(out, {"one": models("one", {"": predictor})}, Ner(), test)
+        evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=test)
 
 
 def test_too_few_resamples_for_an_interval(out, tmp_path):
     with pytest.raises(DomainbertError, match="bootstrap_resamples: found 10; expected an integer from 100 to"):
-        evaluate(out, {"a": tmp_path}, Ner(), tmp_path / "test.conll", bootstrap_resamples=10)
+        evaluate(out, models={"a": tmp_path}, task=Ner(), test=tmp_path / "test.conll", bootstrap_resamples=10)

@@ -166,13 +166,13 @@ def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
 
 @pytest.mark.slow
 def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
-    folder = runs.finetune("ner-crf", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
+    folder = runs.finetune("ner-crf-exported", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
     check = runs.labelled("ner", "validation")
     out = runs.run("export-crf", export, model=folder, quantize="int8", check=check, task=Ner())
     report = runs.results["export-crf"]
     assert sorted(path.name for path in out.iterdir()) == sorted([*FILES, "crf.json"])
     assert report["head"] == "crf" and report["files"]["model.onnx"]["f1"] == report["f1"] > 0
-    assert "emissions of a random field; crf.json has its transitions" in (out / "README.md").read_text()
+    assert "emissions of a CRF; crf.json has its transitions" in (out / "README.md").read_text()
     ours, theirs = load_tagger(out), load_tagger(folder)
     assert ours.task.crf is not None and theirs.task.crf is not None and theirs.task.crf.transitions.abs().max() > 0
     given = [*sentences, [], [word for words in sentences[:20] for word in words]]
@@ -232,7 +232,7 @@ def test_logits_that_are_not_those_of_torch_are_an_error(runs, tmp_path, monkeyp
         r"model\.onnx: its logits differ from torch's by up to 0\.01, the largest being .*; expected 0\.0001 of that"
     )
     with pytest.raises(DomainbertError, match=wanted):
-        export(tmp_path, runs / "classification-pretrained")
+        export(tmp_path, model=runs / "classification-pretrained")
 
 
 def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_folder):
@@ -259,7 +259,7 @@ def test_a_head_without_weights_is_named(runs, tmp_path):
     config |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-x"}}
     (tmp_path / "model/config.json").write_text(json.dumps(config))
     with pytest.raises(DomainbertError, match=r"names a head whose weights are missing: classifier\.(weight|bias)"):
-        export(tmp_path, tmp_path / "model")
+        export(tmp_path, model=tmp_path / "model")
 
 
 def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):

@@ -161,7 +161,7 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
 
 def test_a_budget_is_one_number(runs, tmp_path):
     with pytest.raises(DomainbertError, match="2 of max_steps, max_tokens and max_epochs are given"):
-        pretrain(tmp_path, [runs / "prepare"], Budget(max_steps=1, max_epochs=1), BertConfig())
+        pretrain(tmp_path, prepared=[runs / "prepare"], budget=Budget(max_steps=1, max_epochs=1), encoder=BertConfig())
 
 
 def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text_it_may_forget(runs, capsys):

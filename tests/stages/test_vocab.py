@@ -35,11 +35,11 @@ def test_a_tokenizer_folder_and_its_report(
     corpus: CorpusConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = _folder(tmp_path / "first"), _folder(tmp_path / "second")
-    vocab(first, corpus, vocab_size=256)
+    vocab(first, corpus=corpus, vocab_size=256)
     (tmp_path / "ner.conll").write_text("Abc\tB-X\n(\tO\n\nabcdefghij\tO\n")
     (tmp_path / "classes.jsonl").write_text('{"text": "abc abc", "label": "x"}\n')
     labelled = [tmp_path / "ner.conll", tmp_path / "classes.jsonl"]
-    metrics = vocab(second, corpus, vocab_size=500, model_max_length=128, compare_with=first, labelled=labelled)
+    metrics = vocab(second, corpus=corpus, vocab_size=500, model_max_length=128, compare_with=first, labelled=labelled)
 
     tokenizer, report = load_tokenizer(second), json.loads((second / "report.json").read_text())
     assert tokenizer.vocab_size == metrics["vocab_size"] == report["vocab_size"] == 512
@@ -67,11 +67,11 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     corpus = CorpusConfig([Source(str(tmp_path / "a.txt"), documents="line")], 1, validation_fraction=0)
     settings = {"vocab_size": 256, "lowercase": False, "min_frequency": 1}
     with pytest.raises(DomainbertError, match="min_character_count: found 0; expected an integer from 1"):
-        vocab(tmp_path, corpus, min_character_count=0)
+        vocab(tmp_path, corpus=corpus, min_character_count=0)
 
     def made(name: str, **changes: int) -> tuple[str, list[list[int]], dict]:
         out = _folder(tmp_path / name)
-        vocab(out, corpus, **{**settings, **changes})
+        vocab(out, corpus=corpus, **{**settings, **changes})
         tokenizer = load_tokenizer(out)
         ids = tokenizer.encode(["\U0001f600", "\U0001f525x", "\u00e9"])
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alphabet")]
@@ -93,16 +93,16 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
 
 
 def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: Path) -> None:
-    whole = vocab(_folder(tmp_path / "a"), corpus, vocab_size=256)
+    whole = vocab(_folder(tmp_path / "a"), corpus=corpus, vocab_size=256)
     train = [json.dumps({"text": document.text}) for document in read_documents(corpus) if document.split == "train"]
     assert 50 < len(train) < 100
     Path(corpus.sources[0].path).write_text("\n".join(train))
-    assert vocab(_folder(tmp_path / "b"), corpus, vocab_size=256)["fingerprint"] == whole["fingerprint"]
+    assert vocab(_folder(tmp_path / "b"), corpus=corpus, vocab_size=256)["fingerprint"] == whole["fingerprint"]
 
 
 def test_a_corpus_without_words_for_the_size(corpus: CorpusConfig, tmp_path: Path) -> None:
     with pytest.raises(DomainbertError, match=r"too small for vocab_size 65,536: .* expected at most"):
-        vocab(_folder(tmp_path / "out"), corpus, vocab_size=65_536)
+        vocab(_folder(tmp_path / "out"), corpus=corpus, vocab_size=65_536)
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -178,9 +178,9 @@ def test_folders_whose_weights_are_not_finite_are_refused(runs: Any, work: Work,
     for read in (
         lambda: load_tagger(folder),
         lambda: load_model(folder, "tokens"),
-        lambda: evaluate(out, {"a": folder}, Ner(), runs.labelled("ner", "test")),
-        lambda: predict(out, folder, work / "text.txt"),
-        lambda: export(out, folder),
+        lambda: evaluate(out, models={"a": folder}, task=Ner(), test=runs.labelled("ner", "test")),
+        lambda: predict(out, model=folder, input=work / "text.txt"),
+        lambda: export(out, model=folder),
     ):
         with pytest.raises(DomainbertError) as caught:
             read()
