@@ -8,7 +8,6 @@ the task's. One in a package of the user's own is known once its `config.py` has
 from __future__ import annotations
 
 import importlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.choices import choices_of
+from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
 
 TASK_KEY = "domainbert_task"
@@ -188,8 +187,7 @@ def _kinds() -> dict[str, type[TaskConfig]]:
         DomainbertError: two folders have one name, by which a model folder could mean either task.
     """
     choices_of(TaskConfig)  # imports ours
-    concrete = [kind for kind in _descendants(TaskConfig) if not inspect.isabstract(kind)]
-    ours_last = sorted(concrete, key=lambda kind: kind.__module__.startswith(_OURS))
+    ours_last = sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS))
     found: dict[str, type[TaskConfig]] = {}
     for kind in ours_last:
         name = folder_name(kind)
@@ -200,8 +198,3 @@ def _kinds() -> dict[str, type[TaskConfig]]:
             )
         found[name] = kind
     return found
-
-
-def _descendants(base: Any) -> list[type[TaskConfig]]:
-    direct: list[type[TaskConfig]] = base.__subclasses__()
-    return direct + [kind for child in direct for kind in _descendants(child)]
