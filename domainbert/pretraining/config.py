@@ -1,4 +1,4 @@
-"""What every pretraining objective offers in a YAML, and how tokens are hidden. Free of torch and NumPy."""
+"""Settings of every pretraining objective, and of masking. Free of torch and NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_st
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """What masked LM hides (Devlin et al. 2019, section 3.1)."""
+    """Masking of masked LM (Devlin et al. 2019, section 3.1)."""
 
     mlm_probability: Annotated[float, Range(0, 1, above=True, below=True)] = 0.15
     """Share of the tokens of a row that are predicted."""
@@ -44,7 +44,7 @@ class MaskingConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig(ABC):
-    """What a pretraining learns from a corpus."""
+    """Settings of an objective: what a pretraining learns from a corpus."""
 
     @property
     @abstractmethod

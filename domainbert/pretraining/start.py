@@ -1,4 +1,4 @@
-"""What the models of a pretraining start from."""
+"""Starting point of the models of a pretraining."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What every labelled task offers without torch: its settings in a YAML, its files, the metric that counts.
+"""Configuration of every labelled task, without torch: its settings in a YAML, its files, the metric that counts.
 
 A task is a folder: `config.py` with a `TaskConfig`, `files.py` with `read(config, path)` (or the configuration has a
 `read` of its own), and `task.py` with a `Task` called like the configuration (`Ner`, `NerTask`). The folder's name is
-the task's. One in a package of the user's own is known once its `config.py` has been imported (`--allow-import`).
+the task's. One in a user package is known once its `config.py` has been imported (`--allow-import`).
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class Headline:
         return self.direction == "maximize"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether a value is better than another one; not a number never is."""
+        """Whether a value is better than another one; NaN never is."""
         return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> int:
-        """The place of the best value, of equal ones the first; not a number is as bad as can be."""
+        """Index of the best value, of equal ones the first; NaN is the worst."""
         known = [value if value == value else self.worst for value in values]
         return known.index(max(known) if self.higher_is_better else min(known))
 
@@ -71,11 +71,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class TaskConfig(ABC):
-    """What is predicted, and how the labelled files say it."""
+    """Settings of a task: what is predicted, and how the labelled files say it."""
 
     # no annotations, so no fields
     title = "Fine-tuned model"
-    """What a model of the task is, on its card."""
+    """Name of a model of the task, for its card."""
 
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
@@ -101,7 +101,7 @@ class TaskConfig(ABC):
 
     @property
     def reading(self) -> object:
-        """What decides how its files are read: its `format`, if it has one, else all its settings."""
+        """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)
 
     @classmethod
@@ -138,7 +138,7 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
     """A module in the folder of a task.
 
     Raises:
-        DomainbertError: a task of the user's own has no such module.
+        DomainbertError: a task of a user package has no such module.
     """
     name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
     try:

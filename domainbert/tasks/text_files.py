@@ -17,7 +17,7 @@ _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
 
 class TextFormat(NamesFormat, Protocol):
-    """Where a text and its labels stand in a row."""
+    """Places of a text and its labels in a row."""
 
     @property
     def text_key(self) -> str:
@@ -29,11 +29,11 @@ class TextFormat(NamesFormat, Protocol):
 
     @property
     def kind(self) -> Literal["auto", "jsonl", "csv", "tsv"]:
-        """What the file is."""
+        """Kind of the file."""
 
 
 def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
-    """What the user says the file is, or its first lines; a stream is refused, for they would be lost."""
+    """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost."""
     check_regular(path)
     return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
 

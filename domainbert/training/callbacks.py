@@ -130,7 +130,7 @@ class Throughput(lightning.Callback):
 
 
 class ValidateFirst(lightning.Callback):
-    """Validates before the first step: what a training that goes on from a model starts with."""
+    """Validates before the first step: the starting point of a training that continues from a model."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Validate; loggers count steps from the first."""

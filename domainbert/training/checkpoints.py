@@ -1,4 +1,4 @@
-"""Saves a training so that it can be ended at any point, and goes on from the newest checkpoint."""
+"""Saves a training so that it can be ended at any point, and resumes from the newest checkpoint."""
 
 from __future__ import annotations
 

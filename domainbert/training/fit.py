@@ -66,7 +66,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training reads.
+    """Batches that a training reads.
 
     Attributes:
         train: the micro-batches of training for a rank and a range of optimiser steps.
@@ -82,7 +82,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a training has come to.
+    """Result of a training.
 
     Attributes:
         validation: the metrics of the model that is kept, and its `step`.
@@ -100,7 +100,7 @@ class Fitted:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every training reports in `metrics` and depends on no clock or device."""
+        """The facts that every training reports in `metrics` and that depend on no clock or device."""
         names = ("validation", "history", "skipped_steps", "loss_spikes")
         return {name: getattr(self, name) for name in names}
 

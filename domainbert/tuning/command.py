@@ -35,9 +35,9 @@ _LOCK = ".lock"
 
 
 def tune_help() -> str:
-    """What `domainbert tune --help` prints."""
+    """Text of `domainbert tune --help`."""
     flags = {
-        "--extend": "go on with a study whose space or settings have changed since",
+        "--extend": "resume a study whose space or settings have changed since",
         "--vars.NAME TEXT": "set a variable of the YAML; so does the environment variable DOMAINBERT_NAME",
     }
     return options_help(TuneConfig, _USAGE, flags)

@@ -43,7 +43,7 @@ class Search:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What trials are made of: it has to be the same for all of a study."""
+        """The terms of all trials of a study."""
         config = self.config
         return {
             "stage": config.stage,
@@ -145,7 +145,7 @@ def warn_of_unfairness(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """What the search asks of the stage."""
+    """Refuse what the stage cannot give the search."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(

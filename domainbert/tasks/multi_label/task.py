@@ -52,7 +52,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return cls(labels, threshold)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What `transformers` has to know, and the threshold that is best on validation."""
+        """The `problem_type` for `transformers`, and the threshold that is best on validation."""
         threshold = round(scores["threshold"], 2)  # it was logged in single precision
         return {"problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 

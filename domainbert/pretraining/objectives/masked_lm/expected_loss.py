@@ -1,4 +1,4 @@
-"""What a corpus alone says of the masked-LM loss to expect."""
+"""Masked-LM losses to expect of a corpus."""
 
 from __future__ import annotations
 
