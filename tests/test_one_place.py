@@ -1,19 +1,53 @@
-"""What is known in one place only: searched in the source, so that it stays so."""
+"""A family, a kind of vocabulary, an objective and a task have a folder each: searched in the source, and shown by a
+package of a user, whose four folders go through every stage together."""
 
 from __future__ import annotations
 
 import ast
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
 
 import domainbert
+from domainbert.data.prepared import open_prepared
+from domainbert.encoders.config import EncoderConfig
+from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.settings.choices import choices_of
-from domainbert.tasks.config import TaskConfig, folder_name
+from domainbert.tasks.config import TaskConfig
+from domainbert.tokenization.config import TokenizerKindConfig
 
 ROOT = Path(domainbert.__file__).parent
-KNOW_TASKS = ("tasks", "serving/by_name.py", "samples", "stages/sample.py")
-"""The tasks themselves; the two that have a name in Python; the labelled files that `sample` writes."""
+USER = Path(__file__).parent / "user_package"
 
+
+class Room(NamedTuple):
+    """Where the folders of a base class stand, how many there are, and which modules may name them."""
+
+    base: type
+    place: str
+    count: int
+    known_by: tuple[str, ...] = ()
+
+
+ROOMS = [
+    # the two tasks that have a name in Python; the labelled files that `sample` writes; files of text to predict
+    Room(TaskConfig, "tasks", 3, ("serving/by_name.py", "samples", "stages/sample.py", "tasks/plain_text.py")),
+    Room(EncoderConfig, "encoders", 3),
+    # what `vocab` trains unless told; the words of labelled files are cut as in BERT
+    Room(TokenizerKindConfig, "tokenization/kinds", 2, ("stages/vocab.py", "tokenization/bert.py")),
+    # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
+    Room(ObjectiveConfig, "pretraining/objectives", 1, ("stages/pretrain.py", "stages/distill.py", "encoders")),
+]
 KNOW_HEADS = ("encoders", "models", "tasks", "serving/onnx/graph.py")
 """Where families map kinds of heads, and tasks choose theirs; the graph has a dimension called "sequence"."""
 
@@ -22,10 +56,15 @@ HEADS = {"tokens", "sequence", "crf"}
 
 def sources(*but: str) -> dict[str, ast.Module]:
     """The modules by path, without those in some folders."""
+    chosen = {name: tree for name, tree in parsed().items() if not name.startswith(but)}
+    assert len(parsed()) - len(chosen) >= len(but) and len(chosen) > 100
+    return chosen
+
+
+@cache
+def parsed() -> dict[str, ast.Module]:
     files = {str(file.relative_to(ROOT)): file for file in sorted(ROOT.rglob("*.py"))}
-    chosen = {name: file for name, file in files.items() if not name.startswith(but)}
-    assert len(files) - len(chosen) >= len(but) and len(chosen) > 100
-    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in chosen.items()}
+    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
 
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
@@ -48,21 +87,20 @@ def compared(tree: ast.Module) -> Iterator[str]:
             yield from (one.value for one in ast.walk(part) if isinstance(one, ast.Constant) and type(one.value) is str)
 
 
-def test_only_tasks_know_tasks() -> None:
-    kinds = choices_of(TaskConfig)
-    folders = {folder_name(kind) for kind in kinds.values()}
-    assert folders >= {"ner", "classification", "multi_label"}
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.place)
+def test_nothing_outside_names_what_stands_in_a_folder(room: Room) -> None:
+    classes = choices_of(room.base)
+    folders = {kind.__module__.split(".")[-2] for kind in classes.values()}
+    assert len(folders) == room.count
+    package = f"domainbert.{room.place.replace('/', '.')}"
     found = []
-    for name, tree in sources(*KNOW_TASKS).items():
+    for name, tree in sources(*(f"{room.place}/{folder}/" for folder in folders), *room.known_by).items():
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        inside = [module.removeprefix(f"{package}.").split(".")[0] for module in modules if module.startswith(package)]
         named = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        found += [
-            f"{name} imports {one}"
-            for one in modules
-            if set(one.removeprefix("domainbert.tasks.").split(".")[:1]) & folders
-        ]
-        found += [f"{name} names {one}" for one in named if one in kinds]
-        found += [f"{name} says {one.value!r}" for one in strings(tree) if one.value in folders]
+        found += [f"{name} imports {one}" for one in inside if one in folders]
+        found += [f"{name} names {one}" for one in named if one in classes]
+        found += [f"{name} says {one.value!r}" for one in strings(tree) if one.value.replace("-", "_") in folders]
     assert found == []
 
 
@@ -72,3 +110,138 @@ def test_only_families_and_tasks_know_kinds_of_heads() -> None:
         found += [f"{name} compares with {one!r}" for one in compared(tree) if one in HEADS]
         found += [f"{name} says {one.value!r}" for one in strings(tree) if one.value in HEADS - {"tokens"}]
     assert found == []
+
+
+def written(folder: Path) -> None:
+    """A corpus, and texts whose grade is the share of good words in them; some are longer than a window."""
+    draw = random.Random(0)
+
+    def text(length: int, good: float) -> str:
+        return " ".join("cash" if draw.random() < good else "prices" for _ in range(length))
+
+    folder.mkdir()
+    with open(folder / "corpus.jsonl", "w") as file:
+        for _ in range(120):
+            words = [f"word{draw.randrange(80)}" for _ in range(draw.choice([5, 20]))]
+            file.write(json.dumps({"text": f"{' '.join(words)} {text(20, draw.random())}"}) + "\n")
+    for name, count in {"train": 64, "validation": 24, "test": 40}.items():
+        with open(folder / f"{name}.jsonl", "w") as file:
+            for _ in range(count):
+                words = text(draw.choice([5, 20, 60]), draw.random()).split()
+                row = {"text": " ".join(words), "grade": words.count("cash") / len(words)}
+                file.write(json.dumps(row) + "\n")
+
+
+def python(here: Path, *words: str) -> str:
+    """What Python prints, run by a user who has the package `mine`."""
+    path = os.pathsep.join([str(USER), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def domainbert_in(here: Path, *words: str) -> str:
+    """What the command prints that is allowed the package."""
+    return python(here, "-m", "domainbert.cli", *words, "--allow-import", "mine")
+
+
+def rows(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def values(file: Path) -> Any:
+    return json.loads(file.read_text())
+
+
+def test_a_users_family_vocabulary_objective_and_task_go_through_every_stage(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    written(tmp_path / "data")
+    printed = domainbert_in(tmp_path, "run", str(USER / "recipe.yaml"))
+    run = tmp_path / "run"
+    the_vocabulary(run)
+    the_objective(run)
+    the_family(run)
+    assert "student: embeddings, layers 0, head of the teacher" in printed
+    the_task(run, printed)
+    shown = json.loads(python(tmp_path, str(USER / "predict.py")))
+    assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["grade"], abs=1e-6)
+    assert shown["refused"].endswith("is a model with the outputs grade; load_predictor reads it")
+
+
+def the_vocabulary(run: Path) -> None:
+    entries = values(run / "vocab/tokenizer.json")["model"]["vocab"]
+    assert entries["<nothing>"] == 0 and "cash" in entries and "<hidden>" in entries
+    split = open_prepared([run / "prepare"]).train
+    assert split.take_starts(0, split.num_tokens).all(), "each token is a word"
+    for name in ("prepare/tokenizer", "pretrain", "grades/seed-1", "student/seed-1", "onnx"):
+        assert values(run / name / "tokenizer.json")["model"]["vocab"] == entries
+
+
+def the_objective(run: Path) -> None:
+    validated = values(run / "pretrain/manifest.json")["metrics"]["validation"]
+    assert validated["loss"] > validated["generator_loss"] > 0 and 0 < validated["accuracy"] <= 1
+    assert "of replaced tokens" in (run / "pretrain/README.md").read_text()
+    whole, generator = (values(run / name / "config.json") for name in ("pretrain", "pretrain/generator"))
+    assert (whole["id2label"], "id2label" in generator) == ({"0": "original", "1": "replaced"}, False)
+    assert (whole["depth"], generator["depth"]) == (2, 1)
+
+
+def the_family(run: Path) -> None:
+    kinds = {"pretrain": "TokenClassification", "pretrain/generator": "MaskedLM"}
+    kinds |= dict.fromkeys(["grades/seed-1", "grades/seed-2", "student/seed-1", "onnx"], "SequenceClassification")
+    for name, kind in kinds.items():
+        fields = values(run / name / "config.json")
+        assert (fields["model_type"], fields["architectures"]) == ("pre_norm", [f"PreNormFor{kind}"])
+        assert (fields["width"], fields["inner"], fields["longest"]) == (32, 48, 48)
+    assert values(run / "student/seed-1/config.json")["depth"] == 1
+
+
+def the_task(run: Path, printed: str) -> None:
+    fields = values(run / "grades/seed-1/config.json")
+    assert (fields["domainbert_task"], fields["problem_type"], fields["id2label"]) == (
+        "grade",
+        "regression",
+        {"0": "grade"},
+    )
+    noted = values(run / "grades/seeds.json")
+    by_seed = noted["validation_mae"]
+    assert (noted["metric"], noted["direction"]) == ("validation/mae", "minimize")
+    assert noted["best"] == min(by_seed, key=by_seed.get)
+    history = values(run / "grades/seed-1/training.json")["history"]
+    assert by_seed["seed-1"] == min(row["mae"] for row in history) < max(row["mae"] for row in history)
+    assert "| validation mean absolute error | 0." in (run / "grades/seed-1/README.md").read_text()
+
+    scores = values(run / "scores/metrics.json")
+    teacher = scores["systems"]["teacher"]
+    assert teacher["interval"][0] < teacher["mae"] < teacher["interval"][1]
+    assert teacher["mae_by_seed"].keys() == {"seed-1", "seed-2"} and teacher["cost"]["words_per_second"] > 0
+    assert scores["paired"][0]["difference"] == teacher["mae"] - scores["systems"]["student"]["mae"]
+    assert f"scores  teacher  mean absolute error  {teacher['mae']:.2f}" in printed
+    errors = [abs(row["gold"] - row["predicted"]) for row in rows(run / "scores/predictions/teacher/seed-1.jsonl")]
+    assert teacher["mae_by_seed"]["seed-1"] == pytest.approx(sum(errors) / len(errors))
+
+    said, exported = ([row["grade"] for row in rows(run / name / "predictions.jsonl")] for name in ("said", "again"))
+    best = [row["predicted"] for row in rows(run / f"scores/predictions/teacher/{noted['best']}.jsonl")]
+    assert said == pytest.approx(best, abs=1e-6) and exported == pytest.approx(said, abs=1e-4)
+    files = values(run / "onnx/metrics.json")
+    assert files["files"]["model.onnx"]["mae"] == pytest.approx(files["mae"], abs=1e-5)
+    assert "# Grader for ONNX Runtime" in (run / "onnx/README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_search_with_folds_over_what_a_user_has_made(tmp_path: Path) -> None:
+    written(tmp_path / "data")
+    domainbert_in(tmp_path, "run", str(USER / "recipe.yaml"), "--only", "vocab,prepare,pretrain")
+    domainbert_in(tmp_path, "tune", "-c", str(USER / "tune.yaml"))
+    study = tmp_path / "study"
+    with open(study / "trials.csv", newline="") as file:
+        trials = list(csv.DictReader(file))
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    held = [rows(study / f"folds/fold-{number}/validation.jsonl") for number in (1, 2)]
+    train = rows(tmp_path / "data/train.jsonl")
+    assert sorted(map(str, held[0] + held[1])) == sorted(map(str, train))
+    best = values(study / "study.json")["best"]
+    assert best["values"][0] == min(float(trial["validation/mae"]) for trial in trials)
+    assert yaml.safe_load((study / "best.yaml").read_text())["task"]["class_path"] == "mine.grade.config.Grade"

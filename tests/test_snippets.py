@@ -33,6 +33,7 @@ from domainbert.settings.tree import read_config
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.config import TuneConfig
@@ -140,7 +141,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 22, "sh": 38, "python": 7, "conll": 4, "jsonl": 5, "csv": 1, "tsv": 1, "text": 1,
+        "yaml": 26, "sh": 39, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (12, 8, 21)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 16
@@ -250,6 +251,11 @@ ENTITIES = [
     ("IOB2", ["intervention", "intervention"], NerFormat()),
     ("IOB2", ["intervention", "intervention"], NerFormat()),
 ]
+LABELS = [
+    [("trade", "work"), ("prices",), ()],
+    [("trade", "work"), ()],
+    [("trade", "work"), ("prices",), ()],
+]
 CLASSES = [
     ["positive", "negative", "null"],
     ["positive", "negative"],
@@ -259,7 +265,7 @@ CLASSES = [
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes = [], []
+    entities, classes, labels = [], [], []
     for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
@@ -269,10 +275,13 @@ def test_sample_files_are_read(tmp_path):
             read = read_ner(file, format)
             types = [type for sentence in read.sentences for _, _, type in sentence.spans]
             entities.append((read.scheme, types, format))
+        elif re.search(r"\blabels\b", block.text):
+            labels.append([text.labels for text in read_multi_label(file).items])
         else:
             classes.append([text.label for text in read_classification(file, ClassificationFormat()).texts])
     assert entities == ENTITIES
     assert classes == CLASSES
+    assert labels == LABELS
 
 
 def cells() -> list[tuple[str, str]]:
@@ -316,7 +325,7 @@ def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):
     (tmp_path / "runs/econ-small/stance-pretrained").symlink_to(runs / "classification-pretrained")
     monkeypatch.chdir(tmp_path)
     made = [block for block in of("python") if "runs/quickstart" in block.text or "runs/econ-small" in block.text]
-    assert len(made) == 5
+    assert len(made) == 6
     for block in made:
         exec(compile(block.text, str(block), "exec"), {})
 

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -25,7 +26,8 @@ _allowed: tuple[str, ...] = ()
 def allow_imports(names: str | None) -> None:
     """Import the modules that `--allow-import` names, and let a `class_path` name classes in them and below them.
 
-    What was allowed before is so no longer. A model folder's encoder family is known if one of the modules defines it.
+    Of a package every `config.py` and `*_config.py` below it is imported, too: then its families, kinds of vocabulary
+    and tasks are known where a folder names them. What was allowed before is so no longer.
 
     Args:
         names: dotted names with commas between them; None allows nothing.
@@ -40,7 +42,9 @@ def allow_imports(names: str | None) -> None:
         if not _DOTTED.fullmatch(name):
             raise DomainbertError(f"--allow-import: found {name!r}; expected packages, such as mypkg,other.part")
     for name in asked:
-        _import(name, "--allow-import: ")
+        folders = getattr(_import(name, "--allow-import: "), "__path__", ())
+        for module in _modules_with_choices(name, folders):
+            _import(module, "--allow-import: ")
     _allowed = asked
 
 
@@ -138,9 +142,13 @@ def _import(module: str, before: str = "") -> object:
 def _config_modules(module: str) -> list[str]:
     package = module.rpartition(".")[0]
     spec = importlib.util.find_spec(package) if package else None
-    folders = list(spec.submodule_search_locations or []) if spec is not None else []
-    files = sorted(file for folder in folders for file in Path(folder).rglob("*.py") if _holds_choices(file))
-    return [".".join([package, *file.relative_to(folders[0]).with_suffix("").parts]) for file in files]
+    return _modules_with_choices(package, spec.submodule_search_locations or () if spec is not None else ())
+
+
+def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
+    """The `config.py` and `*_config.py` in the folders of a package and below them, by their dotted names."""
+    files = {file.relative_to(folder) for folder in folders for file in Path(folder).rglob("*.py")}
+    return [".".join([package, *file.with_suffix("").parts]) for file in sorted(files) if _holds_choices(file)]
 
 
 def _holds_choices(file: Path) -> bool:

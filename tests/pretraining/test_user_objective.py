@@ -15,7 +15,7 @@ from domainbert.data.types import IGNORED
 from domainbert.pretraining.corpus_rows import rows_of_corpus
 from domainbert.pretraining.objective import Key
 from domainbert.settings.choices import allow_imports
-from tests.pretraining.replaced_tokens.config import ReplacedTokens
+from mine.replaced_tokens.config import ReplacedTokens
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
 
 CLASS = f"{ReplacedTokens.__module__}.{ReplacedTokens.__name__}"

@@ -136,6 +136,19 @@ def test_a_package_or_a_module_may_be_allowed(module: str) -> None:
     assert allow_import_words() == []
 
 
+def test_the_configurations_of_an_allowed_package_are_imported_with_it() -> None:
+    """Folders name families, tasks and kinds of vocabulary, which have to be known by then."""
+    Path("mypkg/ring/parts").mkdir(parents=True)
+    for name in ("ring/config.py", "ring/parts/hole_config.py", "ring/model.py", "ring/parts/configs.py"):
+        Path("mypkg", name).write_text("")
+    allow_imports("mypkg")
+    found = {name for name in sys.modules if name.startswith("mypkg.")}
+    assert found == {"mypkg.ring", "mypkg.ring.config", "mypkg.ring.parts", "mypkg.ring.parts.hole_config"}
+    Path("mypkg/ring/last_config.py").write_text("1 / 0")
+    with pytest.raises(DomainbertError, match=r"--allow-import: mypkg\.ring\.last_config cannot be imported: ZeroDiv"):
+        allow_imports("mypkg")
+
+
 def test_only_what_lies_below_the_allowed_module() -> None:
     allow_imports("mypkg.shapes")
     _, problems = read("shape: {class_path: mypkg.broken.Ring}\n")

@@ -117,84 +117,21 @@ def test_transformers_reads_the_folders_with_the_same_ids(out: Path, model: str)
     assert loaded.config.pad_token_id == theirs.pad_token_id == 1
 
 
-CONFIG = """
-from dataclasses import dataclass
-from domainbert.tokenization.config import TokenizerKindConfig
-
-
-@dataclass(frozen=True)
-class WholeWords(TokenizerKindConfig):
-    def build(self):
-        from mypkg.words.kind import WholeWordsKind
-
-        return WholeWordsKind()
-"""
-KIND = """
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import WordLevel
-from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
-from domainbert.tokenization.train import TrainingWords
-
-
-class Words(Pieces):
-    def surface(self, token):
-        return Surface(token, True) if token else None
-
-    def spell(self, surface):
-        return [piece.id for piece in self.backend.model.tokenize(surface.text)]
-
-
-class WholeWordsKind(TokenizerKind):
-    name = "whole words"
-    special_tokens = {"pad_token": "P", "mask_token": "M", "cls_token": "C", "sep_token": "S", "unk_token": "U"}
-    lowercases = False
-
-    def accepts(self, backend):
-        return isinstance(backend.model, WordLevel)
-
-    def select(self, counter, lowercase, min_character_count):
-        return TrainingWords(dict(counter.words(str.split)), [])
-
-    def train(self, words, vocab_size, lowercase, min_frequency):
-        entries = [*self.special_tokens.values(), *sorted(words.counts, key=lambda w: (-words.counts[w], w))]
-        backend = Tokenizer(WordLevel({token: i for i, token in enumerate(entries[:vocab_size])}, "U"))
-        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        backend.add_special_tokens([AddedToken(token, special=True) for token in entries[:5]])
-        return backend
-
-    def pieces(self, backend):
-        return Words(backend)
-
-    def cutter(self, backend):
-        return str.split
-
-    def hugging_face_config(self, backend):
-        return {"tokenizer_class": "PreTrainedTokenizerFast"}
-
-    def decoder(self, backend):
-        return decoders.Fuse()
-"""
-
-
 def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mypkg" / "words"
-    folder.mkdir(parents=True)
-    for name, content in (("__init__.py", ""), ("config.py", CONFIG), ("kind.py", KIND), ("../__init__.py", "")):
-        (folder / name).write_text(content)
-    places = os.pathsep.join([str(tmp_path), *sys.path])
+    places = os.pathsep.join([str(Path(__file__).parents[1] / "user_package"), *sys.path])
 
-    def run(stage: str, *settings: str, allow: tuple[str, ...] = ("--allow-import", "mypkg.words.config")) -> str:
+    def run(stage: str, *settings: str, allow: tuple[str, ...] = ("--allow-import", "mine.whole_words.config")) -> str:
         command = [sys.executable, "-m", "domainbert.cli", stage, "--out", str(tmp_path / stage), *allow, *settings]
         done = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
         return done.stderr if done.returncode else ""
 
     corpus = ("--corpus", str(out / "sample/corpus.jsonl"), "--corpus.validation_fraction", "0.2")
-    assert run("vocab", *corpus, "--kind", "mypkg.words.config.WholeWords", "--vocab_size", "300") == ""
+    assert run("vocab", *corpus, "--kind", "mine.whole_words.config.WholeWords", "--vocab_size", "300") == ""
     refused = run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), allow=())
     assert "the tokenizer is a WordLevel model; expected byte-level BPE or WordPiece" in refused
     assert run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), "--num_workers", "1") == ""
     split = open_prepared([tmp_path / "prepare"]).train
     assert split.take_starts(0, split.num_tokens).all(), "each token is a word"
     tokens = json.loads((tmp_path / "vocab/tokenizer.json").read_text())["model"]["vocab"]
-    assert (tokens["M"], len(tokens), tokens["U"]) == (1, 300, 4)
-    assert 0.1 < np.mean(split.take(0, split.num_tokens) == tokens["U"]) < 0.9
+    assert (tokens["<hidden>"], len(tokens), tokens["<other>"]) == (1, 300, 4)
+    assert 0.1 < np.mean(split.take(0, split.num_tokens) == tokens["<other>"]) < 0.9

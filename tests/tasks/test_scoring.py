@@ -12,8 +12,8 @@ import pytest
 from domainbert.metrics.summary import Resampling
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.scoring import CountedScoring
-from tests.user_tasks.grade.config import Grade, GradedText
-from tests.user_tasks.grade.task import mean_error
+from mine.grade.config import Grade, GradedText
+from mine.grade.task import mean_error
 
 
 class TwoErrors(CountedScoring):

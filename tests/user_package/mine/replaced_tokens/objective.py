@@ -1,3 +1,5 @@
+"""The detection of replaced tokens: batches, two models that learn together, losses and what validation says."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -20,7 +22,7 @@ from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Mode
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
-from tests.pretraining.replaced_tokens.config import ReplacedTokens
+from mine.replaced_tokens.config import ReplacedTokens
 
 GENERATOR, LABELS = "generator", ("original", "replaced")
 _SAMPLE = 1000  # stream of random numbers
@@ -28,7 +30,7 @@ _RISING = 10  # steps
 
 
 class ReplacedTokensObjective(Objective[ReplacedTokens]):
-    """A generator of one layer, which shares the embeddings, fills hidden tokens; the model tells which."""
+    """A generator of one layer, which shares the word embeddings, fills hidden tokens; the model tells which."""
 
     inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniform")
     measured = (GENERATOR, "hidden", "discriminator", "read", "right")
@@ -40,15 +42,18 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         self.terms = {GENERATOR: Term(1.0, "num_hidden"), "discriminator": Term(config.weight, "num_read")}
 
     def for_validation(self) -> ReplacedTokensObjective:
+        """See `Objective.for_validation`."""
         return ReplacedTokensObjective(dataclasses.replace(self.config, last_rate=0.15), self.tokenizer)
 
     def masker(self, step: int) -> Masker:
+        """What hides tokens in a step."""
         rate = 0.15 + (self.config.last_rate - 0.15) * min(step, _RISING) / _RISING
         masking = MaskingConfig(rate, mask_share=1.0, random_share=0.0)
         tokenizer = self.tokenizer
         return Masker(masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        """See `Objective.corrupt`."""
         packed = rows.packed
         masked = self.masker(key.step).mask(packed.input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
         places = np.arange(len(key.rows))[:, None] * packed.input_ids.shape[1] + masked.positions  # (R, K)
@@ -64,31 +69,36 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         }
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
+        """See `Objective.counts`."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         return {
             "num_hidden": int(self.masker(key.step).num_masked(plan.maskable_tokens[key.rows]).sum()),
-            "num_read": int((plan.text_tokens[key.rows] + 2 * pieces).sum()),
+            "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.extra() * pieces).sum()),
         }
 
     def build(self, start: Start) -> dict[str, Built]:
+        """See `Objective.build`."""
         model = start.model("tokens", LABELS)
-        small = dataclasses.replace(start.config, num_hidden_layers=1)  # type: ignore[call-arg]
+        small = start.config.resized(dataclasses.replace(start.config.sizes, num_layers=1))
         folder = start.folder and start.folder / GENERATOR
         if folder and folder.is_dir():
             generator = dataclasses.replace(start, folder=folder).model("masked_lm")
         else:
             generator = start.random(small, "masked_lm")
-        generator.encoder.embeddings = model.encoder.embeddings
+        generator.encoder.input_embeddings.weight = model.encoder.input_embeddings.weight
         return {MODEL: Built(model, start.config, "tokens", LABELS), GENERATOR: Built(generator, small, "masked_lm")}
 
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
+        """See `Objective.saved`."""
         return built if self.config.keep_generator else {MODEL: built[MODEL]}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Objective.losses`."""
         measured = self.measure(models, batch)
         return {name: measured[name] for name in self.terms}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Objective.measure`."""
         ids, targets, tokens = batch["input_ids"].flatten(), batch["targets"], Packed.of(batch)
         guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         summed = guesses.detach().softmax(-1).cumsum(-1)
@@ -108,18 +118,23 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
+        """See `Objective.report`."""
         generator, read = float(sums[GENERATOR] / sums["hidden"]), sums["read"]
         loss = generator + self.config.weight * float(sums["discriminator"] / read)
         return {"loss": loss, "generator_loss": generator, "accuracy": float(sums["right"] / read)}
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
+        """See `Objective.baselines`."""
         return {}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        """See `Objective.judge`."""
         return {"always_original": 0.85}, ["no better than chance"] if validation["accuracy"] < 0.5 else []
 
     def flops_per_token(self, models: Models, length: int) -> float:
+        """See `Objective.flops_per_token`."""
         return sum(flops_per_token(model, length, 0.15) for model in models.values())
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
+        """See `Objective.card_facts`."""
         return {"accuracy": f"{validation['accuracy']:.3f}"}

@@ -1,3 +1,5 @@
+"""Settings of the detection of replaced tokens. Free of torch."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -25,9 +27,11 @@ class ReplacedTokens(ObjectiveConfig):
 
     @property
     def name(self) -> str:
+        """See `ObjectiveConfig.name`."""
         return "replaced tokens"
 
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        from tests.pretraining.replaced_tokens.objective import ReplacedTokensObjective
+        """See `ObjectiveConfig.build`."""
+        from mine.replaced_tokens.objective import ReplacedTokensObjective
 
         return ReplacedTokensObjective(self, tokenizer)

@@ -1,4 +1,4 @@
-"""A grade for each text: a task of the user's own, which predicts a number."""
+"""A grade for each text: settings, files and headline of the task. Free of torch."""
 
 from __future__ import annotations
 

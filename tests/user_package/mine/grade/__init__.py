@@ -1,0 +1,1 @@
+"""A task: a grade from 0 to 1 for each text."""

@@ -1,0 +1,1 @@
+"""A kind of vocabulary: whole words, as they stand between spaces."""
