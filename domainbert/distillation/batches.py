@@ -19,7 +19,7 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LogitRows(Protocol):
-    """What a teacher said before the training; see `soft_labels.SoftLabels`."""
+    """Logits that a teacher gave before the training; see `soft_labels.SoftLabels`."""
 
     def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
         """The logits of the outputs of some items, one after the other: (outputs, labels)."""

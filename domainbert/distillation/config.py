@@ -1,4 +1,4 @@
-"""What every distillation loss offers in a YAML. Free of torch.
+"""Settings of every distillation loss in a YAML. Free of torch.
 
 To add a loss: a frozen dataclass that inherits `LossConfig`, in a module here called `*_config.py`, and the loss itself
 beside it, which `build` imports.
@@ -22,7 +22,7 @@ Layers = Annotated[tuple[Annotated[int, Range(-1000, 1000)], ...], Items()]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a loss has to know of an encoder."""
+    """Sizes of an encoder that losses have to know."""
 
     num_layers: int
     hidden_size: int

@@ -1,4 +1,4 @@
-"""What distillation on a corpus and on a task share, as a LightningModule."""
+"""Base of distillation on a corpus and on a task, a LightningModule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNTS: dict[Unit, str] = {
 
 
 class Distilling(TrainedModule):
-    """What both kinds share: teachers, the sum of losses, gradual unfreezing.
+    """Base of both kinds: teachers, the sum of losses, gradual unfreezing.
 
     The teachers are no part of the module, so they are in no checkpoint and no optimiser; they stay in eval mode and
     without gradients.
@@ -82,7 +82,7 @@ class Distilling(TrainedModule):
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
-    """What does not learn in an optimiser step (from 0), as the encoder thaws from the top, the embeddings last
+    """Parameters that stay frozen in an optimiser step (from 0): layers learn from the top, the embeddings last
     (Howard and Ruder 2018, arXiv:1801.06146, section 3.3).
 
     Args:

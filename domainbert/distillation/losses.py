@@ -1,4 +1,4 @@
-"""What a distillation loss is given, and what it gives."""
+"""Interface of the distillation losses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from domainbert.encoders.recording import Projections
 
 Reads = Literal["none", "predicted", "all", "hard"]
 Unit = Literal["targets", "outputs", "tokens", "segments", "pairs"]
-"""What a loss is a mean over: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
+"""Unit that a loss is a mean of: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
 tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of one segment."""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model made of a batch; only what some loss needs is there.
+    """Outputs of a model for a batch; only what some loss needs is there.
 
     Attributes:
         hidden: of every layer, the embeddings first, each (B, S, H).
@@ -40,7 +40,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Places:
-    """Where in a batch the losses look.
+    """Places in a batch where the losses look.
 
     Attributes:
         segment_ids: (B, S), 0 is padding.

@@ -92,7 +92,7 @@ class TaskDistillation(Distilling, FineTuning):
         return Outputs(teacher.hidden, teacher.projections, logits)
 
     def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """What one teacher made of a batch; a random field's logits are its marginals."""
+        """Outputs of one teacher for a batch; the logits of a CRF are its marginals."""
         found = observe(teacher, batch, self.losses.layers(1), positions, False)
         if found.logits is None:
             return found

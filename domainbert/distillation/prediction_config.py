@@ -44,7 +44,7 @@ class HardTargets(LossConfig):
 
 @dataclass(frozen=True)
 class LogitMSE(LossConfig):
-    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not of a random field."""
+    """Mean squared difference of the logits (Ba and Caruana 2014, arXiv:1312.6184, eq. 1); not of a CRF."""
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""

@@ -1,4 +1,4 @@
-"""What teachers said of a set of texts, on disk: so that they need not be asked again.
+"""Logits of teachers for a set of texts, on disk, so that they need not be asked again.
 
 A folder, named by what made it, holds
 

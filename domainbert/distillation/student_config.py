@@ -1,4 +1,4 @@
-"""What a student is made of, as the YAML says it. Free of torch."""
+"""Settings of a student in a YAML. Free of torch."""
 
 from __future__ import annotations
 

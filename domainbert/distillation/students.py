@@ -132,7 +132,7 @@ def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> 
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
-    """A random field is taken where both have one; without one, its emissions are a linear head's logits."""
+    """Copy the head where the shapes fit, and a CRF where both have one: emissions are else a linear head's logits."""
     own, source = head.state_dict(), teacher.state_dict()
     fits = {name for name in own if name in source and own[name].shape == source[name].shape}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)

@@ -1,4 +1,4 @@
-"""The teachers of a task: fine-tuned models that say of every word or text what they think of it."""
+"""The teachers of a task: fine-tuned models that give logits for every word or text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from domainbert.training.precision import autocast_dtype
 
 @dataclass(frozen=True)
 class TransferText:
-    """What a student reads: labelled items, and sentences without labels."""
+    """Texts that a student reads: labelled items, and sentences without labels."""
 
     items: Sequence[Any]
     sentences: Sequence[str]
@@ -50,7 +50,7 @@ class TransferText:
         return task.encode(self.items, tokenizer, max_length) + unlabelled
 
     def name(self, number: int) -> str:
-        """Where a text is from, for messages."""
+        """Origin of a text, for messages."""
         if number < len(self.items):
             return f"the training text of line {self.items[number].line}"
         return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
@@ -90,7 +90,7 @@ class Teachers:
 
     @property
     def have_crf(self) -> bool:
-        """Whether some have a random field, so that their logits are log-marginals."""
+        """Whether some have a CRF, so that their logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
     def read_as(self, tokenizer: DomainTokenizer) -> bool:
@@ -98,7 +98,7 @@ class Teachers:
         return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
 
     def kept(self, task: Task[Any, Any]) -> int:
-        """How many logits of each output a cache holds: what the other labels share of a softmax can be told."""
+        """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
         return min(self.top_k, len(task.labels)) if task.exclusive else len(task.labels)
 
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> SoftLabels:
@@ -183,7 +183,7 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
 
 
 def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:
-    """What one teacher says; items without outputs are passed over."""
+    """Logits of one teacher; items without outputs are passed over."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     full = [number for number, example in enumerate(examples) if example.num_outputs]
     for batch, logits in teacher.logits([examples[number] for number in full]):

@@ -62,7 +62,7 @@ class WeightedLosses(nn.Module):
 
     @property
     def reads(self) -> set[Reads]:
-        """Which logits the losses look at."""
+        """The logits that the losses look at."""
         return {loss.reads for loss in self.terms} - {"none"}
 
     @property
@@ -92,7 +92,7 @@ class WeightedLosses(nn.Module):
 
 
 def sizes_of(encoder: Encoder) -> Sizes:
-    """What losses know of an encoder."""
+    """Sizes of an encoder that losses have to know."""
     return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
@@ -114,7 +114,7 @@ def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: T
 
 
 def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
-    """What an ensemble says: the mean of its logits, whose softmax is the geometric mean of the distributions (Hinton
+    """Outputs of an ensemble: the mean of its logits, whose softmax is the geometric mean of the distributions (Hinton
     et al. 2015, section 2); nobody looks into several teachers, so the rest is the first one's."""
     first = outputs[0]
     if len(outputs) == 1:

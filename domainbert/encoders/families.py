@@ -7,13 +7,13 @@ So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), onc
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.kinds import CRF, all_kinds, family_kind
+from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
     from domainbert.encoders.base import Encoder
@@ -118,7 +118,7 @@ def _head(config: EncoderConfig, encoder: Encoder, kind: str, num_labels: int) -
 def _known() -> dict[str, type[EncoderConfig]]:
     for file in sorted(Path(__file__).parent.glob("*/config.py")):
         importlib.import_module(f"domainbert.encoders.{file.parent.name}.config")
-    kinds = [kind for kind in _descendants(EncoderConfig) if not inspect.isabstract(kind) and _at_home(kind)]
+    kinds = [kind for kind in concrete_subclasses(EncoderConfig) if _at_home(kind)]
     ours_last = sorted(kinds, key=lambda kind: kind.__module__.startswith("domainbert."))
     return {kind.model_type: kind for kind in ours_last}
 
@@ -127,8 +127,3 @@ def _at_home(kind: type[EncoderConfig]) -> bool:
     """Whether a class stands in a folder that is called as its family is."""
     folder = kind.__module__.rpartition(".")[0].rpartition(".")[2]
     return bool(folder) and folder == kind.model_type.replace("-", "_")
-
-
-def _descendants(base: type) -> list[type[EncoderConfig]]:
-    direct: list[Any] = base.__subclasses__()
-    return direct + [kind for child in direct for kind in _descendants(child)]

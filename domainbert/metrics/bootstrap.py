@@ -70,7 +70,7 @@ def _check(systems: Mapping[str, Sequence[NDArray[Any]]]) -> int:
 
 
 def _draw_documents(generator: np.random.Generator, num_documents: int, resamples: int) -> Iterator[FloatArray]:
-    """How often each document is drawn, some resamples at a time: (resamples of the chunk, documents)."""
+    """Number of times each document is drawn, some resamples at a time: (resamples of the chunk, documents)."""
     chunk = max(1, _CHUNK_CELLS // num_documents)
     for begin in range(0, resamples, chunk):
         rows = min(chunk, resamples - begin)

@@ -46,7 +46,7 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
 
 
 def confusion_matrix(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
-    """How many texts of each class were given each class: (labels, labels), gold in rows and predictions in columns."""
+    """Number of texts by class: (labels, labels), gold in rows and predictions in columns."""
     index = {label: number for number, label in enumerate(labels)}
     matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for one, other in zip(gold, predicted, strict=True):

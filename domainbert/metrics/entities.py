@@ -40,7 +40,7 @@ def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) 
     cells: list[int] = []
     row = 0
     for wanted, found in zip(gold, predicted, strict=True):
-        if wanted or found:  # sets are dear, and many sentences have no entity
+        if wanted or found:  # sets are expensive, and many sentences have no entity
             one, other = set(wanted), set(found)
             counted = ((one & other, 0), (other - one, 1), (one - other, 2)) if one != other else ((one, 0),)
             for spans, place in counted:  # comprehensions would take a quarter longer

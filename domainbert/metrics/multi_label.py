@@ -55,12 +55,16 @@ class MultiLabelF1(Metric):
         self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, gold: torch.Tensor, probabilities: torch.Tensor) -> None:
-        """Add some texts: whether each label holds, and its probability, both (texts, labels)."""
+        """Add some texts: whether each label holds, and its probability, both (texts, labels).
+
+        What is not a number reaches no threshold, as in prediction.
+        """
         labels, sides, reached = self.counts.shape
-        places = np.searchsorted(THRESHOLDS, probabilities.cpu().double().numpy(), side="right")
+        found = np.nan_to_num(probabilities.cpu().double().numpy())
+        places = np.searchsorted(THRESHOLDS, found, side="right")
         cells = (np.arange(labels) * sides + gold.cpu().numpy()) * reached + places
-        found = np.bincount(cells.ravel(), minlength=labels * sides * reached).reshape(labels, sides, reached)
-        self.counts += torch.from_numpy(found).to(self.counts.device)
+        counts = np.bincount(cells.ravel(), minlength=labels * sides * reached).reshape(labels, sides, reached)
+        self.counts += torch.from_numpy(counts).to(self.counts.device)
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""

@@ -1,4 +1,4 @@
-"""Where the errors of an entity tagger lie: their kinds, and scores by entity length and by novelty.
+"""Errors of an entity tagger: their kinds, and scores by entity length and by novelty.
 
 Gold and predicted entities are paired one to one where they overlap, the same type first. A pair is correct, or wrong
 in its boundary, its type, or both; unpaired gold is missed, an unpaired prediction spurious. So
@@ -29,7 +29,7 @@ Surface = tuple[str, str]  # words, type
 
 
 def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]:
-    """How many entities are of each of `ERROR_KINDS`."""
+    """Number of entities of each of `ERROR_KINDS`."""
     kinds: Counter[str] = Counter()
     for wanted, found in zip(gold, predicted, strict=True):
         pairs = match_overlapping(wanted, found, same_type_only=False)
@@ -60,7 +60,7 @@ def count_by_novelty(
 
 
 def surface(words: Sequence[str], span: Span) -> Surface:
-    """What makes two entities the same for the seen and unseen slices."""
+    """Identity of an entity for the seen and unseen slices."""
     start, end, kind = span
     return " ".join(words[start:end]), kind
 

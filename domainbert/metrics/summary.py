@@ -43,7 +43,7 @@ nothing."""
 
 @dataclass(frozen=True)
 class Resampling:
-    """How the intervals are drawn."""
+    """Settings of the bootstrap."""
 
     resamples: int
     seed: int

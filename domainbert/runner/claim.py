@@ -34,7 +34,7 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
     Args:
         job: the stage.
         config: its resolved settings as YAML, for `config.yaml`.
-        go_on: the command that goes on with it after an interruption.
+        go_on: the command that resumes it after an interruption.
         resume: keep what stands in the folder.
 
     Raises:
@@ -117,7 +117,7 @@ def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
 
 
 def _remove_unfinished(out: Path) -> None:
-    """What parts (seeds) of a training have written that are not complete."""
+    """Files of the parts (seeds) of a training that are not complete."""
     for path in map(out.joinpath, list(output_names(out))):
         if not (path.parent / FINISHED).is_file():
             path.unlink()
@@ -176,7 +176,7 @@ def _clear(folder: Path) -> None:
 
 
 def read_status(out: Path) -> dict[str, Any]:
-    """What `status.json` says; nothing, if there is none."""
+    """Contents of `status.json`; nothing, if there is none."""
     try:
         found: dict[str, Any] = read_json(out / STATUS, "the status of a stage")
     except DomainbertError:

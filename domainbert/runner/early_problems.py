@@ -1,4 +1,4 @@
-"""What a stage finds wrong with its arguments before any stage runs, with the lines of the YAML where they stand."""
+"""Problems of a stage's arguments that are found before any stage runs, with their lines of the YAML."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class FolderState:
-    """What stands in a job's output folder, and whether that is what the job would write."""
+    """Contents of a job's output folder, and whether they are what the job would write."""
 
     done: bool
     reason: str
@@ -143,7 +143,7 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
 
     Args:
         job: the stage.
-        go_on: the command that goes on with it after an interruption, for `status.json`.
+        go_on: the command that resumes it after an interruption, for `status.json`.
         resume: keep what an interrupted run of the same job has left in the folder, and go on from it.
 
     Raises:

@@ -59,14 +59,14 @@ def seal_key(seal: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class PartsChange:
-    """Which parts of a stage are new, dropped or kept."""
+    """Parts of a stage that are new, dropped or kept."""
 
     words: str
     drops: bool
 
 
 def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> PartsChange | None:
-    """Which parts are new or dropped, if nothing but the parts of a stage differs between two seals.
+    """Parts that are new or dropped, if nothing but the parts of a stage differs between two seals.
 
     Args:
         parts: the setting that lists them (`Stage.parts`).

@@ -95,7 +95,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
 
 @dataclass
 class _Reading:
-    """What has been read of a recipe so far."""
+    """State of reading a recipe."""
 
     out: Path
     hashes: FileHashes

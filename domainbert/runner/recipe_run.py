@@ -40,7 +40,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which stages the command line asks for."""
+    """Stages that the command line asks for."""
 
     only: tuple[str, ...] = ()
     """These, and no other; none named means all."""
@@ -112,7 +112,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
 
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:
-    """What one of several processes does that is not the first: take part in training, and wait for the rest."""
+    """Run a recipe in a process that is not the first: take part in training, and wait for the rest."""
     for name in _chosen(recipe, selection):
         follow_job(recipe.jobs[name])
 

@@ -27,7 +27,7 @@ from domainbert.settings.yaml_files import Node, dump_yaml
 
 
 def stage_help(stage: Stage) -> str:
-    """What `domainbert <stage> --help` prints: every setting with type, default and docstring."""
+    """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
     parser = ArgumentParser(usage=usage, description=stage.description)
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
@@ -44,7 +44,7 @@ def stage_help(stage: Stage) -> str:
 
 
 def group_help(stage: Stage, key: str, name: str | None) -> str:
-    """What `--encoder.help BertConfig` or `--corpus.sources.help` prints: the settings under one key.
+    """Text of `--encoder.help BertConfig` or `--corpus.sources.help`: the settings under one key.
 
     Raises:
         DomainbertError: there is nothing under `key`, or it has no choice called `name`.
@@ -94,7 +94,7 @@ def _class_under(stage: Stage, key: str) -> type | None:
 
 
 def config_template(stage: Stage, typed: Typed) -> str:
-    """What `--print_config` prints: all settings; those still missing are null."""
+    """Text of `--print_config`: all settings; those still missing are null."""
     problems = Problems(stage.name)
     out, settings = _settings(stage, _tree(typed), typed, problems, template=True)
     problems.raise_if_any()

@@ -1,4 +1,4 @@
-"""What a fine-tuned model costs: its size, and its speed on this machine."""
+"""Cost of a fine-tuned model: its size, and its speed on this machine."""
 
 from __future__ import annotations
 

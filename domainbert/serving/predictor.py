@@ -43,7 +43,7 @@ class FineTuned:
         max_length: tokens of a window; None takes what it was fine-tuned with.
 
     Attributes:
-        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a random field.
+        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF.
         exported: the model that ONNX Runtime runs, if it is one.
         teachers: names of the models that it was distilled from, if any.
 
@@ -123,7 +123,7 @@ def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """The model of an exported folder without its weights, but with the random field that decodes."""
+    """The model of an exported folder without its weights, but with the CRF that decodes."""
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, head, len(folder.labels))
     if crf_of(model.head) is not None:
@@ -132,7 +132,7 @@ def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
 
 
 def load_predictor(path: Path | str, precision: Precision = "32-true", max_length: int | None = None) -> Predictor[Any]:
-    """What predicts with a fine-tuned model, whatever its task.
+    """Load the predictor of a fine-tuned model, whatever its task.
 
     Args:
         path: a model folder, or a `finetune` folder, whose best seed is taken; also an exported folder, or an `.onnx`

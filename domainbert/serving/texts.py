@@ -25,7 +25,7 @@ Item = tuple[dict[str, Any], list[str] | None]
 def read_texts(
     path: Path, format: TextFormat, text_key: str, token_column: int | str
 ) -> tuple[FileKind, Iterator[Item]]:
-    """What a file is read as, and its rows with their text under `text_key`, each with the words of which CoNLL makes
+    """The kind of a file, and its rows with their text under `text_key`, each with the words of which CoNLL makes
     it, or None.
 
     The file is opened once and read from beginning to end, so that it may be a stream.

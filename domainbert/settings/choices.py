@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from domainbert.base.errors import DomainbertError
 
@@ -82,9 +82,15 @@ def choices_of(base: type) -> dict[str, type]:
     for module in _config_modules(base.__module__):
         importlib.import_module(module)
     own = base.__module__.partition(".")[0]
-    found = [kind for kind in _descendants(base) if kind.__module__.partition(".")[0] == own]
-    concrete = [kind for kind in found if not inspect.isabstract(kind)]
-    return {kind.__name__: kind for kind in sorted(concrete, key=lambda kind: kind.__name__)}
+    found = [kind for kind in concrete_subclasses(base) if kind.__module__.partition(".")[0] == own]
+    return {kind.__name__: kind for kind in sorted(found, key=lambda kind: kind.__name__)}
+
+
+def concrete_subclasses(base: type) -> list[Any]:
+    """The subclasses of `base` that have been imported, of user packages too, and are not abstract."""
+    direct: list[type] = base.__subclasses__()
+    concrete = [kind for kind in direct if not inspect.isabstract(kind)]
+    return concrete + [kind for child in direct for kind in concrete_subclasses(child)]
 
 
 def named_files(base: type) -> dict[str, Path]:
@@ -147,8 +153,3 @@ def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
 
 def _holds_choices(file: Path) -> bool:
     return file.stem == "config" or file.stem.endswith("_config")
-
-
-def _descendants(base: type) -> list[type]:
-    direct: list[type] = base.__subclasses__()
-    return direct + [kind for child in direct for kind in _descendants(child)]

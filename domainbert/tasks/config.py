@@ -1,14 +1,13 @@
-"""What every labelled task offers without torch: its settings in a YAML, its files, the metric that counts.
+"""Configuration of every labelled task, without torch: its settings in a YAML, its files, the metric that counts.
 
 A task is a folder: `config.py` with a `TaskConfig`, `files.py` with `read(config, path)` (or the configuration has a
 `read` of its own), and `task.py` with a `Task` called like the configuration (`Ner`, `NerTask`). The folder's name is
-the task's. One in a package of the user's own is known once its `config.py` has been imported (`--allow-import`).
+the task's. One in a user package is known once its `config.py` has been imported (`--allow-import`).
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.settings.choices import choices_of
+from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
 
 TASK_KEY = "domainbert_task"
@@ -57,12 +56,13 @@ class Headline:
         return self.direction == "maximize"
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether a value is better than another one; not a number never is."""
+        """Whether a value is better than another one; NaN never is."""
         return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> int:
-        """The place of the best value, of equal ones the first."""
-        return values.index(max(values) if self.higher_is_better else min(values))
+        """Index of the best value, of equal ones the first; NaN is the worst."""
+        known = [value if value == value else self.worst for value in values]
+        return known.index(max(known) if self.higher_is_better else min(known))
 
     def as_json(self) -> dict[str, Any]:
         """For `metrics.json`, where tables that are made of it find how it is shown."""
@@ -71,11 +71,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class TaskConfig(ABC):
-    """What is predicted, and how the labelled files say it."""
+    """Settings of a task: what is predicted, and how the labelled files say it."""
 
     # no annotations, so no fields
     title = "Fine-tuned model"
-    """What a model of the task is, on its card."""
+    """Name of a model of the task, for its card."""
 
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
@@ -101,7 +101,7 @@ class TaskConfig(ABC):
 
     @property
     def reading(self) -> object:
-        """What decides how its files are read: its `format`, if it has one, else all its settings."""
+        """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)
 
     @classmethod
@@ -138,7 +138,7 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
     """A module in the folder of a task.
 
     Raises:
-        DomainbertError: a task of the user's own has no such module.
+        DomainbertError: a task of a user package has no such module.
     """
     name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
     try:
@@ -157,14 +157,14 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
         fields: its `config.json`.
 
     Raises:
-        DomainbertError: it names a task that is not known.
+        DomainbertError: it names a task that is not known; or two known ones have one name.
     """
     kinds = _kinds()
     name = fields.get(TASK_KEY)
     if name is None:
         ours_first = reversed(kinds.values())
         return next((kind for kind in ours_first if kind.adopts(head, fields)), None)
-    if name not in kinds:
+    if not isinstance(name, str) or name not in kinds:
         raise DomainbertError(
             f"{TASK_KEY}: found {str(name)[:80]!r}; known tasks are {', '.join(sorted(kinds))} "
             "(--allow-import names the module that defines one of your own)"
@@ -181,13 +181,20 @@ def usual_config(kind: type[TaskConfig]) -> TaskConfig | None:
 
 
 def _kinds() -> dict[str, type[TaskConfig]]:
-    """The tasks by name; one of ours is not replaced by another of its name."""
+    """The tasks by name, ours last.
+
+    Raises:
+        DomainbertError: two folders have one name, by which a model folder could mean either task.
+    """
     choices_of(TaskConfig)  # imports ours
-    concrete = [kind for kind in _descendants(TaskConfig) if not inspect.isabstract(kind)]
-    ours_last = sorted(concrete, key=lambda kind: kind.__module__.startswith(_OURS))
-    return {folder_name(kind): kind for kind in ours_last}
-
-
-def _descendants(base: Any) -> list[type[TaskConfig]]:
-    direct: list[type[TaskConfig]] = base.__subclasses__()
-    return direct + [kind for child in direct for kind in _descendants(child)]
+    ours_last = sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS))
+    found: dict[str, type[TaskConfig]] = {}
+    for kind in ours_last:
+        name = folder_name(kind)
+        if name in found and found[name].__module__ != kind.__module__:
+            raise DomainbertError(
+                f"{found[name].__module__}: its folder is called {name}, as that of {kind.__module__}; "
+                "expected another name, for a model folder says by it which task it is for"
+            )
+        found[name] = kind
+    return found

@@ -24,7 +24,7 @@ def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
 
 
 def iob2_field(labels: Sequence[str]) -> Crf:
-    """A random field that scores all valid IOB2 sequences of `labels` alike: what a linear head is decoded with."""
+    """A CRF that scores all valid IOB2 sequences of `labels` alike, with which a linear head is decoded."""
     field = Crf(len(labels)).requires_grad_(False)
     field.constrain(labels)
     return field

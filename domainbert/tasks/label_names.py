@@ -18,7 +18,7 @@ _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-g
 
 
 class NamesFormat(Protocol):
-    """Where the names of labels stand, if not in the labelled file."""
+    """Places of the names of labels, if not in the labelled file."""
 
     @property
     def label_names(self) -> tuple[str, ...] | None:

@@ -12,19 +12,19 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind, Kind
 
 Content = str | Sequence[str]
-"""What is read: a text, or words."""
+"""A text, or a list of words."""
 
 
 class Item(Protocol):
-    """What is labelled, and how."""
+    """A labelled text or sentence."""
 
     @property
     def line(self) -> int:
-        """Where it begins in the file, from 1."""
+        """The line where it begins in the file, from 1."""
 
     @property
     def content(self) -> Content:
-        """What a model reads."""
+        """The text or the words that a model reads."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -36,12 +36,12 @@ AnyItem = TypeVar("AnyItem", bound=Item)
 
 @dataclass(frozen=True)
 class Unit:
-    """What folds do not divide: a document of sentences, or a text."""
+    """A part of the file that folds do not divide: a document of sentences, or a text."""
 
     line: int
-    """Where it begins in the file, from 1."""
+    """The line where it begins in the file, from 1."""
     labels: frozenset[str] = frozenset()
-    """What occurs in it: no fold may be the only one that holds a label."""
+    """The labels that occur in it: no fold may be the only one that holds a label."""
     stratum: str = ""
     """Folds get the same share of each."""
 
@@ -56,20 +56,20 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def unit(self) -> str:
-        """What the bootstrap draws, in the plural."""
+        """The name of what the bootstrap draws, in the plural."""
         return "texts"
 
     def describe(self) -> str:
-        """What was read, for printing."""
+        """A line that tells what was read."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
 
     def units(self) -> list[Unit]:
-        """What folds do not divide, in the order of the file: by default each item by itself."""
+        """The units that folds do not divide, in the order of the file: by default each item by itself."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
     @property
     def contents(self) -> list[Content]:
-        """What a model reads."""
+        """The texts, or words, that a model reads."""
         return [item.content for item in self.items]
 
     @property
@@ -81,7 +81,7 @@ class Labelled(Generic[AnyItem]):
 
 @dataclass(frozen=True)
 class FoundLabel:
-    """Where a label stands in a file: the line of the first item that has it, and how many times in all."""
+    """A label in a file: the line of the first item that has it, and how many times it occurs in all."""
 
     first_line: int
     count: int

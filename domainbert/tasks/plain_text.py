@@ -10,7 +10,7 @@ from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import look, tell_kind
 from domainbert.corpus.json_values import problem_with_strings, problem_with_text
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.text_files import column_rows
 
 
 def read_words_or_texts(path: Path) -> list[str]:
@@ -26,12 +26,11 @@ def read_words_or_texts(path: Path) -> list[str]:
     print(f"{path}: read as {kind}")
     if kind.kind == "conll":
         return [word for sentence in read_words(path) for word in sentence]
-    if kind.kind != "jsonl":
-        return [text.text for text in read_classification(path).texts]
     problems = Problems(str(path))
     found: list[str] = []
-    for line, row in json_rows(path, problems):
-        with_words = "tokens" in row
+    is_json = kind.kind == "jsonl"
+    for line, row in json_rows(path, problems) if is_json else column_rows(path, kind.kind, ["text"], problems):
+        with_words = is_json and "tokens" in row
         problem = problem_with_strings(row, "tokens") if with_words else problem_with_text(row, "text", True)
         if problem:
             problems.add(f"{path}:{line}: {problem}")

@@ -58,7 +58,7 @@ class Predictor(Generic[Prediction]):
         return self.task.labels
 
     def predict(self, texts: Sequence[Content]) -> list[Prediction]:
-        """What the task makes of each text, or list of words."""
+        """The prediction for each text, or list of words."""
         predicted = self._decoded(self.task.encode_contents(texts, self.tokenizer, self.max_length))
         return [predicted[number] for number in range(len(texts))]
 
@@ -67,7 +67,7 @@ class Predictor(Generic[Prediction]):
         return self.task.as_json(prediction)
 
     def _decoded(self, examples: Sequence[Example]) -> dict[int, Any]:
-        """What is predicted for each example that has outputs, by its number."""
+        """The prediction for each example that has outputs, by its number."""
         decoded: dict[int, Any] = {}
         full = [number for number, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.runtime.logits([examples[number] for number in full]):

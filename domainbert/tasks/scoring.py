@@ -47,17 +47,17 @@ class Scoring(ABC):
 
     @property
     def num_gold(self) -> int:
-        """How many labels are scored: one an item, unless a task says otherwise."""
+        """Number of labels that are scored: one an item, unless a task says otherwise."""
         return len(self.test.items)
 
     @property
     def num_units(self) -> int:
-        """How many units the bootstrap draws from."""
+        """Number of units that the bootstrap draws from."""
         return len(self.test.items)
 
     @property
     def title(self) -> str:
-        """What is scored, in words."""
+        """Description of what is scored."""
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
@@ -77,7 +77,7 @@ class Scoring(ABC):
         self.write(path, found)
 
     def predict(self, predictor: Predictor[Any]) -> list[Any]:
-        """What a model predicts for each item."""
+        """The prediction of a model for each item."""
         return predictor.predict(self.test.contents)
 
     def write(self, path: Path, predictions: Sequence[Any]) -> None:
@@ -114,7 +114,7 @@ class CountedScoring(Scoring):
 
     @abstractmethod
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
-        """What scores are made of: (items, labels, counts), to be summed over items."""
+        """Counts of which scores are made: (items, labels, counts), to be summed over items."""
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
         """The scores of one model, nested as for JSON; `totals` (labels, counts) are its counts summed over items."""
@@ -139,5 +139,6 @@ class CountedScoring(Scoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """The summary for a person."""
-        titles = {name: self.headline.name if name == self.headline.key else name for name in self.statistics}
-        return score_lines(summary, titles, self.headline.percent)
+        headline = self.headline
+        others = {name: name for name in self.statistics if name != headline.key}
+        return score_lines(summary, {headline.key: headline.name, **others}, headline.percent)

@@ -1,4 +1,4 @@
-"""What a labelled task offers to everything that trains, predicts and scores; `config` says how it is laid out."""
+"""Interface of a labelled task for training, prediction and scoring; `config` says how a task is laid out."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return {}
 
     def bind(self, head: nn.Module) -> None:
-        """Take note of the head whose logits will come, where the loss needs more of it."""
+        """Note the head whose logits will come, where the loss needs more of it."""
         return None
 
     @abstractmethod
@@ -98,14 +98,14 @@ class Task(ABC, Generic[Item, Prediction]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """What is to be predicted as token ids; its targets are left out of the loss."""
+        """Texts to predict as token ids; their targets are left out of the loss."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """How far a student's opinion is from its teacher's, of each output.
+        """Divergence of a student's outputs from its teacher's.
 
         Args:
             teacher: (N, C) logits, divided by the temperature.
@@ -113,8 +113,14 @@ class Task(ABC, Generic[Item, Prediction]):
 
         Returns:
             (N,) divergences; a task that is exclusive is not asked, as the logits are those of a softmax.
+
+        Raises:
+            DomainbertError: the task has none.
         """
-        raise NotImplementedError(f"{type(self).__name__} is not exclusive and has no `divergence`")
+        raise DomainbertError(
+            f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
+            "expected LogitMSE or HardTargets"
+        )
 
     @abstractmethod
     def metric(self) -> Metric:
@@ -126,14 +132,14 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @abstractmethod
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
-        """What is predicted for each example of a batch, for the task's predictor."""
+        """Predictions for each example of a batch, for the task's predictor."""
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
         """A prediction for a file: its fields, unless a task says otherwise."""
         return asdict(prediction)  # type: ignore[call-overload]
 
     def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
-        """What is wrong with a training that came to nothing, told by its scores.
+        """Warnings about a training that came to nothing, told by its scores.
 
         Args:
             items: the validation set.
@@ -157,7 +163,7 @@ def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it.
 
     Raises:
-        DomainbertError: a task of the user's own has none.
+        DomainbertError: a task of a user package has none.
     """
     name, module = f"{kind.__name__}Task", beside(kind, "task")
     found = getattr(module, name, None)
@@ -184,9 +190,13 @@ def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
     """The task that a model folder is for.
 
     Raises:
-        DomainbertError: it is for none.
+        DomainbertError: it is for none, or for one that is not known; or its `config.json` says nonsense of it.
     """
-    kind = task_kind(folder.head, folder.fields)
-    if kind is None:
+    try:
+        kind = task_kind(folder.head, folder.fields)
+        task = None if kind is None else task_class(kind).of_folder(folder.labels, folder.fields)
+    except DomainbertError as error:
+        raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
+    if task is None:
         raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")
-    return task_class(kind).of_folder(folder.labels, folder.fields)
+    return task

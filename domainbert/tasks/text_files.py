@@ -17,7 +17,7 @@ _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
 
 class TextFormat(NamesFormat, Protocol):
-    """Where a text and its labels stand in a row."""
+    """Places of a text and its labels in a row."""
 
     @property
     def text_key(self) -> str:
@@ -29,11 +29,11 @@ class TextFormat(NamesFormat, Protocol):
 
     @property
     def kind(self) -> Literal["auto", "jsonl", "csv", "tsv"]:
-        """What the file is."""
+        """Kind of the file."""
 
 
 def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
-    """What the user says the file is, or its first lines; a stream is refused, for they would be lost."""
+    """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost."""
     check_regular(path)
     return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
 
@@ -59,7 +59,7 @@ class TextRows:
             self._rows = json_rows(path, problems)
         else:
             keys = format.text_key, format.label_key
-            self._rows = _csv_rows(path, _DELIMITERS[self.kind], keys, problems)
+            self._rows = column_rows(path, self.kind, keys, problems)
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Each row with its line."""
@@ -124,11 +124,11 @@ class LabelReader:
         return number_of(value, self.names)
 
 
-def _csv_rows(
-    path: Path, delimiter: str, keys: Sequence[str], problems: Problems
+def column_rows(
+    path: Path, kind: Kind, keys: Sequence[str], problems: Problems
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows below the header, by column name; each of `keys` is one column."""
-    rows = csv_rows(path, delimiter, problems)
+    """The rows of CSV or TSV below the header, by column name; each of `keys` is one column."""
+    rows = csv_rows(path, _DELIMITERS[kind], problems)
     line, header = next(rows, (1, []))
     wrong = [key for key in keys if header and header.count(key) != 1]
     for key in wrong:

@@ -29,7 +29,7 @@ class TextTask(Task[Item, Prediction]):
 
     @abstractmethod
     def target(self, item: Item) -> ArrayLike:
-        """What the loss compares the outputs of a text with: a number, or an array of as many for each text."""
+        """The target of a text's outputs in the loss: a number, or an array of one shape for all texts."""
 
     @property
     def unknown(self) -> ArrayLike:

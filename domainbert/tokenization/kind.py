@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers import Encoding, Tokenizer, decoders, processors
 
-from domainbert.settings.choices import choices_of
+from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.template import Template, bert_template
 from domainbert.tokenization.train import TrainingWords
@@ -160,7 +159,7 @@ class TokenizerKind(ABC):
 def known_kinds() -> list[TokenizerKind]:
     """Every kind in the order of their names, those of packages that `--allow-import` names first."""
     choices_of(TokenizerKindConfig)  # imports ours
-    configs = [kind for kind in _descendants(TokenizerKindConfig) if not inspect.isabstract(kind)]
+    configs = concrete_subclasses(TokenizerKindConfig)
     order = sorted(configs, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
     return [kind().build() for kind in order]
 
@@ -168,8 +167,3 @@ def known_kinds() -> list[TokenizerKind]:
 def kind_of(backend: Tokenizer) -> TokenizerKind | None:
     """The kind of a tokenizer; None if it is of another one."""
     return next((kind for kind in known_kinds() if kind.accepts(backend)), None)
-
-
-def _descendants(base: type) -> list[type[TokenizerKindConfig]]:
-    direct: list[Any] = base.__subclasses__()
-    return direct + [kind for child in direct for kind in _descendants(child)]

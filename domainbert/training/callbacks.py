@@ -10,7 +10,7 @@ import lightning
 import torch
 from torch import Tensor
 
-from domainbert.base.errors import diverged
+from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.progress import Progress
 from domainbert.training.lightning_internals import validate_now
 from domainbert.training.state import load_whole_weights, whole_weights
@@ -205,7 +205,14 @@ class KeepBest(lightning.Callback):
         self._since_best, self._weights = state_dict["since_best"], state_dict["weights"]
 
     def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Compare with the best so far."""
+        """Compare with the best so far.
+
+        Raises:
+            DomainbertError: the metric was not measured.
+        """
+        if self.monitor not in trainer.callback_metrics:
+            found = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
+            raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {found or '(none)'}")
         value = float(trainer.callback_metrics[self.monitor])
         if value > self.best if self.higher_is_better else value < self.best:
             self.best, self.best_step, self._since_best = value, trainer.global_step, 0
@@ -216,5 +223,11 @@ class KeepBest(lightning.Callback):
             trainer.should_stop = True
 
     def restore(self, module: torch.nn.Module) -> None:
-        """Put the best weights into `module`."""
+        """Put the best weights into `module`.
+
+        Raises:
+            TrainingFailed: the metric was never finite.
+        """
+        if not math.isfinite(self.best):
+            raise diverged(f"{self.monitor} was finite in no validation")
         load_whole_weights(module, self._weights)

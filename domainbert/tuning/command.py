@@ -15,8 +15,6 @@ from domainbert.corpus.files import format_suffix
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
-from domainbert.settings.schema import defaults_of
-from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.folds import FoldTexts, split_folds, write_folds
 from domainbert.tuning.live_table import LiveTable
@@ -37,9 +35,9 @@ _LOCK = ".lock"
 
 
 def tune_help() -> str:
-    """What `domainbert tune --help` prints."""
+    """Text of `domainbert tune --help`."""
     flags = {
-        "--extend": "go on with a study whose space or settings have changed since",
+        "--extend": "resume a study whose space or settings have changed since",
         "--vars.NAME TEXT": "set a variable of the YAML; so does the environment variable DOMAINBERT_NAME",
     }
     return options_help(TuneConfig, _USAGE, flags)
@@ -82,7 +80,7 @@ def _surroundings(search: Search, extend: bool) -> Surroundings:
         with file_lock(out / _LOCK):
             write_results(study, config, search.space, out)
 
-    plan = partial(make_plan, search.space.stage, config.objective, folds, headline=_headline(search))
+    plan = partial(make_plan, search.space.stage, config.objective, folds, headline=search.headline)
     lock = partial(study_lock, config.storage, storage, config.study or "", out)
     return Surroundings(study, out, plan, lock, table, recorded)
 
@@ -94,14 +92,6 @@ def _fold_texts(search: Search) -> tuple[list[FoldTexts], str]:
     arguments = search.space.settings(search.space.first()).arguments
     train: Path = arguments["train"]
     return split_folds(train, arguments["task"], config.k_folds, config.seed), format_suffix(train)
-
-
-def _headline(search: Search) -> Headline | None:
-    """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
-    if "patience" not in defaults_of(search.space.stage.settings):
-        return None
-    task: TaskConfig = search.space.settings(search.space.first()).arguments["task"]
-    return task.headline
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a search is told: the space, the objectives, the budget, the storage. Free of Optuna and torch."""
+"""Settings of a search: the space, the objectives, the budget, the storage. Free of Optuna and torch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """Where trials are recorded."""
+    """The storage of the trials."""
 
     kind: Literal["sqlite", "postgresql", "journal"] = "sqlite"
     """`sqlite` for the workers of one machine, `postgresql` for any number of machines, `journal` for machines that
@@ -106,7 +106,7 @@ class StorageConfig:
 class TuneConfig:
     """Search over the settings of a stage, and write the best as a YAML that the stage takes.
 
-    Every trial runs the stage as a process of its own. The same command goes on with a study; several at a time, on any
+    Every trial runs the stage as a process of its own. The same command resumes a study; several at a time, on any
     number of machines, work on the same study. The test set has no place here: run `evaluate` on it afterwards.
     """
 
@@ -126,8 +126,8 @@ class TuneConfig:
     is pruned, and the best is that of the first."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective; None minimizes losses (all that `distill` measures), sizes and
-    latencies, and maximizes others."""
+    """`maximize` or `minimize` for each objective; None takes the task's for its headline metric, minimizes losses (all
+    that `distill` measures), sizes and latencies, and maximizes others."""
 
     trials: Annotated[int, Range(1, 1_000_000)] = 20
     """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it

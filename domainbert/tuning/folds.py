@@ -27,7 +27,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class FoldTexts:
-    """What will stand in the files of one fold."""
+    """Contents of the files of one fold."""
 
     train: str
     validation: str

@@ -1,4 +1,4 @@
-"""How a study stands: a table on a terminal that is rewritten in place, a line for each trial in a log."""
+"""Progress of a study: a table on a terminal that is rewritten in place, a line for each trial in a log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LiveTable:
         self._at_start: int | None = None
 
     def count(self, trials: Sequence[FrozenTrial]) -> None:
-        """What stands in the storage now."""
+        """Read the storage anew."""
         self._trials = trials
         if self._at_start is None:
             self._at_start = sum(one.state.is_finished() for one in trials)
@@ -108,7 +108,7 @@ def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial
 
 
 def outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
-    """What became of a trial."""
+    """Outcome of a trial."""
     seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
     if trial.state.name == "COMPLETE":
         values = zip(objectives, trial.values, strict=True)

@@ -1,4 +1,4 @@
-"""What a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
+"""Measure what a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
 
 It is a process of its own. The words are those of the validation set.
 """

@@ -1,4 +1,4 @@
-"""What a study hands back: the best settings as a YAML, all trials as a table, what the search has cost."""
+"""Results of a study: the best settings as a YAML, all trials as a table, what the search has cost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def goodness(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
 
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
-    """How much each setting matters for the first objective, as shares (PED-ANOVA, Watanabe et al. 2023).
+    """Importance of each setting for the first objective, as shares (PED-ANOVA, Watanabe et al. 2023).
 
     Empty where there are too few complete trials to tell.
     """
@@ -118,7 +118,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
 
 def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
-    """What is printed at the end."""
+    """The lines that are printed at the end."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
@@ -141,7 +141,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
 
 
 def _seconds(trials: Sequence[FrozenTrial]) -> Mapping[int, float]:
-    """How long each trial took, with what it was before it was queued again; by the number that it had first."""
+    """Seconds of each trial, with those before it was queued again; by the number that it had first."""
     spent: Counter[int] = Counter()
     for one in trials:
         spent[origin(one)] += one.user_attrs.get(SECONDS, 0)
@@ -156,7 +156,7 @@ def _saved_seconds(complete: Sequence[FrozenTrial], pruned: Sequence[FrozenTrial
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path, out: Path) -> None:
-    """What the trial ran with: the study may have been extended since."""
+    """Write the settings that the trial ran with: the study may have been extended since."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
     command = ["domainbert", config.stage, "-c", str(file), *allow_import_words()]

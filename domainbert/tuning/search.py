@@ -16,6 +16,7 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config
 from domainbert.settings.variables import read_variables, substitute
 from domainbert.settings.yaml_files import Node
+from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tuning.config import COST, TuneConfig
 from domainbert.tuning.methods import enqueued_problems, grid_size, method_problems
 from domainbert.tuning.slots import check_gpus
@@ -33,8 +34,16 @@ class Search:
     out: Path
 
     @property
+    def headline(self) -> Headline | None:
+        """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
+        if "patience" not in defaults_of(self.space.stage.settings):
+            return None
+        task: TaskConfig = self.space.settings(self.space.first()).arguments["task"]
+        return task.headline
+
+    @property
     def terms(self) -> dict[str, Any]:
-        """What trials are made of: it has to be the same for all of a study."""
+        """The terms of all trials of a study."""
         config = self.config
         return {
             "stage": config.stage,
@@ -101,7 +110,17 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
     method_problems(config, space, tree.where, problems)
     problems.raise_if_any()
     _check_stage(config, space.settings(space.first()), tree)
-    return Search(config, space, out)
+    return _with_direction(Search(config, space, out))
+
+
+def _with_direction(search: Search) -> Search:
+    """Unless the YAML gives directions, the task says that of its headline."""
+    config, headline = search.config, search.headline
+    if config.direction is not None or headline is None:
+        return search
+    usual = zip(config.objective, config.directions, strict=True)
+    directions = [headline.direction if name == headline.monitor else direction for name, direction in usual]
+    return replace(search, config=replace(config, direction=tuple(directions)))
 
 
 def within_grid(search: Search) -> Search:
@@ -126,7 +145,7 @@ def warn_of_unfairness(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """What the search asks of the stage."""
+    """Refuse what the stage cannot give the search."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(

@@ -1,4 +1,4 @@
-"""Where a study is recorded: SQLite, PostgreSQL, or a journal file on a shared disk.
+"""Storages of a study: SQLite, PostgreSQL, or a journal file on a shared disk.
 
 Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), from ~/.pgpass, or from a file.
 """

@@ -31,7 +31,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         config: what is asked for.
         storage: where.
         terms: of the study: `{"space": ..., "objective": ..., "settings": ...}`.
-        extend: go on with other terms; the trials there are stay.
+        extend: resume with other terms; the trials there are stay.
 
     Raises:
         DomainbertError: the study has other terms, or other choices or kinds of ranges, which Optuna cannot extend.
@@ -65,7 +65,7 @@ def _known_terms(study: Study) -> dict[str, Any] | None:
 
 
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
-    """Whether a study goes on with other terms; `DomainbertError` where it may not."""
+    """Whether a study is resumed with other terms; `DomainbertError` where it may not."""
     _check_kinds(study, known["space"], plain["space"])
     changes = _changes({**known, "objective": None}, {**plain, "objective": None})
     if changes and not extend:

@@ -1,4 +1,4 @@
-"""What a trial consists of: the stage, once or for each fold, and the measurement of what its model costs."""
+"""Processes of a trial: the stage, once or for each fold, and the measurement of what its model costs."""
 
 from __future__ import annotations
 

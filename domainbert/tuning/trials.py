@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
 SETTINGS, THREADS = "settings", "threads"
 """User attributes of a trial: why it was queued again; who runs it; a number that grows while it does; why it failed;
-the trial that it goes on with, if any; how long it took; the stage's settings, and its threads where they are set."""
+the trial that it resumes, if any; how long it took; the stage's settings, and its threads where they are set."""
 
 _DEATHS, _MOST_DEATHS = "deaths", 4
 
@@ -111,7 +111,7 @@ def _copy(trial: FrozenTrial, deaths: int) -> FrozenTrial:
 
 
 def origin(trial: FrozenTrial | Trial) -> int:
-    """The number of the trial that this one goes on with, or its own."""
+    """The number of the trial that this one resumes, or its own."""
     return int(trial.user_attrs.get(ORIGIN, trial.number))
 
 

@@ -40,7 +40,7 @@ _POLL_SECONDS, _ASK_SECONDS = 0.1, 2.0  # between looks at the trials, and betwe
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker works with."""
+    """Study, folder and locks of a worker."""
 
     study: Study
     out: Path

@@ -64,3 +64,10 @@ def test_without_labels_the_threshold_is_the_usual_one() -> None:
     metric.reset()
     metric.update(torch.ones(1, 2, dtype=torch.int64), torch.tensor([[0.995, 0.7]]))
     assert float(metric.compute()["threshold"]) == 0.5, "nearest of all that are right"
+
+
+def test_a_probability_that_is_not_a_number_is_no_label() -> None:
+    metric = MultiLabelF1(2)
+    metric.update(torch.tensor([[1, 0], [1, 1]]), torch.tensor([[torch.nan, 0.2], [0.9, torch.nan]]))
+    scores = {name: float(value) for name, value in metric.compute().items()}
+    assert (scores["precision"], scores["recall"]) == (1.0, pytest.approx(1 / 3))

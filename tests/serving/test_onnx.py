@@ -285,7 +285,7 @@ def test_a_random_field_is_written_to_the_bit(tmp_path):
 def test_a_broken_random_field_is_named(tmp_path, text):
     if text is not None:
         (tmp_path / "crf.json").write_text(text)
-    with pytest.raises(DomainbertError, match=r"crf\.json: not the random field of an exported tagger"):
+    with pytest.raises(DomainbertError, match=r"crf\.json: not the CRF of an exported tagger"):
         read_crf(tmp_path, ["O"])
 
 

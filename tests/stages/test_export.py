@@ -178,7 +178,7 @@ def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
     given = [*sentences, [], [word for words in sentences[:20] for word in words]]
     assert ours.predict_words(given) == theirs.predict_words(given)
     (out / "crf.json").unlink()
-    with pytest.raises(DomainbertError, match=r"crf\.json: not the random field of an exported tagger"):
+    with pytest.raises(DomainbertError, match=r"crf\.json: not the CRF of an exported tagger"):
         load_tagger(out)
 
 

@@ -118,6 +118,7 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
         ("a.jsonl", '{"tokens": ["A", "cat"], "ner_tags": [0, 1]}\n', ["A", "cat"]),
         ("a.jsonl", '{"text": "A cat", "entities": []}\n{"text": "", "entities": []}\n', ["A cat", ""]),
         ("a.csv", "text,label\nA cat,up\n", ["A cat"]),
+        ("a.csv", "labels,tokens,text\na;b,x,A cat\n,y,sat\n", ["A cat", "sat"]),
     ],
 )
 def test_words_without_their_labels(write, name, content, found, capsys):

@@ -16,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
+from domainbert.metrics.multi_label import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText, read_multi_label
@@ -119,6 +120,9 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
 
 def test_the_threshold_of_a_folder() -> None:
     assert MultiLabelTask.of_folder(NAMES, {}).threshold == 0.5
+    for threshold in THRESHOLDS.tolist():
+        facts = MultiLabelTask(NAMES).folder_facts({"threshold": float(np.float32(threshold))})
+        assert MultiLabelTask.of_folder(NAMES, facts).threshold == threshold
     assert MultiLabelTask.of_folder(NAMES, {"domainbert_threshold": 0.25}).threshold == 0.25
     with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a number between 0 and 1"):
         MultiLabelTask.of_folder(NAMES, {"domainbert_threshold": "x"})

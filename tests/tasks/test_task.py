@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.models.folder import ModelFolder
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import Headline, task_kind
+from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
-from domainbert.tasks.task import task_class
+from domainbert.tasks.task import task_class, task_of_folder
 
 CONFIG = """\
 from dataclasses import dataclass
@@ -56,6 +61,33 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         DomainbertError, match=r"domainbert_task: found 'pico'; known tasks are .*classification.*ner.* "
     ):
         task_kind("tokens", {"domainbert_task": "pico"})
+    with pytest.raises(DomainbertError, match=r"domainbert_task: found \"\['ner'\]\"; known tasks are"):
+        task_kind("tokens", {"domainbert_task": ["ner"]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"domainbert_task": "pico"}, "model/config.json: domainbert_task: found 'pico'; known tasks are"),
+        (
+            {"domainbert_task": "multi_label", "domainbert_threshold": 2.0},
+            "model/config.json: domainbert_threshold: fou",
+        ),
+        ({"problem_type": "regression"}, "model: the model has no head for a task; expected one that finetune wrote"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DomainbertError, match=f"^{problem}"):
+        task_of_folder(ModelFolder(Path("model"), BertConfig(), 100, "sequence", ("a", "b"), fields))
+
+
+def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of the one would be loaded as one of the other."""
+    monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
+    with pytest.raises(
+        DomainbertError, match=r"own\.ner\.config: its folder is called ner, as that of domainbert\.tasks"
+    ):
+        task_kind("tokens", {})
 
 
 @pytest.mark.parametrize(
@@ -65,20 +97,30 @@ def test_a_model_folder_says_which_task_it_is_for(own: dict[str, ModuleType]) ->
         ("crf", {"domainbert_head": "crf"}, Ner),
         ("sequence", {}, Classification),
         ("sequence", {"problem_type": "single_label_classification"}, Classification),
+        ("sequence", {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}, Classification),
+        ("sequence", {"problem_type": "multi_label_classification", "id2label": {"0": "LABEL_0"}}, MultiLabel),
         ("sequence", {"problem_type": "regression"}, None),
+        ("sequence", {"id2label": {"0": "LABEL_0"}}, None),
         ("masked_lm", {}, None),
         (None, {}, None),
     ],
 )
 def test_a_folder_from_elsewhere_is_for_the_task_that_adopts_it(
-    head: str | None, fields: dict[str, str], wanted: type | None
+    head: str | None, fields: dict[str, Any], wanted: type | None
 ) -> None:
     assert task_kind(head, fields) is wanted
+
+
+def test_a_task_of_other_outputs_has_to_say_how_far_two_of_them_are_apart(own: dict[str, ModuleType]) -> None:
+    task, logits = task_class(own["keyphrases"].Keyphrases)(["O"]), torch.zeros(2, 1)
+    with pytest.raises(DomainbertError, match="losses: SoftTargets; keyphrases says no divergence of its outputs"):
+        task.divergence(logits, logits)
 
 
 def test_less_of_a_headline_may_be_better() -> None:
     error = Headline("mae", "error", "minimize", percent=False)
     assert error.best([0.5, 0.25, 0.25]) == 1 and Headline("f1", "F1").best([0.5, 0.25, 0.5]) == 0
     for headline in (error, Headline("f1", "F1")):
+        assert headline.best([float("nan"), 0.5, float("nan")]) == 1
         assert headline.is_better(0.5, headline.worst) and not headline.is_better(float("nan"), headline.worst)
     assert error.monitor == "validation/mae"

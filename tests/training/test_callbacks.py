@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.training import callbacks
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, Throughput
 from domainbert.training.config import Runtime
@@ -56,6 +57,18 @@ def test_the_best_weights_are_kept_and_of_equal_ones_the_first(tmp_path):
     assert [row["f1"] for row in history.rows] == pytest.approx(SCORES)
     best.restore(module)
     assert module.steps.item() == 4
+
+
+def test_a_metric_that_is_never_finite_or_not_measured_is_told(tmp_path):
+    best = KeepBest("validation/f1", patience=2, higher_is_better=False)
+    trainer = fit(tmp_path, module := Scored([float("nan")] * 6), [best, History()])
+    assert trainer.global_step == 4
+    with pytest.raises(TrainingFailed, match="validation/f1 was finite in no validation: the training diverged"):
+        best.restore(module)
+    with pytest.raises(
+        DomainbertError, match="validation/mae: not measured; expected it among the metrics validation/f1"
+    ):
+        fit(tmp_path, Scored(SCORES), [KeepBest("validation/mae", None)])
 
 
 def test_the_lowest_is_the_best_where_lower_is_better(tmp_path):

@@ -13,6 +13,7 @@ from optuna.trial import FixedTrial
 from domainbert.base.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
 from domainbert.serving.cost import Cost
+from domainbert.tasks.config import Headline
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
 from domainbert.tuning.space import label
@@ -221,6 +222,14 @@ def test_lower_is_better_for_losses_and_costs() -> None:
     config = search(objective=objectives).config
     assert config.directions == ("maximize", "minimize", "minimize")
     assert replace(config, stage="distill", objective=("validation/SoftTargets",)).directions == ("minimize",)
+
+
+def test_the_task_says_the_direction_of_its_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "headline", Headline("mae", "mean absolute error", "minimize", percent=False))
+    objective = ["validation/mae", "validation/rank", "validation/loss"]
+    assert search(objective=objective).config.directions == ("minimize", "maximize", "minimize")
+    given = ("maximize", "minimize", "maximize")
+    assert search(objective=objective, direction=list(given)).config.directions == given
 
 
 @pytest.mark.parametrize(("log", "median"), [(True, 0.01), (False, 0.5)])

@@ -43,7 +43,7 @@ class PlainModel(nn.Module):
 
     @property
     def output_name(self) -> str:
-        """What the model gives: `logits`, or `last_hidden_state` of an encoder without a head."""
+        """Name of the output: `logits`, or `last_hidden_state` of an encoder without a head."""
         return "last_hidden_state" if isinstance(self.model.head, nn.Identity) else "logits"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
@@ -66,7 +66,7 @@ def need_onnx() -> None:
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
     """Write a model in fp32, with any number of texts of any length; the same model gives the same bytes.
 
-    Inputs and output are those of `PlainModel`, int64 and fp32. A random field stays behind (see `transitions`).
+    Inputs and output are those of `PlainModel`, int64 and fp32. A CRF stays behind (see `transitions`).
 
     Args:
         path: the file; it is there as a whole or not at all.

@@ -28,7 +28,7 @@ Batches = Iterable[tuple[dict[str, Any], Tensor]]
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the logits of two models are apart."""
+    """Difference of the logits of two models."""
 
     largest: float
     """The largest absolute difference."""
@@ -79,7 +79,7 @@ def logits_by_item(batches: Batches) -> dict[int, Tensor]:
 
 
 def largest_difference(wanted: dict[int, Tensor], found: Sequence[dict[int, Tensor]]) -> Difference:
-    """How far logits by item are from those of the torch model.
+    """Difference of logits by item from those of the torch model.
 
     Args:
         wanted: of the torch model.

@@ -1,4 +1,4 @@
-"""The random field of an exported tagger: a JSON file beside the model, which gives emissions only."""
+"""The CRF of an exported tagger: a JSON file beside the model, which gives emissions only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
 
     Args:
         folder: of the exported model.
-        crf: the random field, on the CPU.
+        crf: on the CPU.
         labels: names of its C labels; what IOB2 forbids is written as -10000.
     """
     crf.constrain(labels)
@@ -40,7 +40,7 @@ def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
 
 
 def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
-    """The random field that `write_crf` wrote, to the bit.
+    """The CRF that `write_crf` wrote, to the bit.
 
     Raises:
         DomainbertError: there is none, or not one of these labels.
@@ -57,5 +57,5 @@ def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
                 raise ValueError(f"{name} has shape {tuple(values.shape)}")
             setattr(crf, name, nn.Parameter(values))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DomainbertError(f"{path}: not the random field of an exported tagger: {error!r}") from error
+        raise DomainbertError(f"{path}: not the CRF of an exported tagger: {error!r}") from error
     return crf

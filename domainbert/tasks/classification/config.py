@@ -43,5 +43,7 @@ class Classification(TaskConfig):
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`."""
-        return head == "sequence" and fields.get("problem_type") in (None, "single_label_classification")
+        """See `TaskConfig.adopts`; `transformers` takes a single output without a `problem_type` for a regression."""
+        kind, labels = fields.get("problem_type"), fields.get("id2label")
+        classes = kind == "single_label_classification" or (kind is None and (labels is None or len(labels) > 1))
+        return head == "sequence" and classes

@@ -36,7 +36,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class ClassFile(Labelled[LabelledText]):
-    """What a file of texts with classes holds, and how it was read."""
+    """Contents of a file of texts with classes, and how it was read."""
 
     nameless: bool = False
     """The classes are numbers without names; each is called by its number."""
@@ -47,7 +47,7 @@ class ClassFile(Labelled[LabelledText]):
         return self.items
 
     def describe(self) -> str:
-        """What was read, for printing: the kind of file, the number of texts and of each class."""
+        """A line with the kind of file, the number of texts and of each class."""
         classes = Counter(text.label for text in self.texts)
         counts = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
         said = f"{self.path}: {len(self.texts):,} texts; {FileKind(self.kind)}; {len(classes)} classes ({counts})"

@@ -32,10 +32,10 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class MultiLabelFile(Labelled[LabelledText]):
-    """What a file of texts with labels holds."""
+    """Contents of a file of texts with labels."""
 
     def describe(self) -> str:
-        """What was read, for printing: the number of texts, of those without labels, and of each label."""
+        """A line with the number of texts, of those without labels, and of each label."""
         counts = Counter(label for text in self.items for label in text.labels)
         told = ", ".join(f"{label} {count:,}" for label, count in sorted(counts.items()))
         bare = sum(not text.labels for text in self.items)

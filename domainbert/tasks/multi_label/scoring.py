@@ -30,7 +30,7 @@ class MultiLabelScoring(CountedScoring):
 
     @property
     def title(self) -> str:
-        """What is scored, in words."""
+        """Description of what is scored."""
         return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} texts"
 
     def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:

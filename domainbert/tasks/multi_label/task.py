@@ -48,12 +48,13 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         """See `Task.of_folder`; a folder from elsewhere has no threshold, and 0.5 is taken."""
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
-            raise DomainbertError(f"config.json: {_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
+            raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
         return cls(labels, threshold)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What `transformers` has to know, and the threshold that is best on validation."""
-        return {"problem_type": PROBLEM_TYPE, _THRESHOLD: scores["threshold"]}
+        """The `problem_type` for `transformers`, and the threshold that is best on validation."""
+        threshold = round(scores["threshold"], 2)  # it was logged in single precision
+        return {"problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     def target(self, item: LabelledText) -> NDArray[np.int64]:
         """1 for each of its labels, 0 for the others: (labels,)."""

@@ -65,7 +65,7 @@ class Ner(TaskConfig):
     """Columns, tag scheme and repair of the labelled files."""
 
     head: Literal["linear", "crf"] = "linear"
-    """`crf` puts a random field on the linear head, which weighs each tag with its neighbours and never leaves IOB2;
+    """`crf` puts a CRF on the linear head, which weighs each tag with its neighbours and never leaves IOB2;
     `transformers` loads such a folder without it."""
 
     @classmethod

@@ -57,7 +57,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class NerFile(Labelled[Sentence]):
-    """What a tagged file holds, and how it was read."""
+    """Contents of a tagged file, and how it was read."""
 
     scheme: Scheme
     """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
@@ -80,7 +80,7 @@ class NerFile(Labelled[Sentence]):
 
     @property
     def unit(self) -> str:
-        """What the bootstrap draws."""
+        """The name of what the bootstrap draws."""
         return "documents" if self.marks else "sentences"
 
     def units(self) -> list[Unit]:
@@ -104,7 +104,7 @@ class NerFile(Labelled[Sentence]):
         return sum(len(sentence.spans) for sentence in self.sentences)
 
     def describe(self) -> str:
-        """What was detected, for printing: sizes, layout, scheme, entities of each type, repairs."""
+        """A line with sizes, layout, scheme, entities of each type, repairs."""
         kinds = Counter(span[2] for sentence in self.sentences for span in sentence.spans)
         types = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
         documents = len({sentence.document for sentence in self.sentences})
@@ -226,7 +226,7 @@ def tagged_file(
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
-    """Where tags of BIOES and BILOU are mixed: the first line of those that are fewer."""
+    """First line of the rarer tags where BIOES and BILOU are mixed."""
     lines: dict[str, list[int]] = {"ES": [], "LU": []}
     for row in rows:
         for tag, line in zip(row.tags, row.lines, strict=True):

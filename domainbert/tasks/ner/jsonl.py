@@ -33,7 +33,7 @@ Row = tuple[int, dict[str, Any]]
 
 @dataclass(frozen=True)
 class _Keys:
-    """Where a file holds what."""
+    """Keys of words, tags and entities in a file."""
 
     kind: Literal["words", "characters"]
     content: str
@@ -90,7 +90,7 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
 
 
 def _keys(where: str, first: dict[str, Any], format: NerFormat) -> _Keys:
-    """Where the first row holds what, unless the format names it."""
+    """Keys of the first row, unless the format names them."""
     tokens = format.token_column if isinstance(format.token_column, str) else "tokens"
     if format.entity_key is not None:
         return _Keys("characters", format.text_key, format.entity_key)

@@ -47,7 +47,7 @@ class EntityScoring(Scoring):
 
     @property
     def title(self) -> str:
-        """What is scored, in words."""
+        """Description of what is scored."""
         return f"strict entity F1 over {self.num_gold:,} gold entities"
 
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:

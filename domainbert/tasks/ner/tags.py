@@ -133,7 +133,7 @@ def _scheme_of(prefixes: set[str], starts: dict[str, int]) -> Scheme:
 
 
 def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
-    """What `scheme` forbids in the tags of one sentence; an empty list when they are valid."""
+    """Violations of `scheme` in the tags of one sentence; an empty list when they are valid."""
     violations = []
     previous = ("O", "")
     for index, tag in enumerate(tags):

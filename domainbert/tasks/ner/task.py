@@ -115,7 +115,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
 
 class CrfNerTask(NerTask):
-    """The same with a random field over the words; pieces that go on with a word learn from the emissions alone."""
+    """The same with a CRF over the words; pieces that continue a word learn from the emissions alone."""
 
     head = "crf"
 

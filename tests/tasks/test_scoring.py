@@ -1,0 +1,58 @@
+"""Scores of a task that has no tables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from domainbert.metrics.summary import Resampling
+from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.scoring import CountedScoring
+from mine.grade.config import Grade, GradedText
+from mine.grade.task import mean_error
+
+
+class TwoErrors(CountedScoring):
+    """The headline is not the first of the statistics; the other one is ten times as large."""
+
+    statistics: ClassVar[dict[str, Any]] = {"tenfold": lambda counts: 10 * mean_error(counts), "mae": mean_error}
+
+    def row(self, item: Any, prediction: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def count(self, predictions: Sequence[float]) -> Any:
+        errors = [abs(item.grade - one) for item, one in zip(self.test.items, predictions, strict=True)]
+        return np.stack([errors, np.ones(len(errors))], axis=-1)[:, None]
+
+
+@pytest.mark.parametrize("names", [("tenfold", "mae"), ("mae", "tenfold")])
+def test_each_score_stands_beside_its_own_interval(names: tuple[str, str]) -> None:
+    items = [GradedText("text", grade, 1) for grade in (0.0, 0.25, 0.5, 1.0)]
+    scoring = TwoErrors(Grade(), Labelled(Path("a.jsonl"), items, "jsonl"))
+    scoring.statistics = {name: TwoErrors.statistics[name] for name in names}  # type: ignore[misc]
+    scoring.predictions = {"one": {"model": [0.5] * 4}, "other": {"model": [0.25] * 4}}
+    summary = scoring.summary(Resampling(500, 0))
+    one = summary["systems"]["one"]
+    assert (one["mae"], one["tenfold"]) == (0.3125, 3.125)
+    assert one["tenfold_interval"] == pytest.approx([10 * bound for bound in one["interval"]])
+    header, row, *rest = scoring.lines(summary)
+    assert header.index("mean absolute error") < header.index("tenfold")
+    low, high = one["interval"]
+    assert row.split() == [
+        "one",
+        "0.31",
+        f"[{low:.2f},",
+        f"{high:.2f}]",
+        "3.12",
+        f"[{10 * low:.2f},",
+        f"{10 * high:.2f}]",
+        "1",
+    ]
+    assert [line.split("  ")[0] for line in rest if line.startswith("paired")] == [
+        "paired difference, mean absolute error",
+        "paired difference, tenfold",
+    ]
