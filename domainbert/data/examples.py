@@ -94,7 +94,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     Args:
         words: the pieces of the sentence.
         labels: (words,) label ids, or None when they are to be predicted.
-        inside: (labels,) for each label id that of the tag going on with it (B-X gives I-X).
+        inside: (labels,) for each label id that of the tag that continues it (B-X gives I-X).
         max_length: the longest window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
@@ -122,7 +122,7 @@ def encode_words(
     Args:
         aligned: the pieces of each sentence.
         tags: label ids of each sentence's words, or None when they are to be predicted.
-        labels: label names; decides what goes on with B-X.
+        labels: label names; decides what continues B-X.
         max_length: the longest window, special tokens included.
     """
     number = {label: index for index, label in enumerate(labels)}

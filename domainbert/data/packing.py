@@ -56,7 +56,7 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Which stretches of the token stream stand in which row.
+    """Plan of the rows: which stretches of the token stream stand in each.
 
     Attributes:
         starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
@@ -144,7 +144,7 @@ def plan_rows(
 
 
 def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Where to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
+    """Places to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
     size = len(starts_word)
     last_start: list[int] = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0)).tolist() if size else []
     cuts = [0]

@@ -170,13 +170,13 @@ def _start_worker(tokenizer: Path, allowed: Sequence[str]) -> None:
     global _encoder
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
-    allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a package of the user's defines
+    allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a user package defines
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _encoder = _Encoder(load_tokenizer(tokenizer))
 
 
 def _exit_with_parent() -> None:
-    """A parent that is killed cannot stop its workers, and they would wait for it for ever."""
+    """End with the parent: one that is killed cannot stop its workers, which would never end."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -59,27 +59,27 @@ class PreparedSplit:
 
     @property
     def num_documents(self) -> int:
-        """How many documents there are."""
+        """Number of documents."""
         return len(self.lengths)
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens there are in all documents."""
+        """Number of tokens in all documents."""
         return int(self._chunk_starts[-1])
 
     @property
     def num_characters_total(self) -> int:
-        """How many characters the documents have together."""
+        """Number of characters in all documents."""
         return int(self.num_characters.sum(dtype=np.int64))
 
     @property
     def tokens_per_character(self) -> float:
-        """What turns a loss per token into one per character."""
+        """Factor from a loss per token to one per character."""
         return self.num_tokens / self.num_characters_total
 
     @cached_property
     def document_offsets(self) -> np.ndarray:
-        """Where each document starts, in tokens, and where the last ends: int64 (documents + 1,)."""
+        """First token of each document, and the end of the last: int64 (documents + 1,)."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
 
     def take(self, start: int, stop: int) -> np.ndarray:
@@ -181,7 +181,7 @@ def _check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> Non
 
 
 def _problem_with(path: Path, recorded: dict[str, Any]) -> str:
-    """How a file differs from what is recorded of it, or an empty string."""
+    """Difference of a file from what is recorded of it, in words; empty where there is none."""
     try:
         if not path.is_file():
             return f"{path}: missing; expected {recorded['bytes']:,} bytes"

@@ -190,7 +190,7 @@ class _Shard:
 
 
 def _file_facts(path: Path, folder: Path) -> dict[str, Any]:
-    """What `open_prepared` checks of a file, with its name below `folder`."""
+    """Facts of a file that `open_prepared` checks, with its name below `folder`."""
     name = path.relative_to(folder).as_posix()
     return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
 

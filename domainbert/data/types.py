@@ -1,4 +1,4 @@
-"""What batches are made of, and which part of one a process has."""
+"""Types of batches, and the part of one that a process has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ValidationBatches = Callable[["Share"], "Dataset[Batch]"]
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of a global batch a micro-batch on one rank is.
+    """Part of a global batch that a micro-batch on one rank is.
 
     Attributes:
         rank: of this process.

@@ -27,7 +27,7 @@ _EXPLICIT_LENGTH = 256  # rows up to this length: S x S scores are small, and to
 
 
 def segment_mask(segment_ids: Tensor) -> Tensor:
-    """Which token may see which, those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
+    """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
 
     Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
     """
@@ -48,7 +48,7 @@ class Segments(NamedTuple):
 
 
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
-    """Where in the flattened (B * S) tokens each segment begins: (B, S) -> (N + 1,), int32, with the end at the end.
+    """First place of each segment in the flattened (B * S) tokens, then their end: (B, S) -> (N + 1,), int32.
 
     Padding is a segment, of each row for itself. N is a power of two, so that few shapes occur and nothing is compiled
     for each batch; behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel
@@ -68,7 +68,7 @@ def segment_boundaries(segment_ids: Tensor) -> Tensor:
 def choose_kernel(
     tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, windowed: bool = False
 ) -> Segments:
-    """What the layers need to know of the texts in a batch, made once for all of them.
+    """The texts in a batch as the layers need them, made once for all layers.
 
     Args:
         tokens: the batch.
@@ -121,7 +121,7 @@ def attend(
         value: see `query`.
         segments: from `choose_kernel`, which was told of a bias or window.
         bias: added to the scaled scores: (B or 1, heads or 1, S, S).
-        window: a token sees those of its text that are at most so many tokens before or behind it; None is all.
+        window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries.
 
@@ -145,7 +145,7 @@ def attend(
 
 
 def _far(mask: Tensor, window: int) -> Tensor:
-    """Which places of a row are further apart than a window: (S, S). A text stands in one piece, so places will do."""
+    """Places of a row that are further apart than a window: (S, S). A text stands in one piece, so places will do."""
     places = torch.arange(mask.shape[-1], device=mask.device)
     return (places.unsqueeze(-1) - places).abs() > window
 

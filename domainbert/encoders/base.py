@@ -1,4 +1,4 @@
-"""What encoders of all families share: how their blocks are run."""
+"""The base of the encoders of all families: it runs their blocks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Encoder(nn.Module, ABC):
 
     @abstractmethod
     def embed(self, tokens: Packed) -> Tensor:
-        """What goes into the first block, (B, S, H)."""
+        """Input of the first block, (B, S, H)."""
 
     @abstractmethod
     def context(self, tokens: Packed) -> Any:
-        """What every block takes beside the hidden states, made once for all: `attention.choose_kernel`, and more."""
+        """Second argument of every block, made once for all: from `attention.choose_kernel`, and more."""
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
@@ -51,11 +51,11 @@ class Encoder(nn.Module, ABC):
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """What is done to the last block's output (B, S, H), such as a last norm; here nothing."""
+        """The encoder's output from the last block's, both (B, S, H): a last norm, for example; here the same."""
         return hidden
 
     def depth_of(self, parameter: str) -> int:
-        """How deep a parameter stands: 0 in the embeddings, n in block n. A shared one stands where it is used last."""
+        """Depth of a parameter: 0 in the embeddings, n in block n. A shared one stands where it is used last."""
         wanted = self.get_parameter(parameter)
         numbered = enumerate(self.blocks(), start=1)
         return max((n for n, block in numbered if any(one is wanted for one in block.parameters())), default=0)

@@ -1,4 +1,4 @@
-"""What every encoder family's configuration offers. Free of torch, so that a recipe can be checked in milliseconds."""
+"""The base of every encoder family's configuration. Free of torch, so that a recipe can be checked in milliseconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OURS = "domainbert_"
 
 
 class VocabularyFacts(NamedTuple):
-    """What an encoder has to know of its vocabulary, which is the tokenizer's to say."""
+    """Facts of a vocabulary that an encoder needs; the tokenizer says them."""
 
     size: int
     pad_id: int
@@ -127,6 +127,10 @@ class EncoderConfig(ABC):
 
         Left out is what belongs to the head, the labels and the files, and not to the encoder.
         """
+        causal = fields.get("is_decoder")
+        require(
+            not causal, f"is_decoder: found {causal!r}; expected an encoder, in which a token sees those behind it too"
+        )
         hints, own = field_types(cls), {field.name for field in dataclasses.fields(cls)}
         for name in own & fields.keys():
             message = f"{name}: found {str(fields[name])[:80]!r}; expected {describe(hints[name])}"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from domainbert.encoders.names import NameMap
 
 CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
-"""A random field on a token head, which Hugging Face's classes do not know and leave out."""
+"""The CRF of a token head, which Hugging Face's classes do not know and leave out."""
 
 _NEVER = -1e4  # a score that no path takes; finite, so that differences of scores stay numbers
 
@@ -122,13 +122,13 @@ class WordGrid:
 
 
 def crf_of(head: nn.Module) -> Crf | None:
-    """The random field of a head, if it has one."""
+    """The CRF of a head, if it has one."""
     found = getattr(head, "crf", None)
     return found if isinstance(found, Crf) else None
 
 
 def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
-    """Logits whose softmax is a model's opinion of each word: those of a linear head; a random field's log-marginals.
+    """Logits whose softmax is a model's opinion of each word: those of a linear head; a CRF's log-marginals.
 
     Args:
         head: the model's.

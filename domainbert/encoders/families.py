@@ -1,7 +1,7 @@
 """The encoder families: every folder here with a `config.py` and a `model.py` is one.
 
-So is such a folder in a package of the user's own, `mypkg/<model_type>/` (with _ for -), once its `config.py` has been
-imported (`--allow-import mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
+So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), once its `config.py` has been imported
+(`--allow-import mypkg.<model_type>.config`). Nothing is imported because a model folder names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def family_names() -> list[str]:
-    """The `model_type` of every family that is known, those of the user's own included."""
+    """The `model_type` of every family that is known, those of user packages included."""
     return sorted(_known())
 
 
@@ -39,10 +39,10 @@ def config_class(model_type: str) -> type[EncoderConfig]:
 
 
 def family(config: EncoderConfig) -> Family[Any]:
-    """What a family says of itself (this imports torch).
+    """The `Family` that a configuration belongs to (this imports torch).
 
     Raises:
-        DomainbertError: a family of the user's own is not laid out as one.
+        DomainbertError: a family of a user package is not laid out as one.
     """
     from domainbert.encoders.family import Family
 

@@ -1,4 +1,4 @@
-"""What a family of encoders says of itself."""
+"""The interface of a family of encoders."""
 
 from __future__ import annotations
 

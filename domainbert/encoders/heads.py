@@ -1,4 +1,4 @@
-"""What stands on an encoder: masked-LM, token and sequence heads, and the models that join them."""
+"""Heads of an encoder: masked-LM, token and sequence heads, and the models that join them."""
 
 from __future__ import annotations
 

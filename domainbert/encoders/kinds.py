@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 CRF = "crf"
-"""A linear-chain random field over the words that a token head labels."""
+"""A linear-chain CRF over the words that a token head labels."""
 
 _ON_TOP_OF = {CRF: "tokens"}
 

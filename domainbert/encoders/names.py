@@ -24,7 +24,7 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
 def numbered(
     count: int, ours: str, theirs: str, parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """Modules of so many layers: `{ours}.0.{part}` to `{theirs}.0.{part}`, ..."""
+    """Modules of `count` layers: `{ours}.0.{part}` to `{theirs}.0.{part}`, ..."""
     return {
         f"{ours}.{index}.{part}": tuple(f"{theirs}.{index}.{name}" for name in names)
         for index in range(count)

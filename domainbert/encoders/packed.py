@@ -1,4 +1,4 @@
-"""What every encoder reads."""
+"""Packed rows, the input of every encoder."""
 
 from __future__ import annotations
 

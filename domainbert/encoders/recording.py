@@ -1,4 +1,4 @@
-"""What a loss between two encoders looks at: hidden states of every layer, and queries, keys and values of some.
+"""Records what losses between two encoders compare: hidden states of every layer, and queries, keys and values of some.
 
 Projections are taken by hooks that exist only while they are wanted, so an encoder that nobody looks into pays nothing.
 """
@@ -20,7 +20,7 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """What the attention of one layer compares and mixes, each (B, heads, S, D)."""
+    """Inputs of the attention of one layer, each (B, heads, S, D)."""
 
     queries: Tensor
     keys: Tensor
@@ -59,7 +59,7 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
 @contextmanager
 def _projections(encoder: Encoder, layers: Collection[int]) -> Iterator[dict[int, Projections]]:
-    """What goes into the attention of some blocks; each has one, so the n-th that runs is that of block n."""
+    """Records the inputs of the attention of some blocks; each has one, so the n-th that runs is that of block n."""
     found: dict[int, Projections] = {}
     numbers = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""What torch's compiler is kept out of. To say so imports it, which takes a second: import this where it is called."""
+"""Functions that torch's compiler leaves alone. To say so imports it, a second: import this where it is called."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import architecture, build_model, config_class, family, kind_of, name_map
-from domainbert.encoders.kinds import has_more
+from domainbert.encoders.kinds import family_kind, has_more
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -30,7 +30,7 @@ _HEAD = "domainbert_head"
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """What a model folder says of itself, before its weights are read."""
+    """Facts of a model folder, before its weights are read."""
 
     path: Path
     config: EncoderConfig
@@ -44,7 +44,7 @@ class ModelFolder:
 
     @property
     def vocabulary(self) -> VocabularyFacts:
-        """What the encoder has to know of its vocabulary."""
+        """Facts of the vocabulary that the encoder needs."""
         return VocabularyFacts(self.vocab_size, self.config.pad_token_id)
 
     @property
@@ -93,18 +93,31 @@ def open_model(path: Path) -> ModelFolder:
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
-        head, vocab_size = _head(fields, config), int(fields["vocab_size"])
+        head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         # transformers leaves the names out of config.json when they are the two it gives by default
         unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence", "crf") else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
+        if sorted(labels) != list(range(len(labels))):
+            raise ValueError("id2label does not number its labels from 0 on")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
-    names = tuple(labels[i] for i in sorted(labels))
+    names = tuple(labels[i] for i in range(len(labels)))
     return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
+    size = fields["vocab_size"]
+    if type(size) is not int or size < 1:
+        raise DomainbertError(f"vocab_size: found {size!r:.80}; expected a positive number of entries")
+    if config.pad_token_id >= size:
+        raise DomainbertError(
+            f"pad_token_id: found {config.pad_token_id}; expected an entry below vocab_size, {size:,}"
+        )
+    return size
 
 
 def need_weights(folder: ModelFolder) -> None:
@@ -121,10 +134,10 @@ def _onnx_alone(folder: Path) -> Path | None:
 
 
 def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
-    if has_more(fields.get(_HEAD)):
-        return str(fields[_HEAD])
     names: list[str] = fields.get("architectures") or [""]
-    return kind_of(config, names[0])
+    kind, ours = kind_of(config, names[0]), fields.get(_HEAD)
+    # transformers keeps our key when it saves the encoder with another head
+    return ours if has_more(ours) and family_kind(ours) == kind else kind
 
 
 def best_seed_folder(path: Path) -> Path:
@@ -293,7 +306,8 @@ def save_with_vocabulary(
     config = folder.config
     tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
     vocab_size = len(tensors[vocabulary_names(config)[0]])
-    fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
+    kept = {name: value for name, value in folder.fields.items() if name != "tie_word_embeddings"}  # they are tied
+    fields = {**kept, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
 
 

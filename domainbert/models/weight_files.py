@@ -1,4 +1,4 @@
-"""Where a Hugging Face folder keeps its weights. Free of torch."""
+"""Finds the weights of a Hugging Face folder. Free of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of every pretraining objective, and of masking. Free of torch and NumPy."""
+"""Bases of pretraining objectives in a YAML, and settings of masking. Free of torch and NumPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_st
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """Masking of masked LM (Devlin et al. 2019, section 3.1)."""
+    """Settings of what masked LM hides (Devlin et al. 2019, section 3.1)."""
 
     mlm_probability: Annotated[float, Range(0, 1, above=True, below=True)] = 0.15
     """Share of the tokens of a row that are predicted."""
@@ -44,7 +44,7 @@ class MaskingConfig:
 
 @dataclass(frozen=True)
 class ObjectiveConfig(ABC):
-    """Settings of an objective: what a pretraining learns from a corpus."""
+    """Settings of a pretraining objective."""
 
     @property
     @abstractmethod

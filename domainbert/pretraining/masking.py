@@ -1,4 +1,4 @@
-"""Masking of masked LM, a pure function of (seed, epoch, row).
+"""Hides tokens for masked LM, as a pure function of (seed, epoch, row).
 
 BERT's recipe (Devlin et al. 2019, section 3.1) with an exact count: of the n maskable tokens of a row,
 round(mlm_probability * n) are chosen, so the shapes never change and the prediction head runs at chosen positions only.
@@ -62,7 +62,7 @@ class Masker:
         return max(1, round(self.config.mlm_probability * row_length))
 
     def num_masked(self, maskable_tokens: Ints) -> Ints:
-        """Number of tokens that are hidden in rows of so many maskable tokens: exactly, and at least one."""
+        """Number of tokens that are hidden in rows with these numbers of maskable ones: exactly, and at least one."""
         return np.maximum(
             np.rint(self.config.mlm_probability * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1)
         )

@@ -27,7 +27,7 @@ class Pretraining(TrainedModule):
         num_steps: optimiser steps of the whole training.
         texts: what is validated: the corpus' own validation split, then the held-out texts; a loader each.
         seed: of the dropout.
-        embedding_steps: in so many steps at the start only the embeddings and the heads learn.
+        embedding_steps: steps at the start in which only the embeddings and the heads learn.
         compile: run the forward and backward pass through `torch.compile`.
     """
 

@@ -1,4 +1,4 @@
-"""Interface of the pretraining objectives.
+"""The protocol that every pretraining objective follows.
 
 An objective is a folder with `config.py`, a dataclass that inherits `ObjectiveConfig` and may be named in a YAML, and
 `objective.py` with what its `build` gives. It holds no model: those that it builds are handed to its methods, so that
@@ -89,7 +89,7 @@ class ValidationText:
 
 
 class Objective(ABC, Generic[Config]):
-    """Batches made of rows of a corpus, and the losses of models on these.
+    """Makes batches of rows of a corpus, and losses and metrics of models on them.
 
     Args:
         config: as the YAML gives it.
@@ -113,11 +113,11 @@ class Objective(ABC, Generic[Config]):
         self.config, self.tokenizer = config, tokenizer
 
     def for_validation(self) -> Objective[Config]:
-        """The objective of validation, the same whatever is trained, so that runs compare."""
+        """The objective that validation uses, whatever is trained, so that runs compare."""
         return self
 
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
-        """Lay the pieces of the documents out in rows of `length` tokens."""
+        """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
         vocab_size, special_ids = self.tokenizer.vocab_size, self.tokenizer.special_ids
         extra, tokens = self.tokenizer.template.extra(), (split.document_offsets, split.take, split.take_starts)
         return plan_rows(*tokens, vocab_size, special_ids, length, extra)
@@ -138,12 +138,12 @@ class Objective(ABC, Generic[Config]):
 
     @abstractmethod
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Make a batch of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in the
-        flattened tokens, and whatever else the losses need, as arrays."""
+        """Inputs of the models, made of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in
+        the flattened tokens, and whatever else the losses need, as arrays."""
 
     @abstractmethod
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Counts that the losses are means over, by name: of the rows of a key, which are a *global* batch."""
+        """Counts that the losses are divided by, by name: those of the rows of a key, which are a *global* batch."""
 
     @abstractmethod
     def build(self, start: Start) -> dict[str, Built]:
@@ -159,7 +159,7 @@ class Objective(ABC, Generic[Config]):
 
     @abstractmethod
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Sums that validation adds up over its batches, `measured` by name: losses, and what they are means over."""
+        """Sums that validation adds up over its batches, `measured` by name: losses, and what they are divided by."""
 
     @abstractmethod
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:

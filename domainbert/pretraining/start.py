@@ -1,4 +1,4 @@
-"""Starting point of the models of a pretraining."""
+"""Start of a pretraining: random weights, or those of a model folder."""
 
 from __future__ import annotations
 

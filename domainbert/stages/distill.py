@@ -155,7 +155,8 @@ def _student(
 
     config = student_config(settings.student, folder.config)
     trained = config if settings.dropout is None else config.with_dropout(settings.dropout)
-    model, taken = build_student(trained, settings.student, teacher, "masked_lm", 0, folder.vocabulary)
+    vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)  # its config.json may say another one
+    model, taken = build_student(trained, settings.student, teacher, "masked_lm", 0, vocabulary)
     model.encoder.activation_checkpointing = settings.activation_checkpointing
     print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
     return model, config, "head" in taken and folder.head == "masked_lm"

@@ -1,4 +1,4 @@
-"""Which pieces belong to which word: for words that are given, and for the pre-tokens of raw text.
+"""Aligns pieces with words: for words that are given, and for the pre-tokens of raw text.
 
 A pre-token is what BERT's pre-tokenizer cuts at spaces and punctuation; "men's" is one word of a CoNLL file and three
 pre-tokens: men ' s.
@@ -27,7 +27,7 @@ class AlignedWords:
     word_index: list[int]
     """(pieces,) Which word each piece belongs to; never falls, and every word has at least one piece."""
     starts_pretoken: list[bool]
-    """(pieces,) False for a piece that goes on with a pre-token ("##ing"), or is a space."""
+    """(pieces,) False for a piece that continues a pre-token ("##ing"), or is a space."""
     first_piece: list[int]
     """(words,) Position of each word's first piece."""
     extra: int
@@ -134,7 +134,7 @@ def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[in
         characters = range(start, min(max(stop, start + 1), len(text)))
         place = next((at for at in characters if not text[at].isspace()), None)
         if place is None:
-            found.append(found[-1] if found else -1)
+            found.append(found[-1] if found else bisect_right(begins, start) - 1)
         else:
             word = bisect_right(begins, place) - 1
             found.append(0 if word < 0 and begins and stop > begins[0] else word)
@@ -142,7 +142,7 @@ def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[in
 
 
 def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Where the words of each text stand: characters, end exclusive, before any vocabulary is chosen.
+    """Places of the words of each text: characters, end exclusive, before any vocabulary is chosen.
 
     They are the pre-tokens that `align_text` finds with a vocabulary of ours: cut at white space, beside each
     punctuation mark and each Chinese character, without control characters.

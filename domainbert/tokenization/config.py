@@ -1,4 +1,4 @@
-"""What every kind of vocabulary offers in a YAML. Free of torch, and of `tokenizers`.
+"""The base of every kind of vocabulary in a YAML. Free of torch, and of `tokenizers`.
 
 To add a kind: a folder with a `config.py`, which holds a frozen dataclass that inherits `TokenizerKindConfig`, and the
 `TokenizerKind` itself in a `kind.py` beside it, which `build` imports.

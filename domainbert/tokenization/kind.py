@@ -1,4 +1,4 @@
-"""What a kind of vocabulary (WordPiece, byte-level BPE) is to the rest of the package, and which kinds there are."""
+"""Kinds of vocabulary (WordPiece, byte-level BPE): their interface, and a list of them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class Surface(NamedTuple):
-    """What an entry stands for."""
+    """Text and role of an entry."""
 
     text: str
     """Its characters, without "##" or "Ġ"."""
     starts_word: bool
-    """Does it begin a word, or continue one?"""
+    """Whether it begins a word; otherwise it continues one."""
 
 
 class Pieces(ABC):
-    """How one vocabulary cuts text, and what its entries read as.
+    """Text of the entries of one vocabulary, and its marks of words.
 
     Args:
         backend: the tokenizer, of a kind that knows this class.
@@ -56,7 +56,7 @@ class Pieces(ABC):
 
     @abstractmethod
     def surface(self, token: str) -> Surface | None:
-        """What an entry stands for; None where it is no text by itself."""
+        """Text and role of an entry; None where it is no text by itself."""
 
     @abstractmethod
     def spell(self, surface: Surface) -> list[int]:
@@ -80,7 +80,7 @@ class TokenizerKind(ABC):
     """A kind of vocabulary: how it is trained, read, written and extended, and how it marks words."""
 
     name: str
-    """What it is called in messages."""
+    """Name in messages."""
     special_tokens: Mapping[str, str]
     """Role (`pad_token`, ...) to the token's string unless a folder says otherwise; in the order of their ids."""
     lowercases: bool
@@ -105,24 +105,21 @@ class TokenizerKind(ABC):
         """Train on counted words; the bytes depend on the arguments only.
 
         Raises:
-            DomainbertError: there are no words; or they do not support so many pieces, or the alphabet needs more.
+            DomainbertError: there are no words; or too few for so many pieces, or the alphabet needs more.
         """
 
     @abstractmethod
     def pieces(self, backend: Tokenizer) -> Pieces:
-        """How a vocabulary of this kind cuts text."""
+        """The entries of a vocabulary of this kind as text."""
 
     @abstractmethod
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Cuts a string between spaces into words, as `select` does, so that they can be counted and extended by."""
 
     @abstractmethod
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
-        """What `tokenizer_config.json` says beside the special tokens: `tokenizer_class` and its settings.
-
-        Raises:
-            DomainbertError: `transformers` could not be told of it.
-        """
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
+        """Content of `tokenizer_config.json` beside the special tokens: `tokenizer_class` and its settings, with which
+        `transformers` gives the ids that are given here."""
 
     def template(self, cls_id: int, sep_id: int) -> Template:
         """The special tokens around texts, where the tokenizer does not say."""
@@ -143,12 +140,12 @@ class TokenizerKind(ABC):
         return {}
 
     def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
-        """What stands in `tokenizer.json` for the template."""
+        """The post-processor of `tokenizer.json` for the template."""
         return template.processor(tokens)
 
     @abstractmethod
     def decoder(self, backend: Tokenizer) -> decoders.Decoder:
-        """How pieces become text again."""
+        """The decoder of `tokenizer.json`, from pieces to text."""
 
     def entry(self, word: str) -> str:
         """The entry of a whole word that `cutter` gave."""

@@ -80,7 +80,7 @@ class DomainTokenizer:
         self.cls_id = ids["cls_token"]
         self.sep_id = ids["sep_token"]
         self.mask_id = ids["mask_token"]
-        self.special_ids = frozenset(ids.values())
+        self.special_ids = frozenset(ids.values()) | self.template.special_ids
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -94,14 +94,14 @@ class DomainTokenizer:
 
     @cached_property
     def pieces(self) -> Pieces:
-        """What the entries read as."""
+        """The entries as text."""
         return self.kind.pieces(self.backend)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what decides which ids a text gets; not of truncation, padding or post-processing."""
         state = json.loads(self.backend.to_str())
-        added = sorted((token["id"], token["content"]) for token in state["added_tokens"])
+        added = sorted((one["id"], one["content"], *_matched_by(one)) for one in state["added_tokens"])
         facts = [state["model"], state["normalizer"], state["pre_tokenizer"], added, self.special_tokens]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
@@ -136,6 +136,11 @@ class DomainTokenizer:
         """
         length = self.model_max_length if model_max_length is None else model_max_length
         save_tokenizer(self.backend, self.kind, Path(folder), length, self.special_tokens)
+
+
+def _matched_by(added: Mapping[str, Any]) -> list[str]:
+    """Flags that decide where an added token is found in a text, in which special ones are not."""
+    return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if added[name] and not added["special"]]
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:

@@ -1,4 +1,4 @@
-"""Where each entry of a new vocabulary can come from in an old one: the same entry, old pieces of it, or nothing.
+"""Origins of the entries of a new vocabulary in an old one: the same entry, old pieces of it, or nothing.
 
 An entry is copied if the old vocabulary has the same text in the same role (a special token: the same role). Case
 follows the old vocabulary: "Bank" of a cased vocabulary is "bank" of an uncased one, and "monday" of an uncased one is
@@ -21,7 +21,7 @@ KINDS: tuple[Kind, ...] = ("copied", "composed", "new")
 
 
 class Origin(NamedTuple):
-    """Where an entry comes from."""
+    """Origin of an entry."""
 
     kind: Kind
     pieces: tuple[int, ...]
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Origin]:
-    """Where each entry of `new` comes from in `old`.
+    """Origin of each entry of `new` in `old`.
 
     Args:
         new: the vocabulary to fill.

@@ -1,4 +1,4 @@
-"""What a vocabulary is worth: how it cuts words, and how it compares with another one.
+"""Measures of a vocabulary: how it cuts words, and how it compares with another one.
 
 Words are those of `words.plain_words`, the same for every tokenizer, so two tokenizers are measured on the same ones.
 Pieces per word is the "fertility" of Rust et al. (2021), "How good is your tokenizer?", section 3.1, and the share of
@@ -31,12 +31,12 @@ class LongWord:
     word: str
     pieces: list[str]
     count: int
-    """How often the word occurs."""
+    """Occurrences of the word."""
 
 
 @dataclass(frozen=True)
 class WordStatistics:
-    """How one tokenizer cuts the words of some text; every occurrence of a word counts."""
+    """Statistics of how one tokenizer cuts the words of some text; every occurrence of a word counts."""
 
     words: int
     """Occurrences of words."""
@@ -71,12 +71,12 @@ class FallenWord:
     after: list[str]
     """Its pieces in the new one."""
     count: int
-    """How often the word occurs."""
+    """Occurrences of the word."""
 
 
 @dataclass(frozen=True)
 class TransferView:
-    """What a change from one vocabulary to another would keep, and what it would save."""
+    """Effects of a change from one vocabulary to another: what it would keep, and what it would save."""
 
     shares: dict[str, float]
     """Share of the new entries that are copied, composed of old pieces, or new; see `matching.origins`."""
@@ -87,7 +87,7 @@ class TransferView:
 
 
 def words_of(texts: Iterable[str]) -> dict[str, int]:
-    """How often each word occurs in the texts.
+    """Occurrences of each word in the texts.
 
     Raises:
         DomainbertError: a text holds half a surrogate pair.
@@ -136,7 +136,7 @@ def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overla
 
 
 def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """What changing from `old` to `new` means on counted words.
+    """Effects on counted words of a change from `old` to `new`.
 
     Args:
         new: the vocabulary to change to.

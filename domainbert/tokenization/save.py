@@ -27,11 +27,8 @@ def save_tokenizer(
         folder: where; made if it is missing, and other files in it are left alone.
         model_max_length: the longest input of the model, special tokens included; left out when None.
         special_tokens: role to the token's string.
-
-    Raises:
-        DomainbertError: `transformers` could not be told of the tokenizer.
     """
-    config = {**kind.hugging_face_config(backend), **special_tokens}
+    config = {**kind.hugging_face_config(backend, special_tokens), **special_tokens}
     if model_max_length is not None:
         config["model_max_length"] = model_max_length
     files = {

@@ -1,4 +1,4 @@
-"""What the entries of a vocabulary stand for in text, whatever kind of vocabulary it is.
+"""Text and role of the entries of a vocabulary, whatever kind of vocabulary it is.
 
 WordPiece marks pieces that continue a word ("##ing"), byte-level BPE and Unigram those that begin one ("Ġbank" and
 "▁bank"). Here an entry is its text and its role, so that entries of two vocabularies can be told to be the same.
@@ -26,7 +26,7 @@ _USUAL_NAMES = {
     "sep_token": "</s>",
     "mask_token": "<mask>",
 }
-"""What most vocabularies with "▁" call the roles."""
+"""Names of the roles in most vocabularies with "▁"."""
 
 
 class Vocabulary:
@@ -56,13 +56,13 @@ class Vocabulary:
 
     @cached_property
     def surfaces(self) -> list[Surface | None]:
-        """What each entry stands for; None for special tokens, unused ids and parts of a character."""
+        """Text and role of each entry; None for special tokens, unused ids and parts of a character."""
         special = set(self.special_ids.values())
         return [None if number in special else self._pieces.surface(token) for number, token in enumerate(self.tokens)]
 
     @cached_property
     def lowercases(self) -> bool:
-        """Is it uncased?"""
+        """Whether it is uncased."""
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which special tokens stand around a text or a pair of texts, and the token type of each place."""
+"""Special tokens around a text or a pair of texts, and the token type of each place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """How texts are framed: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+    """Frame of texts: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
 
     Attributes:
         single: the parts of one text.
@@ -55,7 +55,7 @@ class Template:
                 )
 
     def extra(self, pair: bool = False) -> int:
-        """How many special tokens are added to a text, or to a pair of texts."""
+        """Number of special tokens that are added to a text, or to a pair of texts."""
         return len(self._parts(pair)) - 1 - pair
 
     def _parts(self, pair: bool) -> tuple[Part, ...]:
@@ -93,12 +93,25 @@ class Template:
 
         Args:
             tokens: the vocabulary in the order of its ids.
+
+        Raises:
+            DomainbertError: a special token is not in the vocabulary.
         """
-        return processors.TemplateProcessing(
-            single=list(_pieces(self.single, tokens)),
-            pair=list(_pieces(self.pair, tokens)) or None,
-            special_tokens=[(tokens[number], number) for number in sorted(self.special_ids)],
-        )
+        strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
+        if strange:
+            raise DomainbertError(
+                f"the tokenizer's post-processor adds id {strange[0]}; expected one of its {len(tokens):,} entries"
+            )
+        names = {number: tokens[number] for number in sorted(self.special_ids)}
+        state = {
+            "type": "TemplateProcessing",
+            "single": _pieces(self.single, names),
+            "pair": _pieces(self.pair or (Part("A", 0), Part("B", 1)), names),
+            "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
+        }
+        made = processors.TemplateProcessing()
+        made.__setstate__(json.dumps(state).encode())  # the constructor parses strings, in which ":" and "$" mean more
+        return made
 
 
 def bert_template(cls_id: int, sep_id: int) -> Template:
@@ -114,7 +127,7 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def template_of(backend: Tokenizer) -> Template | None:
-    """What the post-processor of a tokenizer says; None where it adds no special tokens.
+    """The template in the post-processor of a tokenizer; None where it adds no special tokens.
 
     Raises:
         DomainbertError: it frames texts in a way that has no `Template`.
@@ -149,6 +162,10 @@ def _parts(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]
         yield from (Part(token, content["type_id"]) for token in tokens)
 
 
-def _pieces(parts: Sequence[Part], tokens: Sequence[str]) -> Iterator[str]:
-    for token, token_type in parts:
-        yield f"${token}:{token_type}" if isinstance(token, str) else f"{tokens[token]}:{token_type}"
+def _pieces(parts: Sequence[Part], names: Mapping[int, str]) -> list[dict[str, Any]]:
+    return [
+        {"Sequence": {"id": token, "type_id": token_type}}
+        if isinstance(token, str)
+        else {"SpecialToken": {"id": names[token], "type_id": token_type}}
+        for token, token_type in parts
+    ]

@@ -1,4 +1,4 @@
-"""What training a vocabulary takes whatever its kind: counted words, sizes, and a trainer that is fed by counts.
+"""Training of a vocabulary, whatever its kind: counted words, sizes, and a trainer that is fed by counts.
 
 The bytes of a vocabulary depend on the words and the settings only: every entry that is not learnt has its id before
 training begins.
@@ -31,7 +31,7 @@ class TrainingWords:
     """The words a vocabulary is trained on, and what was left out."""
 
     counts: dict[str, int]
-    """How often each word occurs, as the vocabulary sees it; in the order of the words."""
+    """Occurrences of each word, as the vocabulary sees it; in the order of the words."""
     alphabet: list[str]
     """Characters that get a piece, in the order of their code points."""
     rare_characters: dict[str, int] = field(default_factory=dict)
@@ -73,7 +73,7 @@ def learn(
         The learner, with its vocabulary.
 
     Raises:
-        DomainbertError: there are no words; or they do not support so many pieces, or the seeds alone are more.
+        DomainbertError: there are no words; or too few for so many pieces, or the seeds alone are more.
     """
     size = round_vocab_size(vocab_size)
     asked = f"vocab_size {vocab_size:,}" + ("" if size == vocab_size else f" (rounded to {size:,})")

@@ -77,7 +77,7 @@ class WordCounter:
             self._forget_level()
 
     def words(self, cut: Callable[[str], list[str]]) -> Counter[str]:
-        """How often each word occurs in the sample.
+        """Occurrences of each word in the sample.
 
         Args:
             cut: gives the words of a string that holds no space, see `normalized_words` and `plain_words`.

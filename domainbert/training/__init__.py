@@ -1,1 +1,1 @@
-"""How it is trained: Trainer, callbacks, precision."""
+"""Training: Trainer, callbacks, precision."""

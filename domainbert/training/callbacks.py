@@ -1,4 +1,4 @@
-"""What watches a training: progress lines, throughput, the best weights."""
+"""Callbacks of a training: progress lines, throughput, the best weights."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Throughput(lightning.Callback):
 
 
 class ValidateFirst(lightning.Callback):
-    """Validates before the first step: the starting point of a training that continues from a model."""
+    """Validates before the first step, the model that a training starts from."""
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Validate; loggers count steps from the first."""

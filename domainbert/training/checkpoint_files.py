@@ -23,7 +23,7 @@ from domainbert.base.hashes import hash_file
 FOLDER = "checkpoints"
 STATE = "state.pt"
 FINISHED = "training.json"
-"""What a part of a stage (one seed of several) has given, in the part's folder: written when the part is complete.
+"""Result of a part of a stage (one seed of several), in the part's folder: written when the part is complete.
 
 It stays, so that the part need not be made again when others are asked for.
 """
@@ -125,7 +125,7 @@ def _remove_after(sound: Path) -> None:
 
 
 def holds_progress(out: Path) -> bool:
-    """Whether a stage's folder has something that an interrupted run can go on from."""
+    """Whether a stage's folder has something that an interrupted run can resume."""
     patterns = (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}")
     return any(True for pattern in patterns for _ in out.glob(pattern))
 
@@ -175,7 +175,7 @@ def _remove(path: Path) -> None:
 
 
 def _damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+    """The problem of a checkpoint, or None."""
     try:
         index, size = _index(path), (path / STATE).stat().st_size
         if size != index["bytes"]:

@@ -1,4 +1,4 @@
-"""Saves a training so that it can be ended at any point, and resumes from the newest checkpoint."""
+"""Saves a training so that it can be ended at any point, and resumed from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Checkpoints(lightning.Callback):
         self._score: float | None = None
 
     def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        """Choose the checkpoint to go on from: the first process does, for all."""
+        """Choose the checkpoint to resume from: the first process does, for all."""
         if stage != "fit":
             return
         found = None
@@ -103,7 +103,7 @@ class Checkpoints(lightning.Callback):
         self._signals.obey()
 
     def _asks(self, trainer: lightning.Trainer) -> int:
-        """What this process asks of all."""
+        """This process's request to all."""
         if self._signals.received:
             return _STOP + self._signals.received
         if self._score is not None:

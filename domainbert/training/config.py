@@ -1,4 +1,4 @@
-"""How long and on what to train. Free of torch."""
+"""Settings of how long and on what to train. Free of torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to pretrain: exactly one of the three is given."""
+    """Length of a pretraining: exactly one of the three is given."""
 
     max_steps: PositiveInt | None = None
     """Optimiser steps."""
@@ -54,7 +54,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how a training runs: nothing here decides what is learnt, but for rounding."""
+    """Devices, files and precision of a training: nothing here decides what is learnt, but for rounding."""
 
     out: Path
     precision: Precision

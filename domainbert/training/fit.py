@@ -54,19 +54,19 @@ class Steps:
         validate_every: int | None,
         validate_first: bool = False,
     ) -> Steps:
-        """Those of a budget over items of so many tokens in all; ten validations unless told."""
+        """Those of a budget over items with `num_tokens` tokens in all; ten validations unless told."""
         total = budget.num_steps(num_items, num_tokens, batch_size)
         every = max(1, total // _VALIDATIONS) if validate_every is None else validate_every
         return cls(total, batch_size, num_items, every, validate_first)
 
     def tokens_seen(self, num_tokens: int) -> int:
-        """Tokens that the steps read, where the training set has so many."""
+        """Tokens that the steps read of a training set with `num_tokens`."""
         return round(self.total * self.batch_size * num_tokens / self.num_items)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Batches that a training reads.
+    """Batches of a training.
 
     Attributes:
         train: the micro-batches of training for a rank and a range of optimiser steps.
@@ -82,7 +82,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Fitted:
-    """Result of a training.
+    """Outcome of a training.
 
     Attributes:
         validation: the metrics of the model that is kept, and its `step`.
@@ -100,7 +100,7 @@ class Fitted:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts that every training reports in `metrics` and that depend on no clock or device."""
+        """The part of `metrics` that every training reports and that depends on no clock or device."""
         names = ("validation", "history", "skipped_steps", "loss_spikes")
         return {name: getattr(self, name) for name in names}
 

@@ -47,7 +47,7 @@ def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
 
 
 def begin_at(trainer: lightning.Trainer, step: int) -> None:
-    """Set Lightning's counters, which are at 0, to those after so many optimiser steps.
+    """Set Lightning's counters, which are at 0, to those after `step` optimiser steps.
 
     Its own way of resuming takes batches off the loader until it is where it was, and expects as many devices as then.
     """

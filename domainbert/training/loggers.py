@@ -1,4 +1,4 @@
-"""Which loggers need a package that may not be installed. Free of torch."""
+"""Loggers that need a package which may not be installed. Free of torch."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _kept(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
 
 
 def _loss(trainer: lightning.Trainer, module: TrainedModule, accumulation: int) -> Tensor:
-    """That of the first of so many micro-batches, as in training, but that nobody takes note of it."""
+    """Loss of the first of `accumulation` micro-batches, as in training, but that it is not noted."""
     data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
     batch: dict[str, Any] = default_convert(data.train(share, range(1))[0])

@@ -1,4 +1,4 @@
-"""What the LightningModules share: optimiser, schedule, clipping, and the scale of a micro-batch's loss."""
+"""The base of the LightningModules: optimiser, schedule, clipping, and the scale of a micro-batch's loss."""
 
 from __future__ import annotations
 

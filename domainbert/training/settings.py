@@ -13,7 +13,7 @@ from domainbert.training.config import LoggerName, MicroBatchSize, Precision, Ru
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Where and how a training runs; a stage that trains inherits it, and says anew what it means otherwise."""
+    """Settings that every training has; a stage that trains inherits it, and says anew what it means otherwise."""
 
     precision: Precision = "auto"
     """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true."""
@@ -40,6 +40,6 @@ class Training:
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
 
     def runtime(self, out: Path) -> Runtime:
-        """Where and how the training that writes `out` runs."""
+        """The runtime of the training that writes `out`."""
         given = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
         return Runtime(out, *given, self.checkpoint_every)

@@ -1,7 +1,7 @@
 """The state of a training as tensors and plain values, the same however many processes hold it.
 
-Weights and optimiser states are kept by parameter name and whole, so what several processes saved, sharded or not, one
-alone can resume, and the other way round. Order, masks and dropout need no state: they are functions of (seed, step).
+Weights and optimiser states are kept by parameter name and whole, so one process resumes what several saved,
+sharded or not, and the other way round. Order, masks and dropout need no state: they are functions of (seed, step).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def can_be_saved(trainer: lightning.Trainer) -> bool:
 
 
 def training_state(trainer: lightning.Trainer) -> dict[str, Any]:
-    """The state with which a training that `can_be_saved` resumes. All processes have to ask; the first's is whole.
+    """Everything from which a training that `can_be_saved` resumes. All processes have to ask; the first's is whole.
 
     Callbacks take part by their `state_dict`.
     """

@@ -86,7 +86,7 @@ def _strategy(name: str | None) -> dict[str, Any]:
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """How many devices and nodes torchrun or SLURM have laid out, which overrides what the YAML says of one machine."""
+    """Devices and nodes that torchrun or SLURM have laid out; they override what the YAML says of one machine."""
     if "LOCAL_WORLD_SIZE" in environment:
         devices = int(environment["LOCAL_WORLD_SIZE"])
         return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 from domainbert.cli import main
+from domainbert.settings.stage import stage
 
 NONE: dict[str, str] = {}
 
@@ -166,30 +169,38 @@ def secrets_in(folder: Path) -> list[str]:
     return [str(file) for file in files if b"canary" in file.read_bytes()]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """Settings of `use`."""
+
+    note: str
+    """A secret."""
+
+    shapes: dict[str, str] | None = None
+    """More of them."""
+
+    fail: bool = False
+    """Say so."""
+
+
+@stage
+def use(out: Path, settings: Use) -> dict[str, object]:
+    """Hold secrets."""
+    note = settings.note
+    assert note.endswith("canary-url-cdef@host/db")  # the stage gets the real one
+    if note.startswith("crash"):
+        raise RuntimeError(note)
+    if settings.fail:
+        raise DomainbertError(f"{note}: no such database, says {SECRETS['HF_TOKEN']}")
+    return {"note": len(note)}
+
+
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake_stages: ModuleType) -> Path:
     """Secrets in the environment; a stage that is given some, and writes none of its own."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
 
-    def use(out: Path, note: str, shapes: dict[str, str] | None = None, fail: bool = False) -> dict[str, object]:
-        """Hold secrets.
-
-        Args:
-            note: a secret.
-            shapes: more of them.
-            fail: say so.
-        """
-        assert note.endswith("canary-url-cdef@host/db")  # the stage gets the real one
-        if note.startswith("crash"):
-            raise RuntimeError(note)
-        if fail:
-            from domainbert.base.errors import DomainbertError
-
-            raise DomainbertError(f"{note}: no such database, says {SECRETS['HF_TOKEN']}")
-        return {"note": len(note)}
-
-    use.__annotations__ = {"out": Path, "note": str, "shapes": dict[str, str] | None, "fail": bool}
     monkeypatch.setattr(fake_stages, "use", use)
     monkeypatch.chdir(tmp_path)
     return tmp_path

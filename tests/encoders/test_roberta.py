@@ -134,6 +134,8 @@ def test_another_vocabulary_moves_the_positions_with_its_padding(tmp_path):
     assert opened.config.max_length == 19 and opened.tokenizer().pad_id == 0
     tokens = tokens_of(18)
     assert torch.equal(moved.eval()(tokens, torch.arange(18)), model(tokens, torch.arange(18)))
+    table = moved.encoder.embeddings.position.weight
+    assert torch.equal(table[-1], table[-2]), "a place more, which has learnt nothing of its own"
     with pytest.raises(DomainbertError, match="padding has id 4 in the new vocabulary and 1 in the model's"):
         save_with_vocabulary(tmp_path / "no", folder, load_tensors(folder.path, folder.config), tokenizer_of(4), "")
 

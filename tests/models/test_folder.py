@@ -15,7 +15,8 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -163,6 +164,20 @@ def test_two_classes_that_transformers_leaves_unnamed(tmp_path):
     assert torch.equal(model.head.classifier.weight, theirs.classifier.weight)
 
 
+@pytest.mark.parametrize(
+    ("kind", "head"),
+    [
+        ("BertForSequenceClassification", "sequence"),
+        ("BertForMaskedLM", "masked_lm"),
+        ("BertForTokenClassification", "crf"),
+    ],
+)
+def test_our_key_that_transformers_kept_is_not_the_head_that_it_saved(tmp_path, kind, head):
+    their_model(kind, domainbert_head="crf").save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["domainbert_head"] == "crf"
+    assert open_model(tmp_path).head == head
+
+
 def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
     make_folder(tmp_path / "seed-7", "tokens", LABELS)
     (tmp_path / "seeds.json").write_text(json.dumps({"best": "seed-7"}))
@@ -174,8 +189,12 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
     [
         ({"model_type": "t5"}, r"model_type: found 't5'; supported families are bert"),
         ({"model_type": None}, r"model_type: found None"),
-        ({"vocab_size": "many"}, r"not the config\.json of a model"),
-        ({"vocab_size": None}, r"not the config\.json of a model"),
+        ({"vocab_size": "32"}, r"vocab_size: found '32'; expected a positive number of entries"),
+        ({"vocab_size": None}, r"vocab_size: found None; expected"),
+        ({"vocab_size": -32}, r"vocab_size: found -32; expected"),
+        ({"pad_token_id": 32}, r"pad_token_id: found 32; expected an entry below vocab_size, 32"),
+        ({"is_decoder": True}, r"is_decoder: found True; expected an encoder"),
+        ({"id2label": {"0": "O", "2": "B-a"}}, r"not the config\.json of a model: .*number its labels from 0 on"),
         ({"id2label": ["O"]}, r"not the config\.json of a model"),
         ({"hidden_size": 13}, r"hidden_size: 13 is not divisible by num_attention_heads=3"),
         ({"num_attention_heads": 0}, r"num_attention_heads: found 0; expected an integer from 1 to 1,000"),
@@ -313,6 +332,22 @@ def test_an_untied_head(tmp_path):
     ):
         load_model(tmp_path, "masked_lm")
     assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"
+
+
+def test_weights_that_are_equal_are_tied_with_another_vocabulary_too(tmp_path):
+    theirs = their_model(tie_word_embeddings=False)
+    theirs.cls.predictions.decoder.load_state_dict(
+        {"weight": theirs.bert.embeddings.word_embeddings.weight, "bias": theirs.cls.predictions.bias}
+    )
+    theirs.save_pretrained(tmp_path / "old")
+    make_tokenizer().save(tmp_path / "old")
+    folder = open_model(tmp_path / "old")
+    save_with_vocabulary(
+        tmp_path / "new", folder, load_tensors(folder.path, folder.config), make_tokenizer(), "# A card\n"
+    )
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new").eval()
+    ids = torch.arange(5, 12)[None]
+    assert torch.equal(again(ids).logits, theirs(ids).logits)
 
 
 def test_a_model_of_the_hub_is_opened(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import make_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
@@ -207,13 +208,10 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
 
 
 def test_real_encoders_are_found_by_their_short_name() -> None:
-    def stage(out: Path, encoder: EncoderConfig) -> dict[str, Any]:
-        raise NotImplementedError
-
-    stage.__annotations__ = {"out": Path, "encoder": EncoderConfig, "return": dict[str, Any]}
-    settings, problems = read(stage, options=(("encoder", "BertConfig"), ("encoder.hidden_size", "48")))
+    kind = make_dataclass("Settings", [("encoder", EncoderConfig)], frozen=True, kw_only=True)
+    settings, problems = read(kind, options=(("encoder", "BertConfig"), ("encoder.hidden_size", "48")))
     assert problems == [] and settings.arguments["encoder"] == BertConfig(hidden_size=48)
-    _, problems = read(stage, options=(("encoder", "BertConfg"),))
+    _, problems = read(kind, options=(("encoder", "BertConfg"),))
     assert problems == ["--encoder: encoder.class_path: 'BertConfg' is not allowed; did you mean 'BertConfig'?"]
 
 

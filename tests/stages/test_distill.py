@@ -110,6 +110,25 @@ def test_without_a_teacher_it_is_masked_lm(runs):
     assert runs.results["distil-alone"]["teacher_parameters"] == [] and (out / "config.json").is_file()
 
 
+def test_positions_are_counted_from_the_padding_of_the_tokenizer(runs, tmp_path):
+    """The config.json of a BERT may say another id, which matters to no position of its own."""
+    from domainbert.models.folder import load_model
+
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        (teacher / name).write_bytes((runs / "pretrain" / name).read_bytes())
+    config = json.loads((teacher / "config.json").read_text())
+    (teacher / "config.json").write_text(json.dumps(config | {"pad_token_id": config["pad_token_id"] + 1}))
+    still, whole = OptimConfig(lr=1e-9), StudentConfig(family="roberta")
+    out = run(runs, "distil-padding", steps=1, teachers=[teacher], student=whole, optim=still)
+    ids, places = torch.arange(5, 25).view(1, 20), torch.arange(20)
+    tokens = Packed(ids, places.view(1, 20), torch.ones_like(ids))
+    with torch.inference_mode():
+        of_student, of_teacher = (load_model(path, "masked_lm")[0].eval()(tokens, places) for path in (out, teacher))
+    torch.testing.assert_close(of_student, of_teacher, atol=1e-4, rtol=0)
+
+
 def test_the_encoder_alone_is_saved_where_no_head_is_trained(runs):
     from domainbert.encoders.bert.config import BertConfig
 

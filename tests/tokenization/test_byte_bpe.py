@@ -249,6 +249,13 @@ def test_words_of_a_file_are_read_as_in_running_text_and_labelled_once(
         assert [(word, tag) for word, tag in found if word >= 0] == list(enumerate(tags))
 
 
+@pytest.mark.parametrize("space", ["\u00a0", "\n", "\u3000"])
+def test_a_first_word_of_white_space_takes_no_piece_from_the_others(tokenizer: DomainTokenizer, space: str) -> None:
+    first, rest = align_words(tokenizer, [[space, "the", "bank"], ["the", "bank"]])
+    assert names(tokenizer, first.input_ids)[-2:] == names(tokenizer, rest.input_ids) == ["\u0120the", "\u0120bank"]
+    assert first.word_index[-2:] == [1, 2] and tokenizer.unk_id not in first.input_ids
+
+
 def test_more_words_leave_the_others_as_they_are(tokenizer: DomainTokenizer, tmp_path: Path) -> None:
     counted = {" rates": 9, " Kenya": 5, "Kenya": 2, " bank": 100, "\u4e2d\u56fd\u4eba\u6c11": 1}
     words = words_to_add(tokenizer, counted, 2)

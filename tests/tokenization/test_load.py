@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
@@ -68,6 +68,13 @@ def test_the_fingerprint_is_of_what_changes_ids(make_tokenizer: Callable[..., Do
     assert loaded.encode([_HARD]) == tokenizer.encode([_HARD])
     assert make_tokenizer(lowercase=False).fingerprint != tokenizer.fingerprint
     assert make_tokenizer(["the", "men"]).fingerprint != make_tokenizer(["men", "the"]).fingerprint
+    added = []
+    for single_word in (False, True):
+        backend = make_tokenizer().backend
+        backend.add_tokens([AddedToken("GDP", single_word=single_word)])
+        added.append(DomainTokenizer(backend))
+    assert added[0].encode(["GDPs"]) != added[1].encode(["GDPs"])
+    assert added[0].fingerprint != added[1].fingerprint
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
@@ -95,6 +102,43 @@ def test_transformers_gives_the_same_ids_and_offsets(saved_for_transformers: Pat
     assert got["input_ids"] == ours.encode(texts)
     assert got["offset_mapping"] == [encoding.offsets for encoding in ours.encode_with_offsets(texts)]
     assert theirs("the")["input_ids"] == [ours.cls_id, *ours.encode(["the"])[0], ours.sep_id]
+
+
+def _other(change: str, backend: Tokenizer) -> Tokenizer:
+    if change == "framed otherwise":
+        backend.post_processor = processors.RobertaProcessing(("the", 5), ("men", 6))
+    elif change == "cut at spaces alone":
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    elif change == "another normalizer":
+        backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    elif change == "long words":
+        backend.model.max_input_chars_per_word = 200
+    else:
+        backend.add_tokens([AddedToken("bank's", normalized=False)])
+    return backend
+
+
+@pytest.mark.parametrize(
+    "change", ["framed otherwise", "cut at spaces alone", "another normalizer", "long words", "more entries"]
+)
+def test_transformers_gives_the_same_ids_where_it_is_not_quite_bert_s(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path, change: str
+) -> None:
+    ours = DomainTokenizer(
+        _other(change, make_tokenizer(["the", "men", "a", "##a", "bank", "##s", ",", "'", "s"]).backend)
+    )
+    ours.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    theirs, again = _auto_tokenizer(tmp_path), load_tokenizer(tmp_path)
+    texts = ["The men, the bank's caf\u00e9", "a" * 150]
+    assert again.encode(texts) == ours.encode(texts)
+    assert theirs(texts)["input_ids"] == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
+    ids, types = ours.template.frame(*ours.encode(["the", "bank"]))
+    assert dict(theirs("the", "bank")) == {
+        "input_ids": ids.tolist(),
+        "token_type_ids": types.tolist(),
+        "attention_mask": [1] * len(ids),
+    }
 
 
 def test_what_transformers_wrote_loads(saved_for_transformers: Path, tmp_path: Path) -> None:

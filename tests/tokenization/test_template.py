@@ -79,6 +79,29 @@ def test_a_text_without_a_place_is_refused(make_tokenizer: Callable[..., DomainT
         Template((Part(2, 0), Part("A", 0)), (Part(2, 0), Part("A", 0), Part("B", 0), Part("A", 0)))
 
 
+@pytest.mark.parametrize("name", ["[C:L:0]", "$A", "a b", "$"])
+def test_a_special_token_may_be_called_anything(name: str, tmp_path: Path) -> None:
+    special_tokens = {**SPECIAL_TOKENS, "cls_token": name}
+    vocab = {token: number for number, token in enumerate([*special_tokens.values(), "x"])}
+    DomainTokenizer(bert_backend(vocab, {}, special_tokens), special_tokens).save(tmp_path)
+    assert load_tokenizer(tmp_path).template == bert_template(2, 3)
+    file = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert file.encode("x", "x").ids == [2, 5, 3, 5, 3]
+
+
+def test_a_special_token_that_is_no_entry(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    backend = make_tokenizer(["x"]).backend
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 77))
+    with pytest.raises(DomainbertError, match=r"post-processor adds id 77; expected one of its 6 entries"):
+        DomainTokenizer(backend)
+
+
+def test_what_frames_texts_is_special_whatever_its_role(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    backend = make_tokenizer(["[BOS]", "x"]).backend
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[BOS]", 5))
+    assert DomainTokenizer(backend).special_ids == {0, 1, 2, 3, 4, 5}, "so it is never masked, nor a replacement"
+
+
 def test_a_tokenizer_may_frame_single_texts_only(
     make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
@@ -85,16 +86,20 @@ class RobertaFamily(Family[RobertaConfig]):
     def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
         """See `Family.with_padding`: the rows of the position table move with the padding's id.
 
+        Places that this adds at the end get the row of the last one.
+
         Raises:
             DomainbertError: positions would be lost.
         """
-        if pad_id > config.pad_token_id:
+        shift = config.pad_token_id - pad_id
+        if shift < 0:
             raise DomainbertError(
                 f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, which counts "
                 "positions from it: the last ones would be lost; expected an id that is not higher"
             )
         name = "roberta.embeddings.position_embeddings.weight"
-        return {**tensors, name: tensors[name].roll(pad_id - config.pad_token_id, dims=0)}
+        table = tensors[name]  # (positions, H)
+        return {**tensors, name: torch.cat([table[shift:], table[-1:].expand(shift, -1)])}
 
 
 FAMILY = RobertaFamily()

@@ -1,4 +1,4 @@
-"""How the vectors of a new vocabulary are mixed from those of an old one: a sparse matrix whose rows sum to 1.
+"""Mixes the vectors of a new vocabulary from those of an old one, by a sparse matrix whose rows sum to 1.
 
 The same matrix serves the word embeddings and the bias of a masked-LM head, whose output weights are the embeddings.
 """

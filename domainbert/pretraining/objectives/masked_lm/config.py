@@ -17,7 +17,7 @@ class MaskedLM(ObjectiveConfig):
     """Predict hidden tokens (Devlin et al. 2019, section 3.1)."""
 
     masking: MaskingConfig = MaskingConfig()
-    """What is hidden and predicted."""
+    """Which tokens are hidden and predicted."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Masked-LM losses to expect of a corpus."""
+"""Masked-LM losses to expect from a corpus alone."""
 
 from __future__ import annotations
 

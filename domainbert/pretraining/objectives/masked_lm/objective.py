@@ -85,7 +85,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {"unigram_entropy": unigram_entropy(corpus)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Whether the loss needs context."""
+        """A loss that needs no context is a warning."""
         without = loss_without_context(corpus, self.config.masking)
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 

@@ -82,7 +82,7 @@ class BytePieces(Pieces):
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
         """See `Pieces.word_starts`.
 
-        A pre-token is a word. But a combining mark goes on with the word before it, and so do the letters after it; and
+        A pre-token is a word. But a combining mark continues the word before it, and so do the letters after it; and
         where a word has more than 16 pieces, the next piece that begins a character begins another one.
         """
         import numpy as np  # a recipe is checked without it
@@ -91,7 +91,7 @@ class BytePieces(Pieces):
         if not text.isascii():
             offsets = encoding.offsets
             for place in np.flatnonzero(starts).tolist():
-                starts[place] = not _goes_on(text, offsets[place][0])
+                starts[place] = not _continues(text, offsets[place][0])
         firsts = np.flatnonzero(starts)
         for first, stop in zip(firsts, np.append(firsts, len(starts))[1:], strict=True):
             if stop - first > MAX_WORD_PIECES:
@@ -188,7 +188,7 @@ class ByteBPEKind(TokenizerKind):
         except Exception as error:  # the Rust side raises plain Exception whatever is wrong
             raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
 
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
@@ -214,7 +214,7 @@ class ByteBPEKind(TokenizerKind):
         model["ignore_merges"] = True
 
 
-def _goes_on(text: str, place: int) -> bool:
+def _continues(text: str, place: int) -> bool:
     """Whether the character belongs to the word of the one before it, because one of the two is a combining mark."""
     if not 0 < place < len(text) or text[place - 1].isspace():
         return False

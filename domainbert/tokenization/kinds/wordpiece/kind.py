@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, tokens_by_id
 from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
 from domainbert.tokenization.kinds.wordpiece.train import select_words, train_on_words
+from domainbert.tokenization.template import bert_template, template_of
 from domainbert.tokenization.train import TrainingWords
 from domainbert.tokenization.words import WordCounter, normalized_words
 
@@ -98,18 +100,23 @@ class WordPieceKind(TokenizerKind):
         vocab = _read_vocab(path)
         return bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, {**SPECIAL_TOKENS, **named})
 
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
-        """The settings are taken from the tokenizer itself: transformers builds its own normalizer from them, and a
-        contradiction with `tokenizer.json` would give other ids there than here."""
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
+        """BERT's class builds all but the vocabulary anew from these settings. Where that would give other ids than
+        `tokenizer.json`, a class that takes all from there."""
         normalizer = backend.normalizer
-        if not isinstance(normalizer, BertNormalizer):
-            raise DomainbertError(f"the tokenizer normalizes with {normalizer!r}; only a BertNormalizer can be written")
-        return {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": normalizer.lowercase,
-            "strip_accents": normalizer.strip_accents,
-            "tokenize_chinese_chars": normalizer.handle_chinese_chars,
-        }
+        if isinstance(normalizer, BertNormalizer):
+            settings = {
+                "do_lower_case": normalizer.lowercase,
+                "strip_accents": normalizer.strip_accents,
+                "tokenize_chinese_chars": normalizer.handle_chinese_chars,
+            }
+            ids = backend.get_vocab()
+            frame = bert_template(ids[special_tokens["cls_token"]], ids[special_tokens["sep_token"]])
+            same = _settings(bert_backend({}, settings, special_tokens)) == _settings(backend)
+            if same and template_of(backend) == frame:
+                return {"tokenizer_class": "BertTokenizer", **settings}
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]  # BERT's class has them by itself
+        return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
         """The pieces, a line each."""
@@ -120,8 +127,14 @@ class WordPieceKind(TokenizerKind):
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
 
 
+def _settings(backend: Tokenizer) -> list[Any]:
+    """All that decides the ids of a text but the entries."""
+    state = json.loads(backend.to_str())
+    return [state["normalizer"], state["pre_tokenizer"], {**state["model"], "vocab": {}}]
+
+
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Does any entry but "[UNK]" and its like hold a capital letter?"""
+    """Whether an entry other than "[UNK]" and its like holds a capital letter."""
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 

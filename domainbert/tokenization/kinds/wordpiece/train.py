@@ -38,7 +38,7 @@ def train_wordpiece(
         vocab_size: number of pieces, special tokens included; rounded up to a multiple of 64.
         lowercase: uncased: lowercase the text and strip its accents.
         min_frequency: how often a pair of pieces must occur to become a piece.
-        sample_bytes: train on a sample by hash of at most so many bytes.
+        sample_bytes: the most bytes of text to train on; of more, a sample by hash.
         min_character_count: see `select_words`.
     """
     counter = WordCounter(sample_bytes)

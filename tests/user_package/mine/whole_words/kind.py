@@ -63,7 +63,7 @@ class WholeWordsKind(TokenizerKind):
         """See `TokenizerKind.cutter`."""
         return str.split
 
-    def hugging_face_config(self, backend: Tokenizer) -> dict[str, Any]:
+    def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """See `TokenizerKind.hugging_face_config`."""
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
