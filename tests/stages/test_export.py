@@ -293,6 +293,7 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
     ],
 )
 def test_a_card_says_what_the_model_is_for(head: str | None, fields: dict[str, object], kind: str) -> None:
-    folder = ModelFolder(Path("model"), BertConfig(), 100, head, (), fields)
+    labels = ("a", "b") if head in ("tokens", "sequence") else ()
+    folder = ModelFolder(Path("model"), BertConfig(), 100, head, labels, fields)
     card = _card({"source": "model", "texts_compared": 1, "files": {}}, folder, False, [])
     assert f"# {kind} for ONNX Runtime" in card
