@@ -246,7 +246,8 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, has_crf: bool, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
-    kind = task.title if task is not None else "Encoder" if folder.head is None else "Masked language model"
+    other = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
+    kind = other if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)

@@ -11,12 +11,13 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.crf import crf_of
-from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.models.folder import ModelFolder, load_model, open_model, save_model
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE
 from domainbert.serving.predictor import load_predictor
-from domainbert.stages.export import export
+from domainbert.stages.export import _card, export
 from domainbert.stages.predict import predict
 from domainbert.tasks.classification.classifier import Classifier
 from domainbert.tasks.classification.config import Classification
@@ -279,3 +280,20 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
         load_predictor(tagger_folder, "bf16-mixed")
     assert open_model(tagger_folder).onnx == tagger_folder / "model.onnx"
     assert crf_of(load_tagger(tagger_folder).model.head) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "kind"),
+    [
+        ("sequence", {}, "Text classifier"),
+        ("sequence", {"problem_type": "regression"}, "Model"),
+        ("tokens", {"id2label": {"0": "NOUN"}}, "Model"),
+        ("masked_lm", {}, "Masked language model"),
+        (None, {}, "Encoder"),
+    ],
+)
+def test_a_card_says_what_the_model_is_for(head: str | None, fields: dict[str, object], kind: str) -> None:
+    labels = ("a", "b") if head in ("tokens", "sequence") else ()
+    folder = ModelFolder(Path("model"), BertConfig(), 100, head, labels, fields)
+    card = _card({"source": "model", "texts_compared": 1, "files": {}}, folder, False, [])
+    assert f"# {kind} for ONNX Runtime" in card

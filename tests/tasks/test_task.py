@@ -93,8 +93,10 @@ def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypat
 @pytest.mark.parametrize(
     ("head", "fields", "wanted"),
     [
-        ("tokens", {}, Ner),
-        ("crf", {"domainbert_head": "crf"}, Ner),
+        ("tokens", {"id2label": {"0": "O", "1": "B-gene", "2": "X"}}, Ner),
+        ("crf", {"domainbert_head": "crf", "id2label": {"0": "O", "1": "I-gene"}}, Ner),
+        ("tokens", {"id2label": {"0": "NOUN", "1": "VERB"}}, None),
+        ("tokens", {}, None),
         ("sequence", {}, Classification),
         ("sequence", {"problem_type": "single_label_classification"}, Classification),
         ("sequence", {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}, Classification),

@@ -77,5 +77,6 @@ class Ner(TaskConfig):
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """See `TaskConfig.adopts`."""
-        return head in ("tokens", "crf")
+        """See `TaskConfig.adopts`; labels without a B- or its like, as parts of speech have them, are no entities."""
+        labels = fields.get("id2label", {}).values()
+        return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
