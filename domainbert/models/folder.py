@@ -306,8 +306,9 @@ def save_with_vocabulary(
     config = folder.config
     tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
     vocab_size = len(tensors[vocabulary_names(config)[0]])
-    kept = {name: value for name, value in folder.fields.items() if name != "tie_word_embeddings"}  # they are tied
-    fields = {**kept, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
+    fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
+    if "tie_word_embeddings" in fields:
+        fields["tie_word_embeddings"] = True  # what is equal is saved once
     _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
 
 

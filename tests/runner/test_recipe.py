@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -65,8 +67,9 @@ def test_warnings_of_all_stages_stand_at_the_end(
     """Also when the stage that gave them was done before."""
     make = fake_stages.make
 
-    def warn(out: Path, words: list[str], size: int = 2, num_workers: int = 1) -> dict:
-        return {**make(out, words=words, size=size), "warnings": [f"{words[0]} is short", "all is vain"]}
+    @functools.wraps(make)
+    def warn(out: Path, **given: Any) -> dict[str, Any]:
+        return {**make(out, **given), "warnings": [f"{given['words'][0]} is short", "all is vain"]}
 
     monkeypatch.setattr(fake_stages, "make", warn)
     Path("recipe.yaml").write_text(RECIPE.replace(', texts: {files: ["${folder}/a.txt"]}', ""))
