@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from domainbert.data.packing import fill_rows, pack_lengths, text_numbers
+from domainbert.data.packing import fill_rows, pack_lengths, room_for_text, text_numbers
 from domainbert.data.types import IGNORED
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
@@ -103,7 +103,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     is_first[words.first_piece] = True
     read = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
     windows = []
-    for start, stop, own, end in window_bounds(words.first_piece, len(ids), max_length - words.extra):
+    for start, stop, own, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
         here = read[(read >= own) & (read < end)]
         outputs = np.where(is_first[here], word_of[here], -1)
         targets = np.full(len(here), IGNORED, dtype=np.int64)
@@ -141,7 +141,7 @@ def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Exa
         max_length: the longest window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
-    bounds = window_bounds(words.first_piece, len(ids), max_length - words.extra)
+    bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
     targets = np.asarray(target)[np.newaxis]
     windows = [Window(ids[start:stop], first, output, targets, words.extra) for start, stop, _, _ in bounds]

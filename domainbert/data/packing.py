@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.template import Template
 
 Ints = NDArray[np.int64]
@@ -121,7 +122,7 @@ def plan_rows(
         length: tokens of a row, special ones included.
         extra: special tokens around each piece, see `Template.extra`.
     """
-    room = length - extra
+    room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
     ordinary[list(special_ids)] = 0
     starts: list[int] = []
@@ -141,6 +142,19 @@ def plan_rows(
     row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
     counts = np.asarray(maskable, dtype=np.int64)
     return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length, extra)
+
+
+def room_for_text(length: int, extra: int) -> int:
+    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones.
+
+    Raises:
+        DomainbertError: none.
+    """
+    if length <= extra:
+        raise DomainbertError(
+            f"max_length: {length}; the vocabulary puts {extra} special tokens around a text: no room"
+        )
+    return length - extra
 
 
 def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:

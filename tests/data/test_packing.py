@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, plan_rows
+from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, plan_rows, room_for_text
 from domainbert.tokenization.template import bert_template
 
 
@@ -123,3 +124,9 @@ def test_an_empty_corpus_has_no_rows():
     for offsets in ([0], [0, 0, 0]):
         rows = plan(np.asarray(offsets), np.zeros(0, dtype=np.uint16), 8)
         assert rows.num_rows == 0 and rows.text_tokens.size == 0 and rows.fullness == 0.0
+
+
+def test_a_row_without_room_for_text_is_refused():
+    assert room_for_text(4, 3) == 1
+    with pytest.raises(DomainbertError, match=r"^max_length: 3; the vocabulary puts 3 special tokens around a text"):
+        plan_rows(np.array([0, 5]), None, None, 10, [0], 3, 3)
