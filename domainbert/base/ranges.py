@@ -87,7 +87,7 @@ SampleBytes = Annotated[int, Range(1, 4_000_000_000)]
 """Bytes of text to train a vocabulary on: pairs are counted in 32 bits, and no text has more pairs than bytes."""
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
-"""What NumPy and torch take for a seed."""
+"""A seed that NumPy and torch accept."""
 
 Seeds = Annotated[tuple[Seed, ...], Items(different=True)]
 """One training each."""

@@ -35,8 +35,8 @@ class Source:
     """For plain text only. One document is a whole file, the text between blank lines, or a line."""
 
     weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
-    """How often a document is seen: 2 writes each training document twice, 0.5 keeps half of all documents, chosen by
-    their hash. A validation document is never written twice."""
+    """Copies of a document: 2 writes each training document twice, 0.5 keeps half of all documents, chosen
+    by their hash. A validation document is never written twice."""
 
     hub_config: str | None = None
     """The configuration (subset) of a hub dataset, where it has several."""

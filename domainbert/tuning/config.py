@@ -111,7 +111,7 @@ class TuneConfig:
     """
 
     stage: str
-    """Which stage: `finetune`, `pretrain`, ..."""
+    """The stage: `finetune`, `pretrain`, ..."""
 
     settings: dict[str, Any]
     """The settings of the stage, but for `out`; or a YAML file with them."""
