@@ -62,11 +62,11 @@ _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, 2 for what the user can mend, 75 to go on later."""
+    """Run the command line and return the exit code: 0, 2 for what the user can fix, 75 if it can be resumed later."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = _without_place
     if process_rank() > 0:
-        sys.stdout = io.StringIO()  # the first process speaks for all
+        sys.stdout = io.StringIO()  # only the first process prints
     try:
         return _dispatch(words)
     except DomainbertError as error:
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainingStopped as stop:
         sys.stderr.write(f"domainbert: {redact(str(stop))}\n")
         return 0 if launched_here() else _TRY_AGAIN  # Lightning kills the first process when another one fails
-    except BrokenPipeError:  # `domainbert --help | head`: nobody is reading any more
+    except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _without_place(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A library's warning in a line of its own; where in the library it stands tells a user nothing."""
+    """A library's warning on a line of its own; its place in the library does not help a user."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 
@@ -183,7 +183,7 @@ def _tune(typed: Typed) -> int:
 
 
 def _same_again(typed: Typed) -> str:
-    """The command that goes on with a recipe; what was forced is not forced again."""
+    """The command that resumes a recipe; stages that were forced are not forced again."""
     options = [f"--{name}={value}" for name, value in typed.options]
     once = ("force", "dry_run", "verify")
     options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in once]

@@ -134,7 +134,9 @@ def test_other_settings_are_refused_and_listed(work: Work, stopped: dict[str, An
     before = sorted((path, path.stat().st_mtime_ns) for path in (work / "parts").rglob("*"))
     for changes, difference in ANOTHER.values():
         assert work.run("pretrain", "parts", {**stopped, **changes}, *GO_ON) == 2
-        said = f"parts: was interrupted with other settings ({difference}); expected the same ones to go on, or --force"
+        said = (
+            f"parts: was interrupted with other settings ({difference}); expected the same ones to resume, or --force"
+        )
         assert said in capsys.readouterr().err
         assert work.run("pretrain", "parts", {**stopped, **changes}) == 2
         assert "interrupted, and changed since); expected a new folder, or --force" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""Random numbers that are a function of where they are used, not of what was drawn before.
+"""Random numbers that depend on where they are used, not on what was drawn before.
 
-A generator with state makes resuming, changing the number of workers, or reading one row alone change every later
+With a stateful generator, resuming, changing the number of workers, or reading a single row changes every later
 number. Here a number depends on (seed, stream, epoch, row, position) only: mixing is SplitMix64 (Steele, Lea and Flood,
 "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 16).
 """

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one clear sentence each, and exit code 2 on the command line."""
+"""Errors that a user can fix: one clear sentence each, and exit code 2 on the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EXAMPLES = 3  # of each kind of problem
 _KINDS = 20
 _PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
-"""What differs between problems of one kind: what was found, entity tags, numbers."""
+"""Matches the parts in which problems of one kind differ: what was found, entity tags, numbers."""
 
 
 class DomainbertError(Exception):
@@ -22,7 +22,7 @@ class DomainbertError(Exception):
 
 
 class Problems:
-    """Collects problems so that a user sees them together instead of one a run.
+    """Collects problems, so that a user sees all of them at once instead of one per run.
 
     >>> problems = Problems("train.conll")
     >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
@@ -31,8 +31,8 @@ class Problems:
     domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
 
     Args:
-        subject: what the problems are in.
-        most: so many problems are raised at once, without reading on for further ones.
+        subject: the name of the file or setting with the problems.
+        most: number of problems at which they are raised without reading further.
     """
 
     def __init__(self, subject: str, most: int | None = None) -> None:
@@ -71,11 +71,11 @@ def _in_short(messages: Sequence[str]) -> list[str]:
 
 
 class TrainingFailed(DomainbertError):
-    """A training came to nothing, or a stream broke off; what the stage has written is of use, and is kept."""
+    """A training failed, or a stream ended early; what the stage has written is useful, and is kept."""
 
 
 def diverged(found: str) -> TrainingFailed:
-    """The error of a training that has run to its end, but whose numbers are not finite.
+    """The error of a training that finished with numbers that are not finite.
 
     Args:
         found: where, and what was found.
@@ -87,4 +87,4 @@ def diverged(found: str) -> TrainingFailed:
 
 
 class TrainingStopped(Exception):
-    """A signal ended a training before its time, after its state was saved: exit code 75 ("try again later")."""
+    """A signal ended a training early, after its state was saved: exit code 75 ("try again later")."""

@@ -1,4 +1,4 @@
-"""Small files that are there as a whole or not at all."""
+"""Small files, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from domainbert.base.redact import redact
 
 
 def disk_full(error: BaseException) -> str:
-    """That a write failed for want of room, in the system's words; empty where it failed for another reason.
+    """The system's message if a write failed because the disk is full; empty if it failed for another reason.
 
-    Libraries that write by themselves raise errors of their own, in which the system's words stand.
+    Libraries that write files raise errors of their own, which contain the system's message.
     """
     reasons = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
     return next((reason for reason in reasons if reason in str(error)), "")
@@ -27,7 +27,7 @@ def disk_full(error: BaseException) -> str:
 
 @contextmanager
 def told_if_full(folder: Path) -> Iterator[None]:
-    """While files are written below a folder: that the disk is full is a `DomainbertError`."""
+    """Turn "disk full" into a `DomainbertError` while files are written below a folder."""
     try:
         yield
     except OSError as error:
@@ -43,7 +43,7 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
     Args:
         path: the file, in UTF-8.
-        expected: what it should be, for the message, such as "a manifest of domainbert".
+        expected: the expected content, for the message, such as "a manifest of domainbert".
         kind: of the value; `object` takes any.
 
     Raises:
@@ -61,20 +61,20 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
 
 def write_json(path: Path, value: Any, as_is: bool = False) -> None:
-    """Write a JSON file so that it is either there as a whole or not at all.
+    """Write a JSON file completely or not at all.
 
     Args:
         path: the file.
         value: plain values.
-        as_is: keep what looks like a secret; else it is left out (see `redact`).
+        as_is: keep what looks like a secret; by default it is left out (see `redact`).
     """
     write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, its line ends as they are, so that it is either there as a whole or not at all.
+    """Write UTF-8 text with its line ends unchanged, completely or not at all.
 
-    Processes of several machines may write the same file: the name that it has before holds host and process.
+    Processes of several machines may write the same file: the temporary name contains host and process.
     """
     temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
     try:

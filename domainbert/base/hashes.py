@@ -1,4 +1,4 @@
-"""Content hashes of files, folders and plain values: what decides whether a stage has to run again."""
+"""Content hashes of files, folders and plain values; they decide whether a stage has to run again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hash_folder(
     Args:
         folder: the folder; its own name does not count.
         ignore: file names that do not count, at any depth.
-        file_hash: how one file is hashed; a cache may be put here.
+        file_hash: hashes one file; may be a cache.
     """
     files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ignore]
     entries = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
@@ -47,9 +47,9 @@ def hash_json(value: Any) -> str:
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: what changes with the content of a file.
+    """Size, modification time, change time (both in ns) and inode: these change with the content of a file.
 
-    A program may set the modification time back, or put another file in its place; it cannot set the change time.
+    A program may reset the modification time, or replace the file with another one; it cannot set the change time.
     """
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
@@ -58,8 +58,8 @@ class FileHashes:
     """Hashes of files, remembered in a JSON file by path and `quick_look`.
 
     Args:
-        cache: where to remember them; None remembers them for the life of the object only.
-        believe: whether hashes that are remembered there count; they are made anew if not.
+        cache: the file that stores them; None keeps them in memory only.
+        believe: whether to use the hashes that are stored there; if not, they are computed again.
     """
 
     def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
@@ -90,7 +90,7 @@ class FileHashes:
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
-    """A cache that cannot be read (cut off by a crash) is an empty one: its loss costs time only."""
+    """The contents of a cache file. One that cannot be read (cut off by a crash) is empty: that only costs time."""
     try:
         known = read_json(path, "hashes of files by name")
     except DomainbertError:

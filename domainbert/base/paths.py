@@ -16,14 +16,14 @@ _PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
 STDIN = Path("-")
-"""What means standard input, where a stage reads streams."""
+"""The path that means standard input, where a stage reads streams."""
 
 _SMALL_FILES = ["*.json", "*.txt", "*.md"]
 
 
 @dataclass(frozen=True)
 class OnHub:
-    """Says of a path in a signature that it may be a model of the Hugging Face hub."""
+    """Marks a path in a signature that may be a model of the Hugging Face hub."""
 
     def __str__(self) -> str:
         return "or hub:NAME"
@@ -47,7 +47,7 @@ def check_hub_name(text: str) -> tuple[str, str | None]:
 
 
 def hub_advice(path: Path) -> str:
-    """How a path that does not exist would be written if it is the name of a model of the hub; empty if it is none."""
+    """A hint to write a path that does not exist as `hub:NAME`; empty if it cannot be the name of a model there."""
     text = str(path)
     local = path.is_absolute() or (len(path.parts) > 1 and Path(path.parts[0]).exists())
     return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a model of the Hugging Face hub"
@@ -57,10 +57,10 @@ def resolve_path(path: str | Path) -> Path:
     """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
 
     `hub:NAME` or `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after
-    the commit, so what was used stays on record.
+    the commit, so the version that was used is recorded.
 
     Raises:
-        DomainbertError: the package is not installed, the path leads out of it, or the hub does not give the model.
+        DomainbertError: the package is not installed, the path leads out of it, or the model cannot be downloaded.
     """
     text = str(path)
     if text.startswith(_PACKAGE):
@@ -69,7 +69,7 @@ def resolve_path(path: str | Path) -> Path:
 
 
 def stream_kind(path: Path) -> str | None:
-    """What a path is that can be read once only, and has no content to be told by; None for other paths."""
+    """The kind of a path that can be read only once, such as "a pipe"; None for other paths."""
     if path == STDIN:
         return "standard input"
     for is_it, name in ((path.is_fifo, "a pipe"), (path.is_socket, "a socket"), (path.is_char_device, "a device")):
@@ -79,7 +79,7 @@ def stream_kind(path: Path) -> str | None:
 
 
 def check_regular(path: Path) -> None:
-    """`DomainbertError` if a path is a pipe or a device, for what reads it more than once."""
+    """Raise `DomainbertError` if a path is a pipe or a device; for code that reads it more than once."""
     if found := stream_kind(path):
         raise DomainbertError(f"{path}: is {found}; expected a regular file")
 
@@ -90,7 +90,7 @@ def is_installed(package: str) -> bool:
 
 
 def model_name(path: Path) -> str:
-    """What to call a model folder elsewhere: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
+    """The name of a model folder in reports: `hub:NAME@COMMIT` if it came from the hub, else the folder's own name."""
     snapshots, cached = path.parent, path.parent.parent.name
     if snapshots.name == "snapshots" and cached.startswith("models--"):
         return f"{_HUB}{cached.removeprefix('models--').replace('--', '/')}@{path.name}"
@@ -124,7 +124,7 @@ def _from_hub(text: str) -> Path:
             folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*_SMALL_FILES, weights]))
         except Exception as error:  # the hub's client raises dozens of unrelated types
             reason = " ".join(str(error).split())
-            raise DomainbertError(f"{text}: the model cannot be had from the hub: {reason}") from error
+            raise DomainbertError(f"{text}: the model cannot be downloaded from the hub: {reason}") from error
         if any(folder.glob(weights)):
             break
     return folder

@@ -22,10 +22,10 @@ def format_duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows how far `label` is, at what rate, and the time left.
+    """Shows the progress of `label`, its rate, and the time left.
 
     On a terminal the line is rewritten in place; elsewhere a whole line is printed every 30 s, so that a cluster's log
-    neither floods nor falls silent. The closing line is always printed, but before an error.
+    is neither flooded nor silent. The closing line is always printed, except before an error.
 
     Args:
         label: what is being done.
@@ -33,7 +33,7 @@ class Progress:
         unit: what is counted, in the plural.
         stream: where to write; standard error by default.
         clock: seconds, for tests.
-        start: units that were done before; they do not count for the rate.
+        start: units that were done before; the rate ignores them.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Progress:
             self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
-        """`count` more units are done; `note` gives the end of the line (a loss, say), and is asked only for a line."""
+        """Record `count` more units; `note` gives the end of the line (a loss, say) and is called only for a line."""
         self.done += count
         self._note = note or self._note
         now = self.clock()
@@ -79,7 +79,7 @@ class Progress:
         self._write(self._line(self.clock()), end="\n")
 
     def abandon(self) -> None:
-        """Take the live line away: an error follows, which says what there is to say."""
+        """Remove the live line: an error message follows."""
         if self._terminal:
             self._write("", end="")
 

@@ -1,4 +1,4 @@
-"""Ranges of settings, written into their types, so that a YAML, a call from Python and `--help` go by the same numbers.
+"""Ranges of settings, written into their types, so that YAML, calls from Python and `--help` use the same numbers.
 
 batch_size: Annotated[int, Range(1, 1_000_000)]
 seeds: Annotated[tuple[Seed, ...], Items(different=True)]
@@ -69,7 +69,7 @@ class Items:
 Limit = Range | Items
 
 PositiveInt = Annotated[int, Range(1, 1_000_000_000)]
-"""A number of things of which there is at least one."""
+"""A number of things, at least one."""
 
 Count = Annotated[int, Range(0, 1_000_000_000)]
 """A number of things."""
@@ -87,7 +87,7 @@ SampleBytes = Annotated[int, Range(1, 4_000_000_000)]
 """Bytes of text to train a vocabulary on: pairs are counted in 32 bits, and no text has more pairs than bytes."""
 
 Seed = Annotated[int, Range(0, 2**32 - 1)]
-"""What NumPy and torch take for a seed."""
+"""A seed that NumPy and torch accept."""
 
 Seeds = Annotated[tuple[Seed, ...], Items(different=True)]
 """One training each."""
@@ -96,7 +96,7 @@ Column = Annotated[int, Range(-10_000, 10_000)]
 """A column of a file; negative numbers count from the end."""
 
 Fraction = Annotated[float, Range(0, 1)]
-"""A share that may be none or all."""
+"""A share from 0 to 1."""
 
 Dropout = Annotated[float, Range(0, 1, below=True)]
 """A rate of dropout."""
@@ -115,10 +115,10 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]
 
 
 def check_fields(instance: object) -> None:
-    """Hold the fields of a dataclass to the ranges in their types; for its `__post_init__`.
+    """Check the fields of a dataclass against the ranges in their types; for its `__post_init__`.
 
     Raises:
-        DomainbertError: with every field that is out of its range.
+        DomainbertError: names every field that is out of its range.
     """
     problems = Problems(type(instance).__name__)
     for name, hint in field_types(type(instance)).items():
@@ -134,7 +134,7 @@ def field_types(kind: type) -> dict[str, Any]:
 
 
 def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """What of a value is out of the ranges of its type: its place (`[0]`), what was found, what was expected."""
+    """The parts of a value that are out of range: the place (`[0]`), what was found, what was expected."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kind, limits = arguments[0], limits_of(hint)

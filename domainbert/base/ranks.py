@@ -1,4 +1,4 @@
-"""Which of several processes this one is, from the environment alone: no torch."""
+"""The rank of this process among several, from the environment alone: no torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def process_rank(environment: Mapping[str, str] = os.environ) -> int:
     """The number of this process among all that work on one command; 0 where it is alone.
 
     torchrun sets RANK, srun sets SLURM_PROCID. Where Lightning starts the processes of a machine, only NODE_RANK and
-    LOCAL_RANK are known: then any number but 0 says no more than that the process is not the first.
+    LOCAL_RANK are known: then a number above 0 only means that the process is not the first.
     """
     if "RANK" in environment:
         return int(environment["RANK"])
@@ -40,14 +40,14 @@ def laid_out(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def started_together(environment: Mapping[str, str] = os.environ) -> int:
-    """How many processes torchrun or srun started to work on one command; 1 if neither did."""
+    """The number of processes that torchrun or srun started for one command; 1 if neither did."""
     if "LOCAL_WORLD_SIZE" in environment:
         return int(environment["WORLD_SIZE"])
     return int(environment["SLURM_NTASKS"]) if _task_of_srun(environment) else 1
 
 
 def _task_of_srun(environment: Mapping[str, str]) -> bool:
-    """As Lightning tells it: in an interactive allocation the one task is a shell, in which commands are typed."""
+    """Whether srun started this process, by Lightning's rule: the only task of an interactive job is a shell."""
     return "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive")
 
 

@@ -1,6 +1,6 @@
-"""Secrets out of what is written: manifests, configurations, messages.
+"""Removes secrets from what is written: manifests, configurations, messages.
 
-Known are passwords, tokens and signatures inside URLs, `password=...` of database connections, headers of HTTP
+Recognised are passwords, tokens and signatures inside URLs, `password=...` of database connections, headers of HTTP
 (`Bearer ...`), and the values of environment variables whose names say that they are secret (`WANDB_API_KEY`,
 `HF_TOKEN`, `PGPASSWORD`). Each is replaced with `***`.
 """
@@ -29,7 +29,7 @@ _NAMES = "password|passwd|pwd|secret|token|api_?key|signature|credential|access_
 _PARAMETER = re.compile(rf"([?&;#](?:[\w-]*(?:{_NAMES})|sig)=)[^\s&;#'\"]+", re.IGNORECASE)
 # host=... password='a b' (libpq, section "Keyword/Value Connection Strings")
 _KEYWORD = re.compile(r"\b(\w*(?:password|passwd)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'\"&;#]+)", re.IGNORECASE)
-# headers of HTTP; `bearer` is also a word, so that what follows has to look like none
+# headers of HTTP; `bearer` is also a word, so what follows must not look like one
 _HEADER = re.compile(
     r"\b(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|token|digest|apikey)\s+)[\w.~+/=-]+", re.IGNORECASE
 )
@@ -37,7 +37,7 @@ _BEARER = re.compile(r"\b(bearer\s+)(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-
 _WITH_COLON = (_PASSWORD, _OF_DATABASE, _UNESCAPED)
 _AFTER = (_TOKEN, _PARAMETER, _KEYWORD, _HEADER, _BEARER)
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-_SHORTEST = 8  # what is shorter is rather a setting than a secret, and may be part of any word
+_SHORTEST = 8  # a shorter value is probably a setting, and may be part of any word
 
 
 def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
@@ -45,7 +45,7 @@ def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
 
     Args:
         value: text, or plain values that hold text.
-        environment: where secrets are looked up; None takes that of the process.
+        environment: variables that may hold secrets; None takes those of the process.
     """
     secrets = _secrets(os.environ if environment is None else environment)
     return _redacted(value, secrets)

@@ -1,7 +1,7 @@
-"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and compared before it is relied on.
+"""Finished stage folders: what a stage wrote is recorded in its `manifest.json`, and checked before it is used.
 
 A quick look compares size, modification time, change time and inode. Where these differ, as in a copied folder, the
-content is hashed: only another content, or a missing file, is damage. Model cards, logs and what the runner notes of
+content is hashed: only changed content, or a missing file, is damage. Model cards, logs and the runner's notes about
 the run may be edited.
 """
 
@@ -29,11 +29,11 @@ _SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict,
 _SHOWN = 3
 
 _hashes = FileHashes()
-"""Of files that readers had to hash, for the life of the process: a copied model is opened more than once."""
+"""Hashes that readers had to compute, kept while the process lives: a copied model is opened more than once."""
 
 
 def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Hash everything that a stage wrote and others may read: relative name to `bytes`, `sha256` and `quick_look`."""
+    """Hash every file that a stage wrote for others: relative name to `bytes`, `sha256` and `quick_look`."""
     names = sorted(output_names(folder))
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
         facts = pool.map(_facts, (folder / name for name in names))
@@ -61,14 +61,14 @@ def damages(
     thorough: bool = False,
     record: str = MANIFEST,
 ) -> list[str]:
-    """What is missing in a folder or is not as it was recorded, each as "NAME is missing" or "NAME has changed".
+    """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
 
     Args:
         folder: the stage's.
-        manifest: its manifest; one of an older version, without outputs, says of none that it has changed.
+        manifest: its manifest; with one of an older version, which lists no outputs, nothing is found.
         hashes: for files whose quick look differs.
-        concerns: which names matter.
-        thorough: hash every file, whatever the quick look says.
+        concerns: tells which names are checked.
+        thorough: hash every file, even if its quick look is the same.
         record: the name of the file that holds the manifest.
     """
     if not _is_unchanged(manifest):
@@ -100,11 +100,11 @@ def in_short(found: Sequence[str]) -> str:
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
-    """Refuse to read files that are not what a stage wrote; of a folder that no stage sealed nothing is known.
+    """Refuse to read files that have changed since a stage wrote them; a folder that no stage sealed is not checked.
 
     Args:
         folder: of a stage, or one inside it (`seed-1`).
-        patterns: of the names of the files that are about to be read there, relative to it.
+        patterns: match the names, relative to the folder, of the files that are about to be read.
 
     Raises:
         DomainbertError: one is missing or has changed, or the manifest itself has.
@@ -135,7 +135,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a stage folder, or None when there is none.
 
     Raises:
-        DomainbertError: there is one that is not ours.
+        DomainbertError: it is not one of domainbert.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -180,20 +180,20 @@ def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def odd_in_seal(seal: Any) -> list[str]:
-    """The parts of a seal, read from a file, that are missing or not what a stage writes there."""
+    """The parts of a seal, read from a file, that are missing or have a form that no stage writes."""
     parts = seal if isinstance(seal, dict) else {}
     return [name for name, kind in _SHAPE_OF_SEAL.items() if not isinstance(parts.get(name), kind)]
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write `manifest.json` with the outputs of the stage and its own hash: with that the folder is sealed."""
+    """Write `manifest.json` with the outputs of the stage and its own hash: this seals the folder."""
     write_record(folder / MANIFEST, manifest, record_outputs(folder))
 
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
     """Write facts as JSON, with outputs and the hash of it all.
 
-    Secrets are left out of the facts. The names of outputs stay as they are: they have to be found again.
+    Secrets are left out of the facts, but not out of the names of outputs: these files have to be found again.
 
     Args:
         path: the file.
@@ -206,7 +206,7 @@ def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:
-    """Whether a manifest is as it was written; of older ones, without outputs and hash, this is not known."""
+    """Whether a manifest is unchanged; an older one, without outputs and hash, counts as unchanged."""
     if "sha256" not in manifest:
         return "outputs" not in manifest
     return bool(manifest["sha256"] == hash_json({name: manifest[name] for name in manifest if name != "sha256"}))

@@ -15,7 +15,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """Before and after training proper a signal of a cluster raises `TrainingStopped` on the spot."""
+    """Make a signal of a cluster raise `TrainingStopped` at once: for the time before and after training itself."""
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
@@ -29,9 +29,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 class StopSignals:
-    """Notes a signal until it is obeyed; a second Ctrl-C ends the process at once.
+    """Remembers a signal until it is obeyed; a second Ctrl-C ends the process at once.
 
-    One that comes in the last step of a training, when nothing is left to stop, stops the next one of the process.
+    A signal in the last step of a training, when nothing is left to stop, stops the next training of the process.
     """
 
     received = 0
@@ -49,11 +49,11 @@ class StopSignals:
         StopSignals.received = number
 
     def obey(self) -> None:
-        """Forget the signal: it has done its work."""
+        """Forget the signal: it has been obeyed."""
         StopSignals.received = 0
 
 
 def ignore_stop_signals(worker: int) -> None:
-    """For a loader's worker process: it ends with the training process, not by a signal to the whole group."""
+    """Ignore signals in a loader's worker process: it ends with the training process, not by a signal to the group."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)

@@ -14,16 +14,16 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A cleaned text and what was changed in it."""
+    """A cleaned text and the changes made to it."""
 
     text: str
     """Cleaned, without white space at its ends."""
     line_breaks: bool
-    """Breaks other than line feed became line feeds."""
+    """Whether breaks other than line feeds were replaced by line feeds."""
     control_characters: int
-    """How many were removed."""
+    """The number that were removed."""
     normalized: bool
-    """It was not in Unicode normal form C."""
+    """Whether it was not in Unicode normal form C."""
 
 
 def clean(text: str) -> Cleaned:

@@ -15,7 +15,7 @@ from domainbert.corpus.files import read_lines
 Separator = Literal["tabs", "spaces"]
 Line = tuple[int, str]
 
-# What ends a line for some programs, but not in a CoNLL file.
+# Characters that end a line for some programs, but not in a CoNLL file.
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
@@ -50,7 +50,7 @@ class Table:
     names: list[str] | None
     blocks: list[Block]
     marks: list[Row]
-    """The `-DOCSTART-` lines, which are in no block and may have any number of columns."""
+    """The `-DOCSTART-` lines, which belong to no block and may have any number of columns."""
 
     def column_index(self, column: int | str) -> int:
         """The number from 0 of a column given by name, or by a number that may count from the end.
@@ -70,16 +70,16 @@ class Table:
         return column % self.width
 
     def check_breaks(self, word: int) -> None:
-        """Refuse a line break of Unicode (U+2028, form feed, ...) that stands beside the word.
+        """Refuse a line break of Unicode (U+2028, form feed, ...) outside of the word.
 
-        In a word it is data; elsewhere it is the end of a line for the program that wrote the file, and words behind it
+        In a word it is data. Elsewhere the program that wrote the file meant the end of a line, and the words after it
         would be lost.
 
         Args:
             word: the column of the words; a column may repeat the break of its word, as a lemma does.
 
         Raises:
-            DomainbertError: with the lines.
+            DomainbertError: names the lines.
         """
         problems = Problems(str(self.path))
         for row in (row for block in self.blocks for row in block.rows):
@@ -120,7 +120,7 @@ def read_table(path: Path, with_header: bool) -> Table:
 def read_words(
     path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[list[str]]:
-    """The sentences of a CoNLL file as words, whether it has tags or not; each when it has been read.
+    """Yield the sentences of a CoNLL file as words, whether it has tags or not, as they are read.
 
     Args:
         path: the file, UTF-8; plain, .gz or .zst.
@@ -140,12 +140,12 @@ def read_words(
 
 
 def read_sentences(path: Path, lines: Iterable[Line], with_header: bool) -> Iterator[Table]:
-    """As `read_table`, but each sentence as a table of its own when it has been read, in flat memory.
+    """Yield each sentence as a table of its own as it is read, in constant memory; otherwise like `read_table`.
 
-    The first sentence tells the separator and the number of columns.
+    The first sentence decides the separator and the number of columns.
 
     Args:
-        path: named in messages.
+        path: the name for messages.
         lines: of the file, with their numbers from 1.
         with_header: the first line names the columns.
 
@@ -180,7 +180,7 @@ def _names(header: str) -> list[str]:
 
 
 def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """The separator that most lines use, the number of columns, and where that number is from."""
+    """The separator that most lines use, the number of columns, and the source of that number, for messages."""
     with_tabs = sum("\t" in line for _, line in content)
     separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
     if names:
@@ -190,7 +190,7 @@ def _shape(content: Sequence[Line], names: list[str] | None) -> tuple[Separator,
 
 
 def _split(line: str, separator: Separator) -> list[str]:
-    """Only U+0020 or only tabs separate: a no-break space or a control character belongs to its word."""
+    """Split a line at U+0020 only or at tabs only: a no-break space or a control character belongs to its word."""
     return line.split("\t") if separator == "tabs" else re.split(" +", line.strip(" "))
 
 
@@ -215,13 +215,13 @@ def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width
 def _check_marks(path: Path, marks: Sequence[Line]) -> None:
     problems = Problems(str(path))
     for number, line in marks:
-        if found := _BREAK.search(line):  # words may stand behind it
+        if found := _BREAK.search(line):  # words may follow it
             problems.add(f"{path}:{number}: U+{ord(found[0]):04X} behind -DOCSTART-; {_LINE_ENDS}")
     problems.raise_if_any()
 
 
 def _group(lines: Sequence[Line], separator: Separator, marks_documents: bool) -> list[Block]:
-    """Sentences end at blank lines and at -DOCSTART-; without any -DOCSTART- every sentence is its own document."""
+    """Split rows into sentences, at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document."""
     blocks: list[Block] = []
     document = 0
     inside = False

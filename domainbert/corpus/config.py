@@ -1,4 +1,4 @@
-"""What a corpus is made of, as the YAML says it."""
+"""Settings of a corpus, as written in YAML."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CorpusConfig:
         check_fields(self)
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """Every file that will be read, in order; hub datasets have none.
+        """All files that will be read, in order; hub datasets have none.
 
         Args:
             without: paths of sources that need not be there yet.

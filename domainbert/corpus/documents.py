@@ -33,11 +33,11 @@ def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> 
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
     Args:
-        config: the sources and what is kept of them.
+        config: the sources, and which of their documents are kept.
         report: counts what is read, kept, dropped and changed; complete when the iterator is exhausted.
 
     Raises:
-        DomainbertError: a source that is missing or broken (with file and line), or nothing is left.
+        DomainbertError: a source is missing or broken (with file and line), or no document is left.
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
@@ -91,7 +91,7 @@ def _reason_to_drop(
 def _copies(
     identity: str, text: str, digest: bytes, source: Source, validation_fraction: float, counts: SourceReport
 ) -> Iterator[Document]:
-    """As many copies as the weight says; the two halves of the digest decide about the side and the fraction."""
+    """Yield as many copies as the weight says; one half of the digest decides the side, the other the fraction."""
     split: Split = "validation" if _uniform(digest[:8]) < validation_fraction else "train"
     whole, fraction = divmod(source.weight, 1)
     copies = int(whole) + (_uniform(digest[8:]) < fraction)

@@ -1,7 +1,7 @@
 """Duplicates, exact and near, found in bounded memory.
 
-What was seen is kept in a private SQLite database that has no name: it lives in a cache of fixed size and spills to a
-temporary file (in $TMPDIR), which vanishes when the database is closed or the process ends.
+Digests and signatures are kept in a private SQLite database without a name: it uses a cache of fixed size and then a
+temporary file (in $TMPDIR), which is deleted when the database is closed or the process ends.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ExactDuplicates(_SpillingTable):
         super().__init__("CREATE TABLE seen (digest BLOB PRIMARY KEY) WITHOUT ROWID")
 
     def is_new(self, digest: bytes) -> bool:
-        """Whether the digest was not given before; it is remembered."""
+        """Whether the digest is new; it is remembered."""
         return self.database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount == 1
 
 
@@ -80,7 +80,7 @@ class NearDuplicates(_SpillingTable):
         )
 
     def is_new(self, text: str) -> bool:
-        """Whether no earlier text is as similar as the threshold; only then it is remembered."""
+        """Whether no earlier text reaches the threshold of similarity; only then the text is remembered."""
         signature = self._signature(text)
         keys = [
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
@@ -98,7 +98,7 @@ class NearDuplicates(_SpillingTable):
         return self.database.execute(query, values).fetchall()
 
     def _similarity(self, signature: MinHash, candidate: int) -> float:
-        """The share of equal minima estimates the Jaccard similarity (Broder 1997)."""
+        """The Jaccard similarity, estimated by the share of equal minima (Broder 1997)."""
         import numpy as np
 
         row = self.database.execute("SELECT signature FROM signatures WHERE id=?", (candidate,)).fetchone()

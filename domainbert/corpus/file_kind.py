@@ -1,4 +1,4 @@
-"""What a text file holds, by its first lines and then its suffix: one rule for all stages."""
+"""The kind of a text file, by its first lines and then its suffix: one rule for all stages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".tsv": ("conll", "tsv"),
     ".csv": ("csv",),
 }
-"""What a suffix may stand for; the first that a stage reads is taken where the lines do not say."""
+"""The kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken."""
 
 _MAX_CONTENT = 50  # lines that are not blank
 _MAX_LINES = 500
@@ -46,11 +46,11 @@ _TAG = re.compile(r"O|[BIESLU]-\S.*")
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is read as."""
+    """The kind that a file is read as."""
 
     kind: Kind
     columns: int | None = None
-    """Of the first line of a CoNLL file."""
+    """The number in the first line of a CoNLL file."""
 
     def __str__(self) -> str:
         """`CoNLL (4 columns)`."""
@@ -60,13 +60,13 @@ class FileKind:
 
 
 def look(path: Path) -> list[str]:
-    """The first lines of a file, as many as its kind is told by; `DomainbertError` as `read_lines`."""
+    """The first lines of a file, as many as decide its kind; raises `DomainbertError` like `read_lines`."""
     with closing(read_lines(path)) as lines:
         return [line for _, line in first_lines(lines)]
 
 
 def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The first of numbered lines, no more than needed: two of plain text, one of JSONL, 50 of CoNLL."""
+    """The first numbered lines, no more than needed: two of plain text, one of JSONL, 50 of CoNLL."""
     first: list[tuple[int, str]] = []
     content: list[str] = []
     characters = 0
@@ -80,10 +80,11 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
-    """What a file is to be read as.
+    """Decide the kind that a file is read as.
 
-    JSONL is told by its objects; CoNLL by `-DOCSTART-` or `# global.columns` in the first line, by a column that holds
-    tags in most lines, or by lines of as many tabs with blank lines between them. Otherwise the suffix tells.
+    JSONL is recognised by its objects; CoNLL by `-DOCSTART-` or `# global.columns` in the first line, by a column with
+    tags in most lines, or by lines with the same number of tabs and blank lines between them. Otherwise the suffix
+    decides.
 
     Args:
         path: the file, for its suffix and for messages; a stream has none.
@@ -92,8 +93,8 @@ def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], settin
         setting: the key that overrides this, for messages, if there is one.
 
     Raises:
-        DomainbertError: neither lines nor suffix tell; or every line has columns that may be those of words without
-            tags or of a table, where plain text can be read, too.
+        DomainbertError: neither lines nor suffix decide; or plain text can be read too, and every line has columns,
+            which may be words without tags or a table.
     """
     listed = ", ".join(_NAMES[kind] for kind in expected)
     found = evident_kind(first)
@@ -114,7 +115,7 @@ def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], settin
 
 
 def _is_enough(content: Sequence[str]) -> bool:
-    """Whether further lines would not tell more."""
+    """Whether more lines would not help."""
     if len(content) >= _MAX_CONTENT:
         return True
     if len(content) < 2:
@@ -125,7 +126,7 @@ def _is_enough(content: Sequence[str]) -> bool:
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
-    """The kind that the first lines of a file tell by themselves, as `tell_kind` says."""
+    """The kind that follows from the first lines of a file alone, by the rules of `tell_kind`."""
     content = [line for line in first if line.strip(" \t")]
     if not content:
         return None
@@ -144,7 +145,7 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
 
 
 def _trimmed(first: Sequence[str]) -> Sequence[str]:
-    """Without blank lines at either end."""
+    """The lines without the blank ones at either end."""
     filled = [number for number, line in enumerate(first) if line.strip(" \t")]
     return first[filled[0] : filled[-1] + 1]
 
@@ -163,7 +164,7 @@ def _split(line: str) -> list[str]:
 
 
 def _tag_places(line: str) -> list[int]:
-    """The columns that hold a tag, of a line of several columns."""
+    """The columns that hold a tag, in a line of several columns."""
     columns = _split(line)
     return [place for place, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
 
@@ -176,6 +177,6 @@ def _tab_columns(lines: Sequence[str]) -> int:
 
 
 def _columns(first: Sequence[str]) -> int | None:
-    """Of the first line that holds a word."""
+    """The number of columns of the first line that holds a word."""
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
     return len(_split(content[0])) if content else None

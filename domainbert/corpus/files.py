@@ -1,4 +1,4 @@
-"""Files of a corpus: where they are, and their lines, decompressed and decoded with errors that name the line."""
+"""Files of a corpus: finding them, and reading their lines, decompressed and decoded; errors name the line."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2
-"""A longer line or document is refused: it would have to be held in memory whole, and is hardly ever one text."""
+"""The longest line or document that is read: it has to fit into memory, and a longer one is rarely a single text."""
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
 
 
 def format_suffix(path: Path) -> str:
-    """The suffix that tells the format, in lower case: `.jsonl` for `a.jsonl.gz`."""
+    """The suffix that gives the format, in lower case: `.jsonl` for `a.jsonl.gz`."""
     return (Path(path.stem) if path.suffix.lower() in _COMPRESSED else path).suffix.lower()
 
 
@@ -35,7 +35,7 @@ def is_compressed(path: Path) -> bool:
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
 
-    Hidden files, and what lies in hidden folders, are left out. A glob that matches a folder stands for its files.
+    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
     """
     root = Path(path)
     if root.is_file():
@@ -63,7 +63,7 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _fixed_part(pattern: str) -> Path:
-    """The folder that every match of a glob lies in: `texts` for `texts/*/a.txt`."""
+    """The folder that contains every match of a glob: `texts` for `texts/*/a.txt`."""
     fixed = Path()
     for part in Path(pattern).parts[:-1]:
         if glob.has_magic(part):

@@ -12,27 +12,27 @@ _SHOWN_NAMES = 10
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first names of columns, keys or labels, for a message."""
+    """The first few names of columns, keys or labels, for a message."""
     return ", ".join(map(reprlib.repr, islice(names, _SHOWN_NAMES))) or "none"
 
 
 def shown(value: object) -> str:
-    """A JSON value for a message; only the kind of one that may be nested, and deeper than `json` can write."""
+    """A JSON value for a message; only the kind of a list or object, which may be too deep for `json` to write."""
     return f"a JSON {type(value).__name__}" if isinstance(value, (dict, list)) else json.dumps(value)[:40]
 
 
 def is_whole_number(value: object) -> bool:
-    """Whether a JSON value is an integer; `true` is none."""
+    """Whether a JSON value is an integer; `true` is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_unicode(text: str) -> bool:
-    """JSON can spell half a surrogate pair, which no tokenizer takes and no file can hold."""
+    """Whether a text is valid Unicode. JSON can hold half a surrogate pair, which no tokenizer and no file accepts."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
-    """Why `row[key]` is not a filled string, or an empty string."""
+    """The reason why `row[key]` is not a filled string; empty if it is one."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     value = row[key]
@@ -44,14 +44,14 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False)
 
 
 def problem_with_list(row: dict[str, Any], key: str) -> str:
-    """Why `row[key]` is not a list, or an empty string."""
+    """The reason why `row[key]` is not a list; empty if it is one."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 
 def problem_with_strings(row: dict[str, Any], key: str) -> str:
-    """Why `row[key]` is not a list of filled strings, or an empty string."""
+    """The reason why `row[key]` is not a list of filled strings; empty if it is one."""
     if problem := problem_with_list(row, key):
         return problem + (" of strings" if key in row else "")
     for item in row[key]:

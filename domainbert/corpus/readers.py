@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 Texts = Iterator[tuple[str, str]]
-"""Where a text stands in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
+"""The place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
 
 Reader = Callable[[Path, Source], Texts]
 
@@ -30,7 +30,7 @@ _PARQUET_ROWS = 128
 
 
 def read_text(path: Path, source: Source) -> Texts:
-    """Plain text: a document is the file, or what stands between blank lines, or a line.
+    """Read plain text: a document is the file, the text between blank lines, or a line.
 
     Raises:
         DomainbertError: as `read_lines`, or a document is longer than `MAX_DOCUMENT_BYTES`.
@@ -56,7 +56,7 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """JSON Lines: an object a line, the text under `text_key`; blank lines are skipped, a null is an empty text.
+    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text.
 
     Raises:
         DomainbertError: as `read_lines`, or lines that are not such objects: the first 20 of them together.
@@ -72,7 +72,7 @@ def read_jsonl(path: Path, source: Source) -> Texts:
 
 
 def _no_text(row: dict[str, Any], key: str) -> str:
-    """Why `row[key]` is neither a string nor null, or an empty string."""
+    """The reason why `row[key]` is neither a string nor null; empty if it is one of them."""
     if key not in row:
         return f"no key {key!r} (keys found: {_listed(row)}); expected it to hold the text (text_key)"
     if row[key] is not None and not isinstance(row[key], str):
@@ -81,9 +81,9 @@ def _no_text(row: dict[str, Any], key: str) -> str:
 
 
 def read_conll(path: Path, source: Source) -> Texts:
-    """CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
+    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
 
-    What pretraining on a task's own text (TAPT) reads; labels are for `finetune`, whose reader is strict about them.
+    For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them.
 
     Raises:
         DomainbertError: as `read_lines`, or a line without a word.
@@ -105,7 +105,7 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """CSV with commas and a header; fields may hold line breaks inside double quotes.
+    """Read CSV with commas and a header; fields may hold line breaks inside double quotes.
 
     Raises:
         DomainbertError: as `read_lines`, no column `text_key`, rows of another width, or broken quoting: the first 20
@@ -123,7 +123,7 @@ def read_csv(path: Path, source: Source) -> Texts:
 
 
 def read_parquet(path: Path, source: Source) -> Texts:
-    """Parquet, a few rows at a time; a null is an empty text.
+    """Read Parquet, a few rows at a time; a null is an empty text.
 
     Raises:
         DomainbertError: not a Parquet file, no column `text_key`, the column is not text, or holds a value that is not
@@ -149,7 +149,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Parquet needs to seek, so a compressed file is unpacked to a temporary one first."""
+    """Open Parquet, which needs to seek: a compressed file is unpacked to a temporary one first."""
     from pyarrow.parquet import ParquetFile
 
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What was read, kept, dropped and changed, and why."""
+"""Counts of the documents that were read, kept, dropped and changed, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SourceReport:
     files_ignored: int = 0
     """Files of a folder or glob that have no reader."""
     read_as: Counter[str] = field(default_factory=Counter)
-    """Files called .txt whose first lines are of another kind, by that kind."""
+    """Number of .txt files whose first lines are of another kind, by that kind."""
     read: int = 0
     read_characters: int = 0
     documents: Counter[str] = field(default_factory=Counter)
@@ -24,7 +24,7 @@ class SourceReport:
     characters: Counter[str] = field(default_factory=Counter)
     """Of the kept documents, by split."""
     copies: int = 0
-    """Further copies that a weight above 1 asked for."""
+    """Extra copies, because of a weight above 1."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Documents by reason."""
     changed: Counter[str] = field(default_factory=Counter)
@@ -53,7 +53,7 @@ class SourceReport:
 
 @dataclass
 class CorpusReport:
-    """The counts of a corpus, one `SourceReport` a source; filled while the documents are read."""
+    """The counts of a corpus, one `SourceReport` per source; filled while the documents are read."""
 
     sources: list[SourceReport] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Rows of JSONL and CSV files, each with its line; what is no row is noted as a problem and reading goes on."""
+"""Rows of JSONL and CSV files, each with its line number; a broken row is noted as a problem, and reading continues."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def json_rows(
 
     Args:
         path: plain, .gz or .zst.
-        problems: where lines are noted that are not JSON, or no object, or an object with a key twice (of which
-            `json` would drop one).
+        problems: takes the lines that are not JSON, not an object, or an object with the same key twice (`json` would
+            drop one of them).
         lines: of the file with their numbers, where it is being read already.
 
     Raises:
@@ -35,15 +35,15 @@ def json_rows(
             row = json.loads(content, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
             found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
-            problems.add(f"{path}:{line}: not JSON ({found}); expected an object a line")
+            problems.add(f"{path}:{line}: not JSON ({found}); expected an object per line")
             continue
         except (ValueError, RecursionError) as error:  # a key twice, a number too long for Python, nested too deep
-            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected an object a line")
+            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected an object per line")
             continue
         if isinstance(row, dict):
             yield line, row
         else:
-            problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object a line")
+            problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object per line")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
     Args:
         path: plain, .gz or .zst.
         delimiter: between the columns.
-        problems: where rows are noted that are not as wide as the header; and broken quoting, where reading ends.
+        problems: takes the rows that are not as wide as the header; and broken quoting, after which reading ends.
 
     Raises:
         DomainbertError: as `read_lines`.

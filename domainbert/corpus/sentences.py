@@ -1,4 +1,4 @@
-"""Sentences of raw text: the units of unlabelled text beside a task's own."""
+"""Sentences of raw text: the units of unlabelled text that is used with the text of a task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = re.compile(r"([.!?][\"')\]]*)\s+(?=[\"'(\[]*[A-Z0-9])")
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
     """Cut a text after . ! ? where a capital or a digit follows, and at line ends; longer pieces every `max_words`.
 
-    Rough by design: what is cut wrongly is still text of the domain. No word is lost.
+    This is rough on purpose: a wrong cut still gives text of the domain. No word is lost.
     """
     for piece in _END.sub(r"\1\n", text).split("\n"):
         words = piece.split()
@@ -22,13 +22,12 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
 
 def sample_sentences(texts: Iterable[str], most: int | None, seed: int) -> tuple[list[str], int]:
-    """The different sentences of texts, at most so many of them, drawn at random and in their order; and how many
-    there are in all, the same ones counted again.
+    """Sample different sentences of texts, in their order; and count all sentences, repeated ones included.
 
-    A sentence is drawn by a hash of its words, so no more of them are held than are drawn.
+    A sentence is drawn by a hash of its words, so only the drawn ones are held in memory.
     """
     places: dict[str, int] = {}
-    drawn: list[tuple[int, str]] = []  # a heap, the one that goes next first
+    drawn: list[tuple[int, str]] = []  # a heap: the first is dropped next
     total = 0
     for sentence in (sentence for text in texts for sentence in split_sentences(text)):
         total += 1

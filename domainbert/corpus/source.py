@@ -1,4 +1,4 @@
-"""One source of a corpus, as the YAML says it."""
+"""Settings of one source of a corpus, as written in YAML."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ class Source:
     `texts/**/*.txt`, or `hub:NAME` for a dataset of the Hugging Face hub, which is streamed."""
 
     format: CorpusFormat = "auto"
-    """What the files are. "auto" goes by the suffix, and ignores other files of a folder; a .txt file whose first lines
-    are CoNLL or JSONL is read as such, and counted. Another value holds for all files, whatever their suffix."""
+    """The format of the files. "auto" tells it by the suffix, and ignores other files of a folder; a .txt file whose
+    first lines are CoNLL or JSONL is read as such, and counted. Another value applies to all files, whatever their
+    suffix."""
 
     text_key: str = "text"
     """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
 
     documents: Literal["file", "blank_line", "line"] = "file"
-    """Plain text only: what one document is: a whole file, what stands between blank lines, or a line."""
+    """For plain text only. One document is a whole file, the text between blank lines, or a line."""
 
     weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
-    """How often a document is seen: 2 writes each training document twice, 0.5 keeps half of all documents, chosen by
-    their hash. A validation document is never written twice."""
+    """Copies of a document: 2 writes each training document twice, 0.5 keeps half of all documents, chosen
+    by their hash. A validation document is never written twice."""
 
     hub_config: str | None = None
     """The configuration (subset) of a hub dataset, where it has several."""

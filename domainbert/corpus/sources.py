@@ -1,4 +1,4 @@
-"""From the sources of a corpus to their texts, and the checks that need no reading."""
+"""Reads the texts of the sources of a corpus, and checks what can be checked without reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_files(sources: Sequence[Source]) -> list[Path]:
     """The files of all sources, in the order in which they are read.
 
     Raises:
-        DomainbertError: all sources that hold nothing to read, together.
+        DomainbertError: names all sources that hold nothing to read.
     """
     check_sources(sources)
     on_disk = [source for source in sources if source.hub_name is None]
@@ -32,7 +32,7 @@ def check_sources(sources: Sequence[Source]) -> None:
     """Fail before anything is read if a source holds nothing; only the first file of each is looked for.
 
     Raises:
-        DomainbertError: all such sources together.
+        DomainbertError: names all such sources.
     """
     problems = Problems("sources")
     for number, source in enumerate(sources):
@@ -57,7 +57,7 @@ def _why_nothing(path: str) -> str:
 
 
 def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
-    """The id and the text of each document of one source, as it stands there.
+    """The id and the unchanged text of each document of one source.
 
     An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`.
     """
@@ -75,7 +75,7 @@ def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str
 
 
 def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
-    """The reader that the source's format, the suffix or the first lines of a .txt file ask for."""
+    """The reader for a file, by the source's format, the suffix, or the first lines of a .txt file."""
     if source.format != "auto":
         return READERS[".txt" if source.format == "text" else f".{source.format}"]
     suffix = format_suffix(path)
@@ -87,7 +87,7 @@ def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
-    """Stream a dataset of the hub; whatever goes wrong there is told with the name of the source."""
+    """Stream a dataset of the hub; every error message names the source."""
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = ", ".join(values)

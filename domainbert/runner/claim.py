@@ -1,4 +1,4 @@
-"""The output folder of a stage while it runs: taken by one process, and left sealed, resumable or empty."""
+"""The output folder of a stage while it runs: claimed by one process, and left sealed, resumable or empty."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ STATUS = "status.json"
 
 @contextmanager
 def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callable[[], None]]:
-    """The folder with `running.lock`, which is locked as long as this process lives, and empty unless it resumes.
+    """Claim the folder: `running.lock` is locked while this process lives; unless it resumes, the folder is emptied.
 
-    Gives a function that raises `DomainbertError` if the folder has been removed since.
+    Yields a function that raises `DomainbertError` if the folder has been removed since.
 
     Args:
         job: the stage.
         config: its resolved settings as YAML, for `config.yaml`.
         go_on: the command that resumes it after an interruption.
-        resume: keep what stands in the folder.
+        resume: keep the files in the folder.
 
     Raises:
-        DomainbertError: what was raised while the folder was claimed, as a user is to see it; or another process has
-            the folder. What is of no use any more is removed.
-        TrainingStopped: as it was raised, with the command that goes on.
+        DomainbertError: raised while the folder was claimed, in its form for the user; or another process has the
+            folder. Files that are not useful any more are removed.
+        TrainingStopped: as it was raised, with the command that resumes.
     """
     created = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
@@ -57,12 +57,12 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
                 _clear(job.out)
             (job.out / CONFIG).write_text(config, encoding="utf-8")
             write_status("running")
-            (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: what it names may be gone soon
+            (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: its files may be removed soon
             yield check
         except TrainingStopped as stop:
             with suppress(OSError):
                 write_status("stopped", str(stop))
-            raise TrainingStopped(f"{job.out}: {stop}; to go on: {go_on}") from stop
+            raise TrainingStopped(f"{job.out}: {stop}; to resume: {go_on}") from stop
         except Exception as error:
             check()
             told = _told_of_room(job, error, go_on)
@@ -79,7 +79,7 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
 
 @contextmanager
 def _open_folder(out: Path) -> Iterator[int]:
-    """A descriptor: as long as it is open, no other folder gets the inode."""
+    """Open a descriptor of a folder: while it is open, no other folder gets the inode."""
     descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -100,7 +100,7 @@ def _check_there(job: Job, descriptor: int) -> None:
 
 
 def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
-    """The error, or if it says that the disk is full a sentence with what was needed; what is half-written is gone."""
+    """The error; for a full disk, one with the space that was needed, after incomplete files have been removed."""
     reason = "" if isinstance(error, DomainbertError) else disk_full(error)
     if not reason:
         return error
@@ -108,7 +108,7 @@ def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
     kept = "nothing of it is kept: make room, and run it again"
     if holds_progress(job.out):
-        kept = f"what it has trained is kept: make room; to go on: {go_on}"
+        kept = f"what it has trained is kept: make room; to resume: {go_on}"
         _remove_unfinished(job.out)
     return DomainbertError(
         f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
@@ -117,20 +117,20 @@ def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
 
 
 def _remove_unfinished(out: Path) -> None:
-    """Files of the parts (seeds) of a training that are not complete."""
+    """Remove the files of incomplete parts (seeds) of a training."""
     for path in map(out.joinpath, list(output_names(out))):
         if not (path.parent / FINISHED).is_file():
             path.unlink()
 
 
 def _is_given_up(job: Job, error: Exception) -> bool:
-    """Whether nothing in the folder is of use after an error."""
+    """Whether nothing in the folder is useful after an error."""
     lasting = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
     return lasting and not holds_progress(job.out)
 
 
 def _finish(job: Job) -> None:
-    """After the manifest was written: what is left to do may fail without harm."""
+    """Clean up after the manifest was written: this may fail without harm."""
     remove_progress(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
@@ -140,7 +140,7 @@ def _finish(job: Job) -> None:
 
 
 def is_running(out: Path) -> bool:
-    """Whether a process, of this machine or of another one that shares the disk, writes a folder."""
+    """Whether a process, of this machine or of another one that shares the disk, is writing a folder."""
     try:
         with open(out / RUNNING, "r+", encoding="utf-8") as marker:
             fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,7 +152,7 @@ def is_running(out: Path) -> bool:
 
 
 def _lock(marker: TextIO, job: Job) -> None:
-    """Until this process ends. With flock, a loader's worker would hold the lock on after its parent was killed."""
+    """Lock until this process ends. With flock, a loader's worker would keep the lock after its parent was killed."""
     try:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -167,7 +167,7 @@ def _give_up(out: Path, created: bool) -> None:
 
 
 def _clear(folder: Path) -> None:
-    (folder / MANIFEST).unlink(missing_ok=True)  # first: as long as it stands there, so does what it names
+    (folder / MANIFEST).unlink(missing_ok=True)  # first: while it exists, the files that it names have to exist
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -28,7 +28,7 @@ def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Gi
     Args:
         stage: the stage.
         settings: its checked settings.
-        earlier: the stages of a recipe that have to run before it, by name; what those write that are done is there.
+        earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
     """
     from domainbert.stages.early_checks import Given
 
@@ -41,7 +41,7 @@ def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Gi
 def add_early_problems(
     stage: Stage, settings: Settings, node: Node, problems: Problems, prefix: str = "", earlier: Mapping[str, Job] = {}
 ) -> None:
-    """Let a stage check its arguments, and add what it finds, once for all stages that read the same broken file.
+    """Let a stage check its arguments, and add its problems; those of a broken file once for all stages that read it.
 
     Args:
         stage: the stage; nothing is checked if its module has no `check_arguments`.
@@ -54,7 +54,7 @@ def add_early_problems(
     if stage.check is None:
         return
     given = given_to(stage, settings, earlier)
-    with redirect_stdout(StringIO()):  # what is read says what it was read as; the stage that runs says it again
+    with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
         stage.check(given)
     for key, problem in given.problems:
         message = problem if _HAS_A_LINE.match(problem) else f"{_place(node, prefix, key)}: {problem}"

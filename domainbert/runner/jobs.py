@@ -1,8 +1,8 @@
-"""Runs one stage: its output folder, which is taken, filled and sealed, or left so that the stage can go on.
+"""Runs one stage: its output folder is claimed, filled and sealed, or left so that the stage can resume.
 
 running.lock     while the stage runs, and after it was interrupted; locked by its process
 config.yaml      the resolved settings
-status.json      what happened last, how to go on, and what the stage was started with
+status.json      what happened last, how to resume, and how the stage was started
 manifest.json    once the stage is done
 """
 
@@ -33,7 +33,7 @@ from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
-_UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited what it names
+_UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
@@ -53,34 +53,34 @@ class Job:
 
     @property
     def trains(self) -> bool:
-        """Whether the stage is run by all processes of a launch; the others are run by the first alone."""
+        """Whether all processes of a launch run the stage; other stages are run by the first process alone."""
         return "trainer" in defaults_of(self.stage.settings)
 
 
 @dataclass(frozen=True)
 class FolderState:
-    """Contents of a job's output folder, and whether they are what the job would write."""
+    """Contents of a job's output folder, and whether they are up to date."""
 
     done: bool
     reason: str
-    """Why there is something to do; `done` otherwise."""
+    """The reason why the stage has to run; `done` if it has not."""
     empty: bool = False
     manifest: dict[str, Any] | None = None
     resumable: bool = False
-    """An interrupted run of the same job left something to go on from, or a run that differs in its parts alone."""
+    """The folder can be resumed: an interrupted run of the same job wrote it, or one that differs only in parts."""
     changed: str = ""
-    """An interrupted run left something to go on from, but these settings or inputs have changed since."""
+    """An interrupted run could be resumed, but these settings or inputs have changed since."""
     damaged: str = ""
     """The stage was done, but these of its files are missing or have changed since."""
     drops: bool = False
-    """Going on removes parts (seeds) that stand there and are not asked for any more."""
+    """Resuming removes parts (seeds) that are in the folder but not asked for any more."""
 
 
 def folder_state(job: Job) -> FolderState:
     """Look at the output folder of a job.
 
     Raises:
-        DomainbertError: it holds something that no stage has written.
+        DomainbertError: it holds files that no stage has written.
     """
     out = job.out
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
@@ -104,7 +104,7 @@ def folder_state(job: Job) -> FolderState:
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
-    """As `folder_state`, but a folder in which a file is missing or has changed since is neither done nor gone on from.
+    """As `folder_state`, but a folder with a missing or changed file is neither done nor resumable.
 
     Args:
         job: the stage.
@@ -139,16 +139,16 @@ def _unfinished_state(job: Job) -> FolderState:
 
 
 def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
-    """Run a stage into its folder, whatever stage output stands there, and return the manifest.
+    """Run a stage into its folder, replacing earlier stage output, and return the manifest.
 
     Args:
         job: the stage.
         go_on: the command that resumes it after an interruption, for `status.json`.
-        resume: keep what an interrupted run of the same job has left in the folder, and go on from it.
+        resume: keep the files of an interrupted run of the same job, and resume it.
 
     Raises:
-        DomainbertError: from the stage, or the disk is full; nothing of it stays behind, unless it can be gone on
-            from. Or another process is writing the folder, or it was removed.
+        DomainbertError: from the stage, or the disk is full; its files are removed, unless it can be resumed. Or
+            another process is writing the folder, or it was removed.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
     folder_state(job)
@@ -176,18 +176,18 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
 
 
 def follow_job(job: Job, force: bool = False) -> None:
-    """Do what one of several processes does that is not the first: train with it, or wait for what it makes alone.
+    """Run a stage in a process that is not the first: train with the first, or wait for what it makes alone.
 
     Args:
         job: the stage.
-        force: the first process replaces what is done.
+        force: the first process replaces a finished stage.
     """
     if folder_state(job).done and not force:
         return
     nothing_follows = launched_here()
     if nothing_follows:
         end_with_parent()
-        StopSignals().install()  # alone it must not go: the first process would wait for it
+        StopSignals().install()  # it must not end alone: the first process would wait for it
     if job.trains:
         _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):

@@ -1,4 +1,4 @@
-"""The seal of a stage folder: what it was made from; its key says whether it is still what the recipe asks for."""
+"""The seal of a stage folder: what it was made from. Its key tells whether the folder is up to date."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "nump
 
 
 def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: Mapping[str, str]) -> dict[str, Any]:
-    """All that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
+    """Everything that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
 
     Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
-    stages by their own keys. A stream has no content to count by: each reading of it is another one.
+    stages by their own keys. A stream has no content that could count: each reading of it is a new one.
 
     Args:
         stage: the stage.
@@ -48,7 +48,7 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
 
 
 def _reading() -> str:
-    """A text of its own for each reading of a stream, the same for all processes of one launch."""
+    """A new text for each reading of a stream, the same for all processes of one launch."""
     return launch_id() if started_together() > 1 else uuid.uuid4().hex
 
 
@@ -94,7 +94,7 @@ def referred_stages(settings: Settings) -> list[str]:
 
 
 def stage_of(reference: str) -> str:
-    """`@vocab/vocab.txt` refers to stage `vocab`."""
+    """The stage that a reference names: `vocab` for `@vocab/vocab.txt`."""
     return reference.removeprefix("@").partition("/")[0]
 
 
@@ -118,7 +118,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _difference(key: str, before: Any, after: Any) -> str:
-    """With the values where these are numbers or names; an input stands there by its hash."""
+    """One difference in words, with the values if they are numbers or names; an input is known by its hash only."""
     values = [None if value is None else str(value) for value in (before, after)]
     plain = all(not isinstance(value, (dict, list)) for value in (before, after))
     if not plain or any(value is not None and len(value) > _SHOWN for value in values):

@@ -48,11 +48,11 @@ def read_recipe(
         path: the YAML file.
         options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: where `DOMAINBERT_<NAME>` is looked up.
-        verify: hash every input file, whether it seems unchanged or not.
+        verify: hash every input file, even if it seems unchanged.
 
     Raises:
-        DomainbertError: with every problem of every stage: of its settings, and, unless it is done already, of what
-            its files tell before it runs.
+        DomainbertError: lists every problem of every stage: in its settings and, unless the stage is done, in its
+            input files as far as they can be checked before it runs.
     """
     problems = Problems(str(path))
     tree = _with_options(load_yaml(path), [option for option in options if not option[0].startswith("stages.")])
@@ -102,7 +102,7 @@ class _Reading:
     problems: Problems
     jobs: dict[str, Job] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
-    """Stages whose folders hold what they would write."""
+    """Stages whose folders are up to date."""
 
 
 def _read_stages(stages: Node, reading: _Reading) -> None:

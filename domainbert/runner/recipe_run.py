@@ -1,4 +1,4 @@
-"""`domainbert run`: which stages of a recipe have to run, running them, and the table at the end."""
+"""`domainbert run`: plans which stages of a recipe have to run, runs them, and prints the table at the end."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Selection:
     """Stages that the command line asks for."""
 
     only: tuple[str, ...] = ()
-    """These, and no other; none named means all."""
+    """Only these stages; empty means all."""
 
     first: str | None = None
-    """This one and those after it."""
+    """This stage and those after it."""
 
     force: tuple[str, ...] | None = None
-    """These run even if they are done, with what depends on them; an empty tuple means every selected stage."""
+    """These stages run even if they are done, with those that depend on them; empty means every selected stage."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class PlannedStage:
     reason: str
     forced: bool
     selected: bool = True
-    """Whether the command line asks for it; nothing is said of the others."""
+    """Whether the command line asks for it; nothing is printed about the others."""
 
     @property
     def refused(self) -> bool:
-        """Whether its folder was damaged, and nobody has said that it may be replaced."""
+        """Whether its folder was damaged, and the command line does not allow to replace it."""
         return self.run and bool(self.state.damaged) and not self.forced
 
     def line(self) -> str:
@@ -105,7 +105,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         if step.run and step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
-                f"expected the same ones to go on, or --force {step.name} to start again"
+                f"expected the same ones to resume, or --force {step.name} to start again"
             )
     problems.raise_if_any()
     return plan
@@ -118,12 +118,12 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 
 
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
-    """Run the stages that have to, print the table of results and all warnings, and write and return `results.json`.
+    """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
     Args:
         recipe: the recipe.
         plan: from `make_plan`.
-        go_on: the command that goes on after an interruption.
+        go_on: the command that resumes after an interruption.
 
     Raises:
         DomainbertError: a stage's folder was damaged, and it is not forced; or from a stage.

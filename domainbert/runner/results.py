@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests that do not say
+_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests that do not name one
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
 
 

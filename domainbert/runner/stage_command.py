@@ -33,7 +33,7 @@ def stage_help(stage: Stage) -> str:
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
     parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
     parser.add_argument(
-        "--resume", metavar="auto", help="go on from the newest checkpoint in the folder, if there is one"
+        "--resume", metavar="auto", help="resume from the newest checkpoint in the folder, if there is one"
     )
     parser.add_argument("--force", action="store_true", help="replace what this stage has written there before")
     parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
@@ -71,7 +71,7 @@ def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
     Args:
         kind: the dataclass; its docstring describes the command.
         usage: one line.
-        flags: options that are no settings, and what they do.
+        flags: options that are not settings, with their help.
     """
     parser = ArgumentParser(usage=usage, description=inspect.getdoc(kind))
     parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with the settings below; several: later wins")
@@ -83,7 +83,7 @@ def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
 
 
 def _class_under(stage: Stage, key: str) -> type | None:
-    """The dataclass that a dotted key takes, be it in a list or optional."""
+    """The dataclass that a dotted key takes, even in a list or as an option."""
     hints, kind = get_type_hints(stage.settings), None
     for part in key.split("."):
         hint = hints.get(part)
@@ -104,11 +104,11 @@ def config_template(stage: Stage, typed: Typed) -> str:
 def run_stage(stage: Stage, typed: Typed) -> str:
     """Check everything, run the stage, and return a closing line.
 
-    One of several processes that is not the first takes part in the stage, and leaves the folder to the first.
+    A process that is not the first takes part in the stage, and leaves the folder to the first one.
 
     Raises:
-        DomainbertError: all problems of the settings together, and those that the files they name tell, before torch is
-            imported; or the folder is in use.
+        DomainbertError: lists all problems of the settings and of the files that they name, before torch is imported;
+            or the folder is in use.
     """
     problems = Problems(stage.name)
     tree = _tree(typed)
@@ -122,7 +122,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     job = Job(stage, settings, Path(str(out)), make_seal(stage, settings, FileHashes(), {}))
     force = "force" in typed.flags
     if process_rank() > 0:
-        if force or not folder_state(job).done:  # what ends the first process is to end all: nobody waits for it
+        if force or not folder_state(job).done:  # problems that end the first process have to end the others, too
             add_early_problems(stage, settings, tree, problems)
             problems.raise_if_any()
         follow_job(job, force)
@@ -141,10 +141,10 @@ def run_stage(stage: Stage, typed: Typed) -> str:
 
 
 def _check_free(out: Path, state: FolderState, resume: bool) -> None:
-    """`DomainbertError` if the folder holds something that may not simply be replaced."""
+    """Raise `DomainbertError` if the folder holds files that must not be replaced without --force."""
     if state.changed and resume:
         raise DomainbertError(
-            f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to go on, "
+            f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to resume, "
             "or --force to start again"
         )
     if state.damaged:

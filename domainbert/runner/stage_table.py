@@ -38,7 +38,7 @@ class Stage:
     name: str
     function: Callable[..., dict[str, Any]]
     check: Callable[[Given], None] | None = None
-    """Tries before any stage runs what can be tried then: `check_arguments` of the stage's module."""
+    """Checks the arguments as far as possible before any stage runs: `check_arguments` of the stage's module."""
 
     @property
     def settings(self) -> type:
@@ -47,7 +47,7 @@ class Stage:
 
     @property
     def parts(self) -> str | None:
-        """The setting that lists the parts of its output, if it has such."""
+        """The setting that lists the parts of its output, if it has one."""
         return next(iter(marked(self.settings, PARTS)), None)
 
     @property
@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def description(self) -> str:
-        """The docstring before its sections."""
+        """The docstring up to its sections."""
         return (inspect.getdoc(self.function) or "").partition("\n\nArgs:")[0]
 
 

@@ -34,7 +34,7 @@ class LabelledText:
 
 
 class SampleData:
-    """Everything that a seed stands for. Labelled sets come first: the corpus avoids their sentences.
+    """All data that belong to one seed. Labelled sets come first: the corpus avoids their sentences.
 
     Args:
         seed: the same seed gives the same data, to the byte.
@@ -98,7 +98,7 @@ class SampleData:
         return abstracts
 
     def _labelled_text(self, writer: Writer, rng: Random) -> LabelledText:
-        """A finding, mostly with something before it or after it that does not bear on the label."""
+        """A finding, usually with text before or after it that does not affect the label."""
         writer.start()
         label = rng.choice(DIRECTIONS)
         rules = [*rng.choice(([], ["aim"], ["design"])), f"finding_{label}", *rng.choice(([], ["context"]))]

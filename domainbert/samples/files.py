@@ -1,4 +1,4 @@
-"""Writes the sample data: the formats that the other stages read, and a README that says what the data are."""
+"""Writes the sample data in the formats that the other stages read, and a README that describes them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ label is that of the main finding.
 
 
 def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
-    """A line a word, a blank line after a sentence, `-DOCSTART-` before an abstract."""
+    """Write one word per line, a blank line after a sentence, `-DOCSTART-` before an abstract."""
     blocks: list[str] = []
     for abstract in abstracts:
         blocks.append("-DOCSTART-\tO\n")
@@ -61,13 +61,13 @@ def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """A JSON object a line, written as the rows come."""
+    """Write one JSON object per line, as the rows come."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def write_text(path: Path, text: str) -> None:
-    """UTF-8 and plain line ends on every system."""
+    """Write text as UTF-8 with plain line ends, on every system."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8"))

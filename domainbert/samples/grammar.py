@@ -1,8 +1,8 @@
 """The rules of the synthetic abstracts: plain data, read by `writer.py`.
 
 In a rule, `<a|b|>` is a choice (the last one empty) and `{name}` is another rule, a list of words of `lexicons.py`, an
-invented name or a number. Verbs are in the past tense, which spares agreement in number. Words are separated by spaces,
-punctuation included, as in a CoNLL file.
+invented name or a number. Verbs are in the past tense, so they need no agreement in number. Words are separated by
+spaces, punctuation included, as in a CoNLL file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAIN: tuple[str, ...] = (
     "survey_name",
     "agency_name",
 )
-"""What an abstract is about: chosen once, and taken up again in about half of the mentions."""
+"""Subjects of an abstract: chosen once, and repeated in about half of the mentions."""
 
 HELD_OUT_TYPES: frozenset[str] = frozenset({"intervention", "outcome", "population"})
 

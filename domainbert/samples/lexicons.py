@@ -328,7 +328,7 @@ GENERAL: dict[str, tuple[str, ...]] = {
 }
 
 # Invented names are put together from these, all kinds from the same parts: nothing in a name tells a programme from a
-# place, a survey or an agency. Only the company that it keeps does.
+# place, a survey or an agency. Only the words around it do.
 NAME_STARTS: tuple[str, ...] = _words(
     "ba, do, ka, ki, lu, ma, mo, na, nu, pa, ra, ri, sa, se, ta, ti, va, zo, cha, ye, shi, gu, fe, ho"
 )

@@ -18,7 +18,7 @@ class Vocabulary:
     """Every list of words by name, with its halves.
 
     Labelled training text is written with familiar words only; validation and test text with both; raw text with all.
-    Who learnt from raw text can therefore know a held-out word, who saw the labelled training text alone cannot.
+    So a model that has learnt from raw text can know a held-out word; one that saw only labelled training text cannot.
     """
 
     def __init__(self, seed: int) -> None:

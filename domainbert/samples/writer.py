@@ -50,11 +50,11 @@ class Writer:
     """Writes abstracts and their parts.
 
     Args:
-        rng: where every choice comes from.
+        rng: source of every choice.
         vocabulary: the words.
         held_out_share: share of noun phrases written with held-out words; None takes all words as they come.
         memory: entities that other text mentions, by rule; mentions that are not held out are taken from it.
-        recall: share of those mentions for which that is so.
+        recall: share of those mentions that are taken from it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an unknown key may have meant: one like it, one further down, or what other libraries call it."""
+"""Suggestions for an unknown key: a similar one, one further down, or the one for a name of other libraries."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ ELSEWHERE = {
     "validation_file": ("validation",),
     "warmup_ratio": ("schedule.warmup_fraction",),
 }
-"""What `transformers` and its example scripts call a setting, to what it is called here, whichever the stage has."""
+"""Names of settings in `transformers` and its example scripts to their names here; each stage has some of these."""
 
 
 def advice(name: str, hints: Mapping[str, Any], key: str) -> str:
-    """What an unknown key may have meant, for a message.
+    """Suggest what an unknown key may have meant, for a message.
 
     Args:
         name: the key.
         hints: the types of the keys that may stand there.
-        key: where they stand, such as `task.`; empty for a stage's own.
+        key: prefix of these keys, such as `task.`; empty for a stage's own.
     """
     own = [*hints, *([] if key else ["out"])]
     further = {f"{key}{one}": one.rpartition(".")[2] for one in keys_below(hints)}
@@ -72,7 +72,7 @@ def advice(name: str, hints: Mapping[str, Any], key: str) -> str:
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
-    """The dotted keys further down, in one level after the other of each group."""
+    """The dotted keys further down, level by level in each group."""
     for name, hint in hints.items():
         if name == "trainer":
             yield from (f"trainer.{argument}" for argument in trainer_arguments() if argument not in RESERVED)

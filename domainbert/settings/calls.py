@@ -12,14 +12,14 @@ from domainbert.settings.yaml_files import Node
 
 
 def read_call(stage: Callable[..., Any], given: Mapping[str, Any]) -> Any:
-    """The settings that a stage was called with from Python, checked like a mapping of a YAML.
+    """Check the settings of a call from Python like a mapping of a YAML.
 
     Args:
         stage: a stage function.
-        given: settings by name; configurations as they are, or as what a YAML would say.
+        given: settings by name; configurations as objects, or as they would be written in YAML.
 
     Raises:
-        DomainbertError: with every problem.
+        DomainbertError: lists every problem.
     """
     name = getattr(stage, "__name__", "call")
     problems = Problems(name)

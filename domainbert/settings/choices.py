@@ -1,4 +1,4 @@
-"""What may stand under a `class_path`: the subclasses of an abstract configuration class, and nothing else.
+"""The classes that a `class_path` may name: the subclasses of an abstract configuration class, and nothing else.
 
 They are found in the package of the base: in its own module and in every `config.py` or `*_config.py` below it. Such
 modules are free of torch. A name in a YAML is compared with the classes found, never imported, unless it lies in a
@@ -26,14 +26,14 @@ _allowed: tuple[str, ...] = ()
 def allow_imports(names: str | None) -> None:
     """Import the modules that `--allow-import` names, and let a `class_path` name classes in them and below them.
 
-    Of a package every `config.py` and `*_config.py` below it is imported, too: then its families, kinds of vocabulary
-    and tasks are known where a folder names them. What was allowed before is so no longer.
+    Every `config.py` and `*_config.py` below a package is imported, too: then its families, kinds of vocabulary and
+    tasks are known when a folder names them. Modules that were allowed before are not allowed any more.
 
     Args:
         names: dotted names with commas between them; None allows nothing.
 
     Raises:
-        DomainbertError: a name that is none, or a module that cannot be imported.
+        DomainbertError: a name is not valid, or a module cannot be imported.
     """
     global _allowed
     _allowed = ()
@@ -49,7 +49,7 @@ def allow_imports(names: str | None) -> None:
 
 
 def allow_import_words() -> list[str]:
-    """The words of the command line that allow the same again, for processes that read the same settings."""
+    """The command-line arguments that allow the same modules, for processes that read the same settings."""
     return ["--allow-import", ",".join(_allowed)] if _allowed else []
 
 
@@ -59,7 +59,7 @@ def is_allowed(name: str) -> bool:
 
 
 def import_advice(name: str) -> str:
-    """How a class in a package of the user's own would be allowed; empty for a name without a package."""
+    """A hint how to allow a class in a user package; empty for a name without a package."""
     package = name.partition(".")[0]
     if not _DOTTED.fullmatch(name) or package in (name, __name__.partition(".")[0]):
         return ""
@@ -134,7 +134,7 @@ def _imported(base: type, name: str) -> type:
 def _import(module: str, before: str = "") -> object:
     try:
         return importlib.import_module(module)
-    except Exception as error:  # a module of the user's own may raise anything while it is imported
+    except Exception as error:  # a module of a user package may raise anything while it is imported
         where = "" if type(error) is not ModuleNotFoundError else "; expected one that is installed, or on PYTHONPATH"
         raise DomainbertError(f"{before}{module} cannot be imported: {type(error).__name__}: {error}{where}") from error
 

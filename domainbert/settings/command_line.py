@@ -1,4 +1,4 @@
-"""Arguments as typed: files, dotted options, flags. What they mean is decided later, when the types are known."""
+"""Arguments as typed: files, dotted options, flags. Their meaning is decided later, when the types are known."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from domainbert.base.errors import DomainbertError
 
 @dataclass
 class Typed:
-    """A command line taken apart."""
+    """A command line in its parts."""
 
     words: list[str] = field(default_factory=list)
-    """What is not an option."""
+    """Arguments that are not options."""
 
     files: list[str] = field(default_factory=list)
     """Of `-c`, in order."""
@@ -33,7 +33,7 @@ def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
 
     Args:
         arguments: without the program and the stage.
-        flags: names of the flags to what they take: `none`, `one` value, or an `optional` one.
+        flags: names of the flags to the value that they take: `none`, `one` value, or an `optional` one.
 
     Raises:
         DomainbertError: an option without its value.

@@ -1,4 +1,4 @@
-"""Settings that decide the result of a stage, for the keys that say whether a result is still the one asked for."""
+"""Settings that decide the result of a stage, for the keys that tell whether a result is still up to date."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ON
 
 
 def part_key(settings: Any) -> str:
-    """SHA-256 of all that decides what a part of a stage (one seed of several) becomes, but for which part it is.
+    """SHA-256 of everything that decides one part of a stage (one seed of several), except which part it is.
 
     Input files count by name and content, wherever they lie.
 
     Args:
-        settings: of the stage; those that are marked `PARTS` or `SPEED_ONLY` do not count.
+        settings: the stage's; those that are marked `PARTS` or `SPEED_ONLY` do not count.
     """
     kind = type(settings)
     counted = {name: value for name, value in vars(settings).items() if name not in marked(kind, PARTS)}
@@ -51,7 +51,7 @@ def without(config: Any, key: list[str]) -> Any:
 
 
 def named_content(path: str, digest: str) -> str:
-    """The name counts because its suffix says how a file is read."""
+    """Name and digest of a file; the name counts because its suffix decides how the file is read."""
     return f"{Path(path).name} {digest}"
 
 

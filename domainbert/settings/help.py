@@ -1,4 +1,4 @@
-"""What `--help` prints of settings, from their dataclasses: key, docstring, type with its range, default."""
+"""The `--help` text of settings, from their dataclasses: key, docstring, type with its range, default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "
     """Add the fields of a dataclass.
 
     Args:
-        parser: what they are added to.
+        parser: takes the fields.
         kind: the dataclass.
         key: put before every name, such as `optim.`.
         default: an instance whose values are the defaults, if it is one.
@@ -35,7 +35,7 @@ def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "
 
 
 def in_words(parser: ArgumentParser) -> str:
-    """The help as it is printed: Python's None is YAML's null."""
+    """Format the help for printing: Python's None becomes YAML's null."""
     return re.sub(r"\bNone\b", "null", parser.format_help())
 
 

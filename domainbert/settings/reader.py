@@ -1,7 +1,7 @@
 """A stage's settings from YAML nodes: every problem found at once, each with its file, line and key.
 
 The dataclass of the settings is the schema: its fields, and frozen dataclasses below it. Single values are parsed by
-jsonargparse (single_values.py); what is done here is to walk the tree so that one problem does not hide the next.
+jsonargparse (single_values.py); this module walks the tree, so that one problem does not hide the next.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class Settings:
     """The dataclass; None where there are problems, and for a template."""
 
     arguments: dict[str, Any] = field(default_factory=dict)
-    """Those that were given, by name."""
+    """The settings that were given, by name."""
 
     plain: dict[str, Any] = field(default_factory=dict)
-    """All of them, as plain values to be written; read back, they give the same ones, but for secrets, which are
-    `***`."""
+    """All settings, as plain values for a file. Read back, they are the same, except that secrets are `***`."""
 
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
@@ -53,7 +52,7 @@ class Settings:
     """Standard input, pipes and devices that the stage reads, once."""
 
     references: dict[str, str] = field(default_factory=dict)
-    """Paths in the folders of earlier stages to how they were written: `runs/a/vocab` to `@vocab`."""
+    """Paths in the folders of earlier stages to the text in the YAML: `runs/a/vocab` to `@vocab`."""
 
 
 def read_settings(
@@ -64,7 +63,7 @@ def read_settings(
     Args:
         stage: the stage function, or a dataclass of settings.
         node: the mapping.
-        problems: where problems are added; the settings are of use only if there are none.
+        problems: where problems are added; use the settings only if there are none.
         prefix: put before every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not look for input files (for `--print_config`).
     """
@@ -81,7 +80,7 @@ def read_settings(
 
 
 def as_plain(value: Any) -> Any:
-    """Dataclasses, paths and tuples as what YAML can hold; a choice as `class_path` and `init_args`."""
+    """Dataclasses, paths and tuples as plain YAML values; a choice as `class_path` and `init_args`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {item.name: as_plain(getattr(value, item.name)) for item in dataclasses.fields(value) if item.init}
         if any(is_choice(base) for base in type(value).__mro__):
@@ -104,7 +103,7 @@ def replace_strings(value: Any, table: Mapping[str, str]) -> Any:
 
 
 class _Reader:
-    """Walks nodes and types together; a problem is noted and the walk goes on."""
+    """Walks nodes and types together; a problem is noted and the walk continues."""
 
     def __init__(self, problems: Problems, prefix: str, template: bool, streams: Sequence[str]) -> None:
         self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
@@ -112,7 +111,7 @@ class _Reader:
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
 
     def problem(self, node: Node, key: str, message: str) -> Any:
-        """Note a problem with the place it stands at."""
+        """Note a problem with its place."""
         option, key = node.where.removeprefix("--"), (self.prefix + key).rstrip(".")
         place = node.where if option == key or not key else f"{node.where}: {key}"
         self.problems.add(f"{place}: {message}")
@@ -136,7 +135,7 @@ class _Reader:
         return None if wrong or set(node.value) - set(defaults) else found
 
     def value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
-        """One value of any type; a configuration made in Python is taken as it is."""
+        """One value of any type; a configuration made in Python is taken unchanged."""
         if dataclasses.is_dataclass(node.value):
             return self.made(node, hint, key)
         if is_union(hint):
@@ -154,7 +153,7 @@ class _Reader:
         return self.leaf(node, hint, key)
 
     def made(self, node: Node, hint: Any, key: str) -> Any:
-        """A configuration that was made in Python, where a stage takes such a one."""
+        """A configuration that was made in Python, if it has the type that is expected."""
         kinds = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None and isinstance(kind, type)]
         if isinstance(node.value, tuple(kinds)):
             return node.value
@@ -194,7 +193,7 @@ class _Reader:
         return kind, dataclasses.replace(inner, where=node.where)
 
     def named_class(self, named: Node, base: type, key: str) -> type | None:
-        """The class called what `named` holds; None with a problem noted where that is not allowed."""
+        """The class that `named` names; None, with a problem noted, if it is not allowed."""
         name = str(named.value)
         try:
             kind = find_choice(base, name)
@@ -222,7 +221,7 @@ class _Reader:
         return self.instance(node, kind, key, complete)
 
     def instance(self, node: Node, kind: type, key: str, complete: Mapping[str, Any]) -> Any:
-        """The dataclass with these fields, unless it finds something wrong in them together."""
+        """The dataclass with these fields; `WRONG`, with a problem noted, if it refuses them."""
         try:
             instance = kind(**complete)
             self.add_input_files(node, instance)
@@ -235,7 +234,7 @@ class _Reader:
         return instance
 
     def refusal(self, node: Node, key: str, problem: str, fields: Sequence[str]) -> None:
-        """Note what a configuration finds wrong in itself, at the field that the message begins with, if any."""
+        """Note the problem that a configuration found in itself, at the field that the message begins with, if any."""
         begins = _BEGINS_WITH_A_FIELD.fullmatch(problem)
         parts = re.findall(r"\w+", begins[1]) if begins else [""]
         if begins and parts[0] in fields:
@@ -244,13 +243,13 @@ class _Reader:
             self.problem(node, key, problem)
 
     def add_input_files(self, node: Node, instance: Any) -> None:
-        """Note the files that a configuration names; those of an earlier stage that is done have to be there, too."""
+        """Note the files that a configuration names; those of a finished earlier stage must exist, too."""
         if hasattr(instance, "input_files") and not self.template:
             instance.input_files(node.referred(made=False))
             self.settings.inputs.extend(instance.input_files(node.referred()))
 
     def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
-        """A list, each item on its own; a value alone is a list of one, where an item may be one.
+        """A list, each item on its own; a single value is a list of one item, where an item may be single.
 
         `kind` is `hint` without its limits.
         """
@@ -293,7 +292,7 @@ class _Reader:
         return self.input_path(node, value, hint, key) if isinstance(value, Path) else value
 
     def input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
-        """A path that is read: it has to exist, unless an earlier stage has yet to write it."""
+        """A path that is read: it must exist, unless an earlier stage will write it."""
         try:
             path = resolve_path(value)
         except DomainbertError as error:

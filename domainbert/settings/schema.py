@@ -5,8 +5,8 @@
         corpus: CorpusConfig
         num_workers: Workers = field(default=2, metadata=SPEED_ONLY)
 
-The string under a field is its help. What the fields have to be together is said by `__post_init__`, in a
-`DomainbertError` that begins with the field that is wrong.
+The string under a field is its help. `__post_init__` checks the fields together: its `DomainbertError` begins with the
+name of the wrong field.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from functools import lru_cache
 from typing import Any, get_type_hints
 
 SPEED_ONLY = {"speed_only": True}
-"""Metadata of a setting that does not change the result, so that another value does not run the stage again."""
+"""Metadata of a setting that does not change the result: a new value does not run the stage again."""
 
 STREAM = {"stream": True}
 """Metadata of a path that may be standard input (`-`), a pipe or a device."""
 
 PARTS = {"parts": True}
-"""Metadata of the setting that lists the parts of the output, such as seeds, each made alone, from the other settings.
-A part that is finished is kept when others are asked for."""
+"""Metadata of the setting that lists the parts of the output, such as seeds. Each part depends only on itself and the
+other settings, and a finished part is kept when the list changes."""
 
 
 def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
@@ -39,7 +39,7 @@ def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """The settings of a dataclass by name, with their defaults; `dataclasses.MISSING` where one is due."""
+    """The settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required ones."""
     return {item.name: _default(item) for item in settings_fields(kind)}
 
 

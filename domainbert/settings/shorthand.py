@@ -12,7 +12,7 @@ from domainbert.settings.yaml_files import Node, load_yaml
 
 
 def named_file(node: Node, base: type) -> Node:
-    """`small` as what the packaged file of that name holds, with what is said beside it."""
+    """The contents of the packaged file that a name such as `small` stands for, with the keys given beside it."""
     named = node.value.get("class_path") if isinstance(node.value, dict) else None
     file = named_files(base).get(str(named.value)) if named is not None and named.alone else None
     if file is None:
@@ -22,7 +22,7 @@ def named_file(node: Node, base: type) -> Node:
 
 
 def spelled_out(node: Node, kind: type) -> Node:
-    """A text or list alone as the field that the configuration names as its `shorthand`."""
+    """A single text or list as the value of the field that the configuration names as its `shorthand`."""
     name = getattr(kind, "shorthand", None)
     beside = fold_arguments(node).value if isinstance(node.value, dict) else {}
     alone = beside.get("class_path") if isinstance(node.value, dict) else node

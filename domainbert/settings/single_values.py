@@ -9,15 +9,15 @@ from jsonargparse import ArgumentError, ArgumentParser, set_parsing_settings
 
 from domainbert.settings.yaml_files import Node
 
-# Nothing that a YAML names is imported by jsonargparse; what may be named is decided in choices.py.
+# Nothing that a YAML names is imported by jsonargparse; choices.py decides what may be named.
 set_parsing_settings(import_path_denylist=["*"], instantiate_subclass_spec_in_any=False)
 
 WRONG: Any = object()
-"""Stands for a value that cannot be what it should be."""
+"""Stands for a value that does not fit its type."""
 
 
 def parse_single(node: Node, hint: Any) -> Any:
-    """The value of a node as a value of the type `hint`; `WRONG` if it is none."""
+    """The value of a node as a value of the type `hint`; `WRONG` if it does not fit."""
     for candidate in _readings(node):
         if candidate is None and hint is not Any:  # jsonargparse takes null for "not given"
             continue
@@ -36,7 +36,7 @@ def _parser(hint: Any) -> ArgumentParser:
 
 
 def _readings(node: Node) -> list[Any]:
-    """A value as it is; `1e5` also as an integer, and what was typed as an option also as text."""
+    """The readings of a value: unchanged; `1e5` also as an integer; the value of an option also as text."""
     plain = node.plain()
     integral = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []
     return [plain, *integral, *([] if node.text is None else [node.text])]

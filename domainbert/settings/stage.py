@@ -1,4 +1,4 @@
-"""A stage function: held to its settings, whoever calls it."""
+"""Stage functions: their settings are checked, whoever calls them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def stage(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorate a stage function, so that a call from Python is read like a YAML: text will do for paths and tasks.
+    """Decorate a stage function, so that a call from Python is read like a YAML: text may stand for paths and tasks.
 
     @stage
     def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]: ...
@@ -56,7 +56,7 @@ def _signature(kind: type) -> inspect.Signature:
 
 
 def _taken_apart(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call with the dataclass, as those of one with keywords."""
+    """Turn the arguments of a call with the dataclass into those of a call with keywords."""
     kind, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, kind):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {kind.__name__}, or its fields by name")

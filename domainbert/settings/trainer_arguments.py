@@ -1,4 +1,4 @@
-"""What stands under `trainer:` is checked against `lightning.Trainer` without importing it, which would take 5 s.
+"""Checks the arguments under `trainer:` against `lightning.Trainer` without importing it, which would take 5 s.
 
 Values are plain: Lightning looks strategies, accelerators and profilers up in tables of its own by a single word, so
 that nothing is imported because a YAML names it.
@@ -46,7 +46,7 @@ RESERVED = {
 """Arguments that domainbert sets itself, and what to write instead."""
 
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
-"""Arguments that do not change what is learnt, so that another value does not run a stage again."""
+"""Arguments that do not change what is learnt: a new value does not run a stage again."""
 
 _WORDS = frozenset({"accelerator", "strategy", "profiler"})
 _COUNTS = {"num_nodes": Range(1, 100_000), "log_every_n_steps": Range(0, 1_000_000_000)}
@@ -70,7 +70,7 @@ def trainer_arguments() -> tuple[str, ...]:
 
 
 def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
-    """What is wrong under `trainer:`, as (node, key, message)."""
+    """The problems under `trainer:`, as (node, key, message)."""
     problems = []
     for name, child in node.value.items():
         if name in RESERVED:
@@ -84,7 +84,7 @@ def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
 
 
 def _expected(name: str, node: Node) -> str | None:
-    """What the value should have been; None where it may be passed on as it is."""
+    """The kind of value that was expected; None if the value may be passed on unchanged."""
     value = node.plain()
     if name in _WORDS:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"

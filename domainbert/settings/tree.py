@@ -18,7 +18,7 @@ def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subje
     Args:
         files: YAML files with a mapping each.
         options: dotted keys and what was typed for them.
-        subject: where the tree as a whole is said to stand when there is no file.
+        subject: the place of the whole tree in messages, if there is no file.
 
     Raises:
         DomainbertError: a file cannot be read.
@@ -74,12 +74,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _spelled_out(node: Node) -> Node:
-    """A text, or a list, that stands for a mapping: what it is the value of depends on the type."""
+    """Turn a text or a list that stands for a mapping into one: the type decides later to which key it belongs."""
     return replace(node, value={"class_path": replace(node, text=None, alone=True)}, text=None)
 
 
 def _beside(node: Node, path: Path) -> Path:
-    """A YAML file is looked for in the current folder, then beside the YAML file that names it."""
+    """Find a YAML file: first in the current folder, then beside the YAML file that names it."""
     if not path.exists() and node.folder is not None and (node.folder / path).exists():
         return node.folder / path
     if not path.exists():
@@ -96,7 +96,7 @@ def option_tree(key: str, text: str) -> Node:
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
-    """A name alone is that of a class of ours; a class in a package of the user's is always named in full."""
+    """Whether `update` names another class: by the full name in a user package, otherwise by the last part of it."""
     if "class_path" not in base.value or "class_path" not in update.value:
         return False
     old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)

@@ -1,4 +1,4 @@
-"""Types in words, for messages, and the member of a union that a value can only mean."""
+"""Types in words, for messages, and the only member of a union that a value can mean."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def is_fixed(hint: Any) -> bool:
 
 
 def is_single(hint: Any) -> bool:
-    """Whether a type is that of single values: neither a list nor a mapping."""
+    """Whether values of a type are single: neither a list nor a mapping."""
     hint = without_limits(hint)
     if is_union(hint):
         return all(map(is_single, get_args(hint)))
@@ -74,7 +74,7 @@ def may_stand_alone(hint: Any) -> bool:
 def pick_member(union: Any, value: Any) -> Any:
     """The one member of a union that fits the shape of `value`; the union itself when several or none do.
 
-    A value alone fits a list where it may be an item and fits nothing else.
+    A single value fits a list if it may be an item and fits nothing else.
     """
     members = [member for member in get_args(union) if member is not NoneType]
     if value is None:

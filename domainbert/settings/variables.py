@@ -1,4 +1,4 @@
-"""`vars:` of a YAML: names for text that is put in for `${name}`; the environment and options override them."""
+"""`vars:` of a YAML: texts that replace `${name}`; the environment and options override them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def read_variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """`vars`, over which the environment goes (`DOMAINBERT_<NAME>`), over which the command line goes.
+    """The variables: `vars`, overridden by the environment (`DOMAINBERT_<NAME>`), overridden by the command line.
 
     Args:
-        tree: a YAML; what stands under its key `vars`, if there is one, is text by name.
+        tree: a YAML; its key `vars`, if there is one, holds text by name.
         environment: where variables are looked up.
         problems: where problems are added.
     """
@@ -38,7 +38,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
-    """The tree with the values of variables for `${name}` in every text; unknown names are added to `problems`."""
+    """The tree with `${name}` in every text replaced by its value; unknown names are added to `problems`."""
     if isinstance(node.value, dict):
         items = node.value.items()
         return replace(node, value={key: substitute(child, variables, problems) for key, child in items})

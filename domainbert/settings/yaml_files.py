@@ -1,4 +1,4 @@
-"""YAML as a tree that remembers where each value came from; safe to read from strangers.
+"""YAML as a tree that records where each value came from; safe to read from untrusted sources.
 
 A key given twice is an error. Numbers follow YAML 1.2 (`1e-4` is a number, `no` is a word).
 """
@@ -22,7 +22,7 @@ _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Node:
-    """One value of a configuration and where it stands.
+    """One value of a configuration and its place.
 
     `value` is a dict of nodes, a list of nodes, or a plain scalar. `where` is `file:line`, or the name of the option.
     `text` is what the user typed, for an option: `5` may be meant as a string. `folder` is that of the file.
@@ -39,7 +39,7 @@ class Node:
     alone: bool = False
 
     def plain(self) -> Any:
-        """The value without its origins."""
+        """The value without its place."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
@@ -107,7 +107,7 @@ def parse_option(text: str, option: str) -> Node:
 
 
 def dump_yaml(value: Any) -> str:
-    """Plain values as YAML that `load_yaml` reads back equal."""
+    """Plain values as YAML that `load_yaml` reads back unchanged."""
     return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120)
 
 

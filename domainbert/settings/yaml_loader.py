@@ -1,7 +1,7 @@
-"""PyYAML's safe loader, held to plain values of YAML 1.2 and to a size that no configuration needs more than.
+"""PyYAML's safe loader, limited to plain values of YAML 1.2 and to a size that is ample for configurations.
 
-Nothing is constructed but text, numbers, truth values and null. Values and levels are counted while the file is read,
-and once more as if every alias were expanded, before anything is.
+Only text, numbers, truth values and null are constructed. Values and levels are counted while the file is read, and
+counted again as if every alias were expanded, before anything is constructed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Loader(yaml.SafeLoader):
         self._nodes = self._depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """One node with what is below it, counted: a bomb is refused before all of it has been read."""
+        """Compose and count one node with everything below it: a bomb is refused before all of it has been read."""
         self._nodes, self._depth = self._nodes + 1, self._depth + 1
         if self._nodes > MAX_NODES:
             raise LimitError(f"more than {MAX_NODES:,} values; expected at most that many")
@@ -60,7 +60,7 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes what `Loader` reads back equal."""
+    """Writes YAML that `Loader` reads back unchanged."""
 
     yaml_implicit_resolvers = copy.copy(yaml.SafeDumper.yaml_implicit_resolvers)
 
@@ -70,7 +70,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
-    """PyYAML follows YAML 1.1: `1e-4` is text, `no` is false, `12:30` is 750, `2024-01-02` a date, `=` an error."""
+    """Replace YAML 1.1 of PyYAML: there `1e-4` is text, `no` false, `12:30` 750, `2024-01-02` a date, `=` an error."""
     dropped = {_PREFIX + kind for kind in ("bool", "int", "float", "timestamp", "value")}
     kept = {
         first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
@@ -87,7 +87,7 @@ _use_yaml_1_2_scalars(Dumper)
 
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    """Line separators other than a line feed survive only in double quotes, where they are escaped."""
+    """Write text; line separators other than a line feed survive only in double quotes, where they are escaped."""
     return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _SEPARATORS & set(text) else None)
 
 
@@ -100,7 +100,7 @@ Loader.add_constructor(_PREFIX + "int", _construct_int)
 
 
 def too_deep(line: int) -> LimitError:
-    """More levels than are allowed; `line` is counted from 0."""
+    """The error for too many levels; `line` is counted from 0."""
     return LimitError(f"more than {MAX_DEPTH} levels; expected plain nested values", line + 1)
 
 
@@ -108,7 +108,7 @@ def refuse_bomb(root: yaml.Node) -> None:
     """Count values and levels as if every alias were expanded, each node being visited once.
 
     Raises:
-        LimitError: an alias that contains itself, or too much of either.
+        LimitError: an alias contains itself, or there are too many values or levels.
     """
     measured: dict[int, tuple[int, int] | None] = {}  # None: being measured; to meet it again below itself is a cycle
 

@@ -1,4 +1,4 @@
-"""`domainbert tune`: runs a worker on a checked search, hands back results."""
+"""`domainbert tune`: runs a worker on a checked search and returns the results."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def tune_help() -> str:
 
 
 def run_search(search: Search, typed: Typed) -> str:
-    """Work on the study until it is complete, and return what is to be said at the end.
+    """Work on the study until it is complete, and return the lines to print at the end.
 
     Raises:
-        DomainbertError: the study cannot be gone on with, or no trial was completed.
-        TrainingStopped: a signal; what ran is queued again.
+        DomainbertError: the study cannot be resumed, or no trial was completed.
+        TrainingStopped: a signal came; the running trials are queued again.
     """
     from domainbert.tuning.worker import Worker
 
@@ -101,9 +101,9 @@ def _told_how_to_go_on(search: Search, typed: Typed) -> Iterator[None]:
     try:
         yield
     except TrainingStopped as stop:
-        raise TrainingStopped(f"study {search.config.study}: {stop}; to go on: {_same_again(typed)}") from stop
+        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {_same_again(typed)}") from stop
     except StorageInternalError as error:
-        raise DomainbertError(f"storage: was lost ({reason(error)}); to go on: {_same_again(typed)}") from error
+        raise DomainbertError(f"storage: was lost ({reason(error)}); to resume: {_same_again(typed)}") from error
 
 
 def _close(search: Search, study: Study) -> str:
@@ -119,7 +119,7 @@ def _close(search: Search, study: Study) -> str:
 
 
 def _same_again(typed: Typed) -> str:
-    """The command that goes on."""
+    """The command that resumes."""
     words = [word for file in typed.files for word in ("-c", file)]
     options = [f"--{name}={value}" for name, value in typed.options]
     return shlex.join(["domainbert", "tune", *words, *options, *allow_import_words()])

@@ -15,7 +15,7 @@ from domainbert.settings.tree import nearest
 
 Direction = Literal["maximize", "minimize"]
 COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")
-"""The fields of `cost.Cost`, which needs torch."""
+"""The fields of `cost.Cost`, repeated here because that module needs torch."""
 _LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", *(name for name in COSTS if name != "words_per_second"))
 VALIDATION, COST = "validation/", "cost/"
 Seconds = Annotated[float, Range(0, 86_400, above=True)]
@@ -29,7 +29,7 @@ class Parameter:
     """Lowest value of a range; whole numbers only, where the setting is one."""
 
     high: Finite | None = None
-    """Highest value of a range, which itself may occur."""
+    """Highest value of a range, included."""
 
     step: Annotated[float, Range(0, sys.float_info.max, above=True)] | None = None
     """Distance between the values of a range, counted from `low`."""
@@ -44,7 +44,7 @@ class Parameter:
     """Only vary this setting while other settings of the space have these values (a value or a list of them)."""
 
     def __post_init__(self) -> None:
-        """Check that a range or a list is described, and not both."""
+        """Check that either a range or a list is given."""
         check_fields(self)
         if self.choices is not None:
             self._check_choices(self.choices)
@@ -84,10 +84,10 @@ class StorageConfig:
     """Seconds between the signs of life of a trial."""
 
     grace: Seconds = 60.0
-    """Seconds without one after which a trial is taken for dead and queued again."""
+    """Seconds without a sign of life after which a trial is considered dead and queued again."""
 
     def __post_init__(self) -> None:
-        """Check that what is given fits the kind, and that no password stands in the YAML."""
+        """Check that the settings fit the kind, and that the YAML holds no password."""
         check_fields(self)
         database = self.kind == "postgresql"
         if database and self.path is not None:
@@ -111,7 +111,7 @@ class TuneConfig:
     """
 
     stage: str
-    """Which stage: `finetune`, `pretrain`, ..."""
+    """The stage: `finetune`, `pretrain`, ..."""
 
     settings: dict[str, Any]
     """The settings of the stage, but for `out`; or a YAML file with them."""
@@ -120,41 +120,41 @@ class TuneConfig:
     """Dotted keys of the stage's settings to the values they may take."""
 
     objective: tuple[str, ...] = ("validation/f1",)
-    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other;
+    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other.
     `cost/parameters`, `cost/folder_bytes`, `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and
-    `cost/words_per_second`, of `finetune` only, are measured on the words of the validation set. With several nothing
-    is pruned, and the best is that of the first."""
+    `cost/words_per_second` work with `finetune` only, and are measured on the words of the validation set. With
+    several objectives nothing is pruned, and the best trial is the best by the first."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective; None takes the task's for its headline metric, minimizes losses (all
-    that `distill` measures), sizes and latencies, and maximizes others."""
+    """`maximize` or `minimize` for each objective. None takes the task's direction for its headline metric, minimizes
+    losses (everything that `distill` measures), sizes and latencies, and maximizes others."""
 
     trials: Annotated[int, Range(1, 1_000_000)] = 20
-    """How many trials the study has in the end, the pruned and the failed ones among them; `grid` makes no more than it
-    has points."""
+    """Number of trials in the study at the end, pruned and failed ones included; `grid` makes no more than it has
+    points."""
 
     max_hours: Annotated[float, Range(0, 100_000, above=True)] | None = None
     """Start no further trial after this time, counted from the start of each command; those that run are finished."""
 
     sampler: Literal["tpe", "random", "grid", "cmaes", "gp"] = "tpe"
-    """How values are chosen. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
+    """Method that chooses values. `grid` needs a step or choices everywhere; `cmaes` is for numbers only."""
 
     seed: Seed = 0
-    """Of the sampler, and of the folds; trial number n draws from seed and n, whichever worker runs it. (Trials that
-    were queued again are not counted twice.)"""
+    """Seed of the sampler and of the folds. Trial number n draws from seed and n, whichever worker runs it. (Trials
+    that were queued again are not counted twice.)"""
 
     pruner: Literal["asha", "hyperband", "median", "none"] = "asha"
-    """What ends trials early that are worse than others were after as many evaluations. Where the stage keeps its best
-    evaluation, the best so far is compared. With several seeds or folds the first one decides."""
+    """Method that ends a trial early if it is worse than others were after as many evaluations. Where the stage keeps
+    its best evaluation, the best so far is compared. With several seeds or folds the first one decides."""
 
     min_evaluations: PositiveInt = 1
     """Evaluations before a trial may be pruned."""
 
     reduction: Annotated[int, Range(2, 1000)] = 3
-    """`asha` and `hyperband` let the best one in this many go on."""
+    """`asha` and `hyperband` let the best one in this many continue."""
 
     enqueue: tuple[dict[str, Any], ...] = ()
-    """The first trials: dotted keys to values; what is not given is drawn."""
+    """The first trials: dotted keys to values; other values are drawn."""
 
     parallel: Annotated[int, Range(1, MOST_PROCESSES)] | None = None
     """Trials at a time in this worker; None takes one for each of `gpus`, or one."""
@@ -164,8 +164,9 @@ class TuneConfig:
     None lets every trial see all of them."""
 
     k_folds: Annotated[int, Range(2, 1000)] | None = None
-    """Split the training file of `finetune` into so many parts, and take the mean over training without and validating
-    on each. Trials do not use the `validation` of the stage then; a training with the best settings does."""
+    """Split the training file of `finetune` into this many parts. Each part in turn validates training on the others,
+    and the value is the mean. Trials then do not use the `validation` of the stage; a training with the best
+    settings does."""
 
     study: str | None = None
     """Name of the study in the storage; None takes the name of the folder `out`."""
@@ -219,4 +220,4 @@ class TuneConfig:
 
 
 Values = Mapping[str, Any]
-"""Dotted keys to plain values: one point of a space."""
+"""One point of a space: dotted keys to plain values."""

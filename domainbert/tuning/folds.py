@@ -1,4 +1,4 @@
-"""Cross-validation for small data: a training file in parts, each of which validates what the others train."""
+"""Cross-validation for small data: a training file in parts; each part validates training on the others."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
     Args:
         train: the training file.
         task: how it is read.
-        num_folds: how many parts.
-        seed: of the order in which units are dealt out.
+        num_folds: number of parts.
+        seed: seed of the order in which units are dealt out.
 
     Raises:
-        DomainbertError: fewer units than folds, or a label that the training of a fold would not know.
+        DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
     """
     file = task.read(train)
     units = file.units()
@@ -77,9 +77,9 @@ def write_folds(texts: Sequence[FoldTexts], suffix: str, out: Path) -> list[Fold
     """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on.
 
     Args:
-        texts: of the folds.
-        suffix: of the files: `.conll`.
-        out: where the folders are made.
+        texts: contents of the folds.
+        suffix: suffix of the files: `.conll`.
+        out: the folder in which the folders are made.
     """
     folds = [_fold(out / f"fold-{number}", suffix) for number in range(1, len(texts) + 1)]
     for fold, text in zip(folds, texts, strict=True):
@@ -93,7 +93,7 @@ def _fold(folder: Path, suffix: str) -> Fold:
 
 
 def _named_as(first: str, rows: str) -> str:
-    """Rows of JSONL whose first one holds the names of labels that `first` holds, the first row of the whole file."""
+    """Rows of JSONL with the names of labels of `first`, the first row of the whole file, in their first row."""
     line, _, rest = rows.partition("\n")
     names, row = json.loads(first).get(NAMES_KEY), json.loads(line)
     if row.pop(NAMES_KEY, None) == names:
@@ -102,7 +102,7 @@ def _named_as(first: str, rows: str) -> str:
 
 
 def _check_labels(units: Sequence[Unit], part: Sequence[int], train: Path) -> None:
-    """A label must not be in the documents of one fold only: training without them would not know it."""
+    """Refuse a label that is in the documents of one fold only: training without them would not know it."""
     folds: dict[str, set[int]] = {}
     for unit, number in zip(units, part, strict=True):
         for label in unit.labels:
@@ -127,7 +127,7 @@ def _deal(units: Sequence[Unit], num_folds: int, seed: int) -> list[int]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Leave alone what is the same: trials of other workers may be reading it."""
+    """Write a file unless it has this content already: trials of other workers may be reading it."""
     if path.is_file() and path.read_bytes() == text.encode():
         return
     path.parent.mkdir(parents=True, exist_ok=True)

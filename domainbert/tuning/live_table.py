@@ -31,7 +31,7 @@ class LiveTable:
     """Shows done, running, pruned and failed trials, the best so far and the time left.
 
     Args:
-        config: what was asked for.
+        config: the settings of the search.
         stream: where to write; standard output by default.
         clock: seconds, for tests.
     """
@@ -47,7 +47,7 @@ class LiveTable:
         self._at_start: int | None = None
 
     def count(self, trials: Sequence[FrozenTrial]) -> None:
-        """Read the storage anew."""
+        """Read the storage again."""
         self._trials = trials
         if self._at_start is None:
             self._at_start = sum(one.state.is_finished() for one in trials)
@@ -58,7 +58,7 @@ class LiveTable:
         print(line, file=self.stream, flush=True)
 
     def ended(self, trial: FrozenTrial) -> None:
-        """A line about a trial that has ended."""
+        """Print a line about a trial that has ended."""
         self.say(f"trial {trial.number}: {outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
 
     def show(self, running: Sequence[Row]) -> None:
@@ -75,7 +75,7 @@ class LiveTable:
         self._lines = len(lines)
 
     def summary(self) -> str:
-        """`12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
+        """The summary: `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`."""
         states = [one.state.name for one in self._trials]
         done, running = sum(one.state.is_finished() for one in self._trials), states.count("RUNNING")
         text = f"{done}/{self.config.trials} done ({states.count('PRUNED')} pruned, {states.count('FAIL')} failed)"
@@ -86,7 +86,7 @@ class LiveTable:
         return ", ".join(parts)
 
     def close(self) -> None:
-        """Leave the last summary standing."""
+        """Print the last summary, which stays."""
         self.say(self.summary())
 
     def _best(self) -> list[str]:
@@ -120,7 +120,7 @@ def outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
-    """`optim.lr 0.0003, batch_size 16`."""
+    """Settings in one line: `optim.lr 0.0003, batch_size 16`."""
     shown = {key: f"{one:.4g}" if isinstance(one, float) else json.dumps(one) for key, one in values.items()}
     return ", ".join(f"{key} {text}" for key, text in shown.items())
 

@@ -1,4 +1,4 @@
-"""One worker at a time: what the storages do not keep apart by themselves."""
+"""Locks for one worker at a time, where the storage itself does not keep workers apart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """One process at a time, of all machines that share a disk which locks files (fcntl)."""
+    """A lock for one process at a time, among all machines that share a disk with file locks (fcntl)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
@@ -26,10 +26,10 @@ def file_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def study_lock(config: StorageConfig, storage: BaseStorage, study: str, out: Path) -> Iterator[None]:
-    """Held while a trial is taken and drawn, or queued again: each is several questions to the storage.
+    """The lock held while a trial is taken and drawn, or queued again: each takes several queries to the storage.
 
     Args:
-        config: what the storage was opened with.
+        config: the settings with which the storage was opened.
         storage: the storage.
         study: name of the study.
         out: the folder of the study.
@@ -48,7 +48,7 @@ def study_lock(config: StorageConfig, storage: BaseStorage, study: str, out: Pat
 
 @contextmanager
 def _database_lock(storage: BaseStorage, study: str) -> Iterator[None]:
-    """Given back when the transaction ends, or when its process dies."""
+    """A lock that is released when the transaction ends, or when its process dies."""
     import sqlalchemy
     from optuna.exceptions import StorageInternalError
     from optuna.storages import RDBStorage

@@ -1,6 +1,6 @@
-"""Measure what a trial's model costs: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
+"""Measure the cost of a trial's model: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
 
-It is a process of its own. The words are those of the validation set.
+It runs as a process of its own. The words are those of the validation set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def measure(config: Path, result: Path) -> None:
         result: a JSON file: the fields of `cost.Cost`.
 
     Raises:
-        DomainbertError: settings that the stage would refuse, or no model.
+        DomainbertError: the stage would refuse the settings, or there is no model.
     """
     from domainbert.serving.cost import measure_cost
     from domainbert.serving.predictor import load_predictor

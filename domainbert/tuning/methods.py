@@ -1,4 +1,4 @@
-"""Samplers and pruners by name, and the trials that come before they choose."""
+"""Samplers and pruners by name, and the queued trials that come first."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def build_pruner(config: TuneConfig) -> BasePruner:
 
 
 def _asha(first: int, reduction: int) -> BasePruner:
-    """Optuna's, but for one thing: a trial that was queued again does not compete beside its copy."""
+    """Optuna's pruner with one change: a trial that was queued again does not compete with its copy."""
     from optuna.pruners import SuccessiveHalvingPruner
 
     class Asha(SuccessiveHalvingPruner):
@@ -112,10 +112,10 @@ def _asha(first: int, reduction: int) -> BasePruner:
 
 
 def grid_size(space: Space) -> int:
-    """Points of a grid over a space; what is not varied at a point does not multiply.
+    """Points of a grid over a space; settings that do not vary at a point do not multiply it.
 
     Raises:
-        DomainbertError: more than a million: nothing that could be searched.
+        DomainbertError: there are more than a million, too many for a search.
     """
     points: list[dict[str, object]] = [{}]
     for one in space.dimensions:

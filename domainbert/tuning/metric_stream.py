@@ -1,4 +1,4 @@
-"""The evaluations of a trial, as they are written by its process."""
+"""The evaluations of a trial, read while its process writes them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
 
 
 class MetricStream:
-    """Follows the first `metrics.jsonl` below a stage's folder: what the stage would hand back if it ended now.
+    """Follows the first `metrics.jsonl` below a stage's folder: the value of the stage if it ended now.
 
-    A stage that trains several times, with one seed after the other, is followed in its first training only: only there
-    are trials comparable, as later ones begin after as many evaluations as the first took.
+    A stage that trains several times, one seed after the other, is followed in its first training only. Later ones
+    begin after as many evaluations as the first took, so there trials are not comparable.
 
     Args:
         out: the folder of the stage.
-        metrics: names there: `validation/f1`. The first is followed; the others have to be measured, too.
+        metrics: names such as `validation/f1`. The first is followed; the others have to be measured, too.
         kept_by: the metric by which the stage keeps the best of its evaluations; None where it keeps the last.
     """
 
     def __init__(self, out: Path, metrics: Sequence[str], kept_by: Headline | None = None) -> None:
         self.out, self.metrics, self.kept_by = out, metrics, kept_by
         self.values: list[float] = []
-        """Of the evaluations so far; they are counted, as their steps depend on the batch size."""
+        """One for each evaluation so far; evaluations are counted, as their steps depend on the batch size."""
         self._file: Path | None = None
         self._seen: tuple[int, int, int] | None = None
 
@@ -53,7 +53,7 @@ class MetricStream:
         return new
 
     def _kept(self, rows: Sequence[dict[str, float]]) -> list[float]:
-        """After each evaluation, the followed metric of the one that the stage would keep."""
+        """The followed metric, after each evaluation, of the evaluation that the stage would keep."""
         values: list[float] = []
         kept, best = None, self.kept_by.worst if self.kept_by else 0.0
         for row in rows:

@@ -11,7 +11,7 @@ from domainbert.tuning.config import COST, VALIDATION
 
 
 class NoSuchMetric(Exception):
-    """The stage does not measure an objective; `names` are what it does."""
+    """The stage does not measure an objective; `names` lists what it measures."""
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         super().__init__(name)
@@ -24,7 +24,7 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
     Args:
         objective: `validation/NAME` or `cost/NAME`.
         stage_outs: folders that the stage has written.
-        cost_file: what `measure` has written, for a cost.
+        cost_file: the file that `measure` has written, for a cost.
 
     Raises:
         NoSuchMetric: it was not measured.

@@ -1,4 +1,4 @@
-"""All that relies on what Optuna does not promise: its private names, and the texts that it writes.
+"""All code that relies on what Optuna does not promise: its private names, and the texts that it writes.
 
 Looked up in Optuna 5.0. With another version, look here first.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
 
-_RUNG = "completed_rung_"  # in the system attributes: how far ASHA has let a trial go
+_RUNG = "completed_rung_"  # in the system attributes: the rungs that a trial has reached in ASHA
 
 
 def recorded(study: Study, trial: Trial) -> FrozenTrial:
@@ -21,17 +21,17 @@ def recorded(study: Study, trial: Trial) -> FrozenTrial:
 
 
 def set_state(study: Study, trial: Trial | FrozenTrial, state: TrialState) -> bool:
-    """Set the state of a trial that may be another worker's; False if that one was first."""
+    """Set the state of a trial that may belong to another worker; False if that worker was first."""
     return study._storage.set_trial_state_values(trial._trial_id, state)
 
 
 def set_attribute(study: Study, trial: FrozenTrial, name: str, text: str) -> None:
-    """Set a user attribute of a trial that may be another worker's."""
+    """Set a user attribute of a trial that may belong to another worker."""
     study._storage.set_trial_user_attr(trial._trial_id, name, text)
 
 
 def without_rungs(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """System attributes for a trial that is run again: for ASHA it has not got anywhere yet."""
+    """System attributes for a trial that is run again: ASHA starts it from the beginning."""
     return {key: value for key, value in attributes.items() if not key.startswith(_RUNG)}
 
 

@@ -1,4 +1,4 @@
-"""A storage that is out of reach for a while: a database that restarts."""
+"""Waiting for a storage that cannot be reached for a while, such as a database that restarts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _SECONDS, _AGAIN_SECONDS = 300.0, 2.0
 
 
 class Patience:
-    """Lets a worker try again and again for some minutes.
+    """Lets a worker repeat its tries for some minutes.
 
     Args:
-        say: told once that the storage is waited for, and once that it is back.
-        seconds: how long.
+        say: called once when the wait begins, and once when the storage is back.
+        seconds: the longest wait.
     """
 
     def __init__(self, say: Callable[[str], None], seconds: float = _SECONDS) -> None:
@@ -21,7 +21,7 @@ class Patience:
         self._since: float | None = None
 
     def wait(self, error: Exception) -> None:
-        """Wait a little; raises `error`, which has said that the storage is lost, when it was for too long."""
+        """Wait a little; raise `error`, the one of the lost storage, after too long a wait."""
         if self._since is None:
             self._since = time.monotonic()
             self.say(f"storage: was lost ({reason(error)}); trying again for {self.seconds / 60:.0f} minutes")
@@ -30,12 +30,12 @@ class Patience:
         time.sleep(_AGAIN_SECONDS)
 
     def answered(self) -> None:
-        """The storage is there."""
+        """Note that the storage is back."""
         if self._since is not None:
             self.say("storage: is there again")
         self._since = None
 
 
 def reason(error: Exception) -> str:
-    """Why a storage is lost, in one line."""
+    """The reason why a storage is lost, in one line."""
     return str(error.__cause__ or error).strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Pictures of a study as SVG: how the best value grew, which settings mattered, where good trials lie."""
+"""Pictures of a study as SVG: history of the best value, importance of settings, location of good trials."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def draw_pictures(study: Study, config: TuneConfig, folder: Path) -> list[str]:
 
     Args:
         study: the study.
-        config: what was asked for; pictures of one objective are of the first.
-        folder: where to write.
+        config: the settings of the search; pictures of one objective show the first.
+        folder: the folder for the files.
 
     Returns:
-        Lines that say what could not be drawn, and why.
+        Lines that name what could not be drawn, and why.
     """
     try:
         import matplotlib
@@ -59,7 +59,7 @@ def _pictures(config: TuneConfig) -> dict[str, Callable[[Study], Any]]:
 
 
 def _draw(name: str, draw: Callable[[Study], Any], study: Study, folder: Path) -> str | None:
-    """Draw one picture; None, or why it cannot be drawn (importance, where all trials are equally good)."""
+    """Draw one picture; return None, or why it cannot be drawn (such as importance, if all trials are equally good)."""
     from matplotlib import pyplot
 
     try:

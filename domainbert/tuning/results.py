@@ -1,4 +1,4 @@
-"""Results of a study: the best settings as a YAML, all trials as a table, what the search has cost."""
+"""Results of a study: the best settings as a YAML, all trials as a table, the cost of the search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BEST, TRIALS, SUMMARY = "best.yaml", "trials.csv", "study.json"
 
 
 def check_folder(config: TuneConfig, out: Path) -> None:
-    """Raises: DomainbertError: another study is in the folder, whose trials this one would overwrite."""
+    """Raise `DomainbertError` if the folder holds another study, whose trials this one would overwrite."""
     if not (out / SUMMARY).is_file():
         return
     there = read_json(out / SUMMARY, "the summary of a search").get("study", config.study)
@@ -43,9 +43,9 @@ def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> 
 
     Args:
         study: the study.
-        config: what was asked for.
-        space: names the columns of the table; what only older trials have of an extended study stands behind.
-        out: the folder.
+        config: the settings of the search.
+        space: names the columns of the table; settings that only older trials of an extended study have come last.
+        out: the folder for the files.
     """
     out.mkdir(parents=True, exist_ok=True)
     trials = study.get_trials(deepcopy=False)
@@ -65,7 +65,7 @@ def write_results(study: Study, config: TuneConfig, space: Space, out: Path) -> 
 
 
 def goodness(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
-    """The first of several objectives as importance wants it: less is better. None where there is one."""
+    """The first of several objectives, in the form that importance needs: less is better. None if there is only one."""
     if len(config.objective) == 1:
         return None
     sign = -1 if config.directions[0] == "maximize" else 1
@@ -92,7 +92,7 @@ def importance(study: Study, config: TuneConfig) -> dict[str, float]:
 def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any]:
     """The numbers of a study.
 
-    What pruning has saved is an estimate: how much longer the median complete trial took than each of the pruned ones.
+    The time saved by pruning is an estimate: the time of the median complete trial less that of each pruned one.
     """
     by_state = {name: [one for one in trials if one.state.name == name] for name in ("COMPLETE", "PRUNED", "FAIL")}
     lost = [one for one in by_state["FAIL"] if is_lost(one)]
@@ -125,7 +125,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
     if (left := summary["asked"] - summary["trials"]) > 0:
-        lines.append(f"{left} of {summary['asked']} trials are left: max_hours is over; the same command goes on")
+        lines.append(f"{left} of {summary['asked']} trials are left: max_hours is over; run the same command to resume")
     best = summary["best"]
     if best is None:
         return [*lines, "no trial was completed"]
@@ -141,7 +141,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
 
 
 def _seconds(trials: Sequence[FrozenTrial]) -> Mapping[int, float]:
-    """Seconds of each trial, with those before it was queued again; by the number that it had first."""
+    """Seconds of each trial, with the time before it was queued again; by its first number."""
     spent: Counter[int] = Counter()
     for one in trials:
         spent[origin(one)] += one.user_attrs.get(SECONDS, 0)

@@ -1,4 +1,4 @@
-"""A trial while a worker runs it."""
+"""State of a trial while a worker runs it."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """Since its process was started."""
+        """Seconds since its process was started."""
         return round(time.monotonic() - self.process.started, 3)
 
     def sign(self, every: float) -> None:
-        """Give a sign of life, if the last one was so many seconds ago."""
+        """Give a sign of life, if the last one is at least this many seconds old."""
         if time.monotonic() - self.last_sign > every:
             self.alive, self.last_sign = self.alive + 1, time.monotonic()
             self.trial.set_user_attr(ALIVE, self.alive)
 
     def report(self, single: bool, ended: bool) -> None:
-        """Report what is new, and stop a trial that is to be pruned.
+        """Report new values, and stop a trial that has to be pruned.
 
-        At the last evaluation nothing is asked: there would be nothing to save, and a value to lose.
+        A trial at its last evaluation is not pruned: no time would be saved, and its value would be lost.
 
         Args:
             single: whether there is one objective; Optuna keeps no evaluations of trials with several.
             ended: whether the process had ended before this call.
 
         Raises:
-            NoSuchMetric: the stage does not measure what is asked for.
+            NoSuchMetric: the stage does not measure an objective.
         """
         self.plan.stream.new_values()
         values = self.plan.stream.values
@@ -62,7 +62,7 @@ class Running:
             if not last and self.trial.should_prune():
                 self.pruned = True
                 self.process.stop()
-            self.reported = step  # once the storage has heard of it: it may be lost, and asked again
+            self.reported = step  # only after the storage has it: a lost storage is asked again
 
     def measured(self, objectives: Sequence[str]) -> list[float]:
         """The values of a finished trial.

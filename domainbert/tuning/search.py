@@ -64,7 +64,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
             hold dots themselves, and stand in the YAML only.
 
     Raises:
-        DomainbertError: with every problem.
+        DomainbertError: lists every problem.
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
     tree = read_config(files, options, "command line")
@@ -114,7 +114,7 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
 
 
 def _with_direction(search: Search) -> Search:
-    """Unless the YAML gives directions, the task says that of its headline."""
+    """Take the direction of the headline from the task, unless the YAML gives directions."""
     config, headline = search.config, search.headline
     if config.direction is not None or headline is None:
         return search
@@ -124,7 +124,7 @@ def _with_direction(search: Search) -> Search:
 
 
 def within_grid(search: Search) -> Search:
-    """A search of a grid makes no more trials than there are points; it is said."""
+    """Limit the trials of a grid to its number of points, and print that."""
     config = search.config
     if config.sampler != "grid" or (points := grid_size(search.space)) >= config.trials:
         return search
@@ -133,7 +133,7 @@ def within_grid(search: Search) -> Search:
 
 
 def warn_of_unfairness(search: Search) -> None:
-    """Say so if trials early in a long schedule are compared with trials late in a short one, or speeds under load."""
+    """Warn if trials early in a long schedule are compared with trials late in a short one, or speeds under load."""
     config = search.config
     lengths = [one.key for one in search.space.dimensions if one.key.split(".")[-1] in _LENGTHS]
     if lengths and config.prunes:
@@ -145,15 +145,15 @@ def warn_of_unfairness(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """Refuse what the stage cannot give the search."""
+    """Refuse a search that the stage does not support."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
-            f"{tree.at(['objective']).where}: objective: {costs[0]} is of finetune only; expected validation/..."
+            f"{tree.at(['objective']).where}: objective: {costs[0]} works with finetune only; expected validation/..."
         )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
         raise DomainbertError(
             f"{tree.where}: pruner: {config.pruner} follows metrics.jsonl; expected jsonl among settings.loggers"
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task have seen what is held out
-        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: is of finetune only; found {config.stage}")
+        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: works with finetune only; found {config.stage}")

@@ -1,4 +1,4 @@
-"""The trials that a worker runs at a time: which GPU and how many cores each of them gets."""
+"""Resources of the trials that a worker runs at a time: the GPU and the number of cores of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
     """Check numbers of GPUs against those that the worker may use: a scheduler gives it some of a machine's.
 
     Raises:
-        DomainbertError: there are not so many.
+        DomainbertError: there are fewer.
     """
     visible = _visible(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
@@ -54,7 +54,7 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
 
 
 def _visible(environment: Mapping[str, str]) -> list[str] | None:
-    """The GPUs that this process may use, as they are called outside; None where all are."""
+    """The GPUs that this process may use, by their names outside of it; None if it may use all."""
     if _VISIBLE not in environment:
         return None
     names = [name.strip() for name in environment[_VISIBLE].split(",")]

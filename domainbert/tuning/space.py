@@ -44,7 +44,7 @@ class Dimension:
         return trial.suggest_float(self.key, one.low, one.high, step=one.step, log=one.log)
 
     def problem_of(self, value: Any) -> str | None:
-        """Why a value does not lie in this dimension; None if it does."""
+        """The reason why a value does not lie in this dimension; None if it does."""
         one = self.parameter
         if one.choices is not None:
             return None if value in one.choices else f"found {value!r}; expected one of {list(one.choices)}"
@@ -71,7 +71,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Space:
-    """The settings of a stage, and those of them that vary: what a condition looks at comes first."""
+    """The settings of a stage, and those of them that vary; a setting comes before those whose conditions name it."""
 
     stage: Stage
     base: Node
@@ -104,7 +104,7 @@ class Space:
         """The stage's checked settings at a point.
 
         Raises:
-            DomainbertError: the values do not go together.
+            DomainbertError: the values do not fit together.
         """
         problems = Problems(self.stage.name)
         settings = read_at(self.stage, self.base, {key: node_of(value, key) for key, value in values.items()}, problems)
@@ -113,14 +113,14 @@ class Space:
 
 
 def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> Space:
-    """Check every value that may be tried against the stage, which tries what can be tried before it runs.
+    """Check every value of the space against the stage, as far as the stage can check it before it runs.
 
     Args:
         stage: the stage.
         base: its settings without `out`.
         space: the parameters by dotted key.
         nodes: the same as they stand in the YAML.
-        problems: where problems are added; the space is of use only if there are none.
+        problems: where problems are added; use the space only if there are none.
     """
     ordered = _in_order(space, nodes, problems)
     found = len(problems.messages)
@@ -161,12 +161,12 @@ def _tree_at(base: Node, point: Mapping[str, Node]) -> Node:
 
 
 def label(choice: Any) -> Any:
-    """A choice as Optuna records it: as it is, or as JSON where it is a list or a mapping."""
+    """A choice as Optuna records it: unchanged, or as JSON if it is a list or a mapping."""
     return json.dumps(choice, sort_keys=True) if isinstance(choice, (list, dict)) else choice
 
 
 def as_list(value: Any) -> list[Any]:
-    """A list as it is, anything else as a list of one."""
+    """A list unchanged, anything else as a list of one."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -228,7 +228,7 @@ def _check_step(key: str, parameter: Parameter, node: Node, integer: bool, probl
 
 
 def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
-    """Keys such that what a condition looks at comes before it."""
+    """Keys in an order in which a setting comes before those whose conditions name it."""
     found = len(problems.messages)
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
@@ -239,7 +239,7 @@ def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -
     while len(ordered) < len(space):
         ready = [key for key in space if key not in ordered and set(space[key].when or {}) <= set(ordered)]
         if not ready:
-            raise DomainbertError(f"{nodes.where}: space: conditions that wait for each other; expected an order")
+            raise DomainbertError(f"{nodes.where}: space: conditions depend on each other; expected an order")
         ordered.append(ready[0])
     return ordered
 

@@ -43,15 +43,15 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
 
 
 def storage_path(config: StorageConfig, out: Path) -> Path:
-    """The file of a storage that is one."""
+    """The file of a storage of kind sqlite or journal."""
     return Path(config.path or out / f"study.{'db' if config.kind == 'sqlite' else 'journal'}")
 
 
 def database_url(config: StorageConfig, environment: Mapping[str, str] = os.environ) -> str:
-    """The URL of the database, with its password where it holds one: not to be shown.
+    """The URL of the database, with its password if it has one: never print it.
 
     Raises:
-        DomainbertError: there is none, or others may read the file that it stands in.
+        DomainbertError: there is none, or other users may read its file.
     """
     if config.url_file is not None:
         if config.url_file.stat().st_mode & 0o077:
@@ -78,7 +78,7 @@ def _driver(url: str) -> str:
 
 
 def _open_database(text: str, engine: Mapping[str, Any]) -> BaseStorage:
-    """Several workers may start at once, and make the same tables: the losers find them at the next try."""
+    """Open a database. Several workers may create its tables at once: those that fail find them at the next try."""
     from optuna.storages import RDBStorage
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -108,8 +108,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _open_journal(path: Path) -> BaseStorage:
-    """Optuna's journal, but for one thing: a line that a killed worker has not finished would make all the rest of the
-    file unreadable once another line stands behind it."""
+    """Optuna's journal with one change. A line that a killed worker has not finished is cut off: once another line
+    followed it, the rest of the file would be unreadable."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
@@ -158,7 +158,7 @@ def _is_entry(found: Any) -> bool:
 
 
 def _check_journal(path: Path) -> None:
-    """Every whole line is an entry; optuna passes over the last one if it is none, and over no further one."""
+    """Check that every complete line is an entry; Optuna skips a broken line only if it is the last."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -168,7 +168,7 @@ def _check_journal(path: Path) -> None:
             if not readable:
                 found = line[:_SHOWN].decode(errors="replace").rstrip()
                 raise DomainbertError(
-                    f"{path}:{number}: not an entry of a journal ({found!r}); expected a JSON object a line: remove "
+                    f"{path}:{number}: not an entry of a journal ({found!r}); expected a JSON object per line: remove "
                     "the line and those behind it to go on without them"
                 )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 TERMS = "domainbert"
-"""User attribute of a study: what trials are made of, so that another worker does the same or is refused."""
+"""User attribute of a study: the terms of its trials, so that another worker uses the same or is refused."""
 
 _JOIN_SECONDS = 10.0
 
@@ -28,10 +28,10 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
     """Make the study, or join it if its terms are the same.
 
     Args:
-        config: what is asked for.
-        storage: where.
-        terms: of the study: `{"space": ..., "objective": ..., "settings": ...}`.
-        extend: resume with other terms; the trials there are stay.
+        config: the settings of the search.
+        storage: the storage.
+        terms: the terms of the study: `{"space": ..., "objective": ..., "settings": ...}`.
+        extend: resume with other terms; earlier trials stay.
 
     Raises:
         DomainbertError: the study has other terms, or other choices or kinds of ranges, which Optuna cannot extend.
@@ -57,7 +57,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
 
 
 def _known_terms(study: Study) -> dict[str, Any] | None:
-    """The terms of a study; None where the worker that has made it died before it said them."""
+    """The terms of a study; None if the worker that made it died before it recorded them."""
     end = time.monotonic() + _JOIN_SECONDS
     while (known := study.user_attrs.get(TERMS)) is None and time.monotonic() < end:
         time.sleep(0.1)
@@ -71,7 +71,7 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was begun with other settings ({in_short(changes)}); "
-            "expected the same, or --extend to go on with these beside the trials there are"
+            "expected the same, or --extend to resume with these and keep the earlier trials"
         )
     if known["objective"] != plain["objective"]:
         _check_objective(study, known["objective"], plain["objective"])
@@ -82,7 +82,7 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
 
 
 def _check_objective(study: Study, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Another objective, one that was misspelt before, say, may come as long as there is no value of the old one."""
+    """Allow another objective (say, one that was misspelt) only while there is no value of the old one."""
     directions = list(old.values()) == list(new.values())
     if not directions or any(one.state.name in ("COMPLETE", "PRUNED") for one in study.get_trials(deepcopy=False)):
         raise DomainbertError(
@@ -92,7 +92,7 @@ def _check_objective(study: Study, old: Mapping[str, str], new: Mapping[str, str
 
 
 def _check_kinds(study: Study, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Optuna does not mix trials whose values of a setting are of different kinds."""
+    """Refuse other kinds of values for a setting: Optuna does not mix them in one study."""
     for name, what in {"choices": "choices", "log": "scale (log)", "integer": "kind (integer or not)"}.items():
         other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
         if other:

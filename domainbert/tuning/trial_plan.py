@@ -1,4 +1,4 @@
-"""Processes of a trial: the stage, once or for each fold, and the measurement of what its model costs."""
+"""Processes of a trial: the stage, once or for each fold, and the measurement of the model's cost."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from domainbert.tuning.trial_process import TrialStep, stage_step
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """The processes of a trial, and where they write."""
+    """The processes of a trial, and the folders and files that they write."""
 
     steps: list[TrialStep]
     stage_outs: list[Path]
     """The folders of the stage."""
     cost_file: Path
     stream: MetricStream
-    """Follows the first of them."""
+    """Follows the first folder."""
     last: int | None
-    """The evaluation with which the trial is over, where that is known: there is nothing left to prune."""
+    """The last evaluation of the trial, if it is known: after it there is nothing left to prune."""
 
 
 def make_plan(
@@ -42,11 +42,11 @@ def make_plan(
     """Write the YAMLs of a trial.
 
     Args:
-        stage: what is run.
-        objectives: what is asked for.
-        folds: of cross-validation; without them the stage runs once.
+        stage: the stage to run.
+        objectives: names of the objectives.
+        folds: folds of cross-validation; without them the stage runs once.
         plain: the stage's settings.
-        folder: of the trial.
+        folder: the trial's folder.
         headline: the metric by which the stage keeps its best evaluation; None where it keeps the last.
     """
     changes: Mapping[str, Mapping[str, Any]] = {"run": {}}

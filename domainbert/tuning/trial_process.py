@@ -27,9 +27,9 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.metric_stream import MetricStream
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
-"""What runs a stage in a process of its own."""
+"""The command that runs a stage in a process of its own."""
 
-_KILL_SECONDS = 60.0  # a training that is told to stop finishes its step and writes a checkpoint
+_KILL_SECONDS = 60.0  # a training that has to stop finishes its step and writes a checkpoint
 _TO_BE_CONTINUED = 75
 _SHOWN = 500  # characters of an error
 
@@ -44,9 +44,9 @@ class TrialStep:
 
 
 def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> TrialStep:
-    """A run of the stage: its YAML is written; what an earlier process has left in its folder is gone on from.
+    """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder.
 
-    Unless that had other settings, as after `--extend`, or in a study that is no more: then it begins anew.
+    If that had other settings, as after `--extend` or from a deleted study, the run starts again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     out, config = folder / name, folder / f"{name}.yaml"
@@ -74,7 +74,7 @@ class TrialProcess:
         self.stream = stream
         self.started = time.monotonic()
         self.stopping = False
-        """It was told to stop."""
+        """The trial was told to stop."""
         self._kill_at = float("inf")
         self._waiting = list(steps)
         self._log = folder / "output.log"
@@ -83,7 +83,7 @@ class TrialProcess:
         self._process = self._start()
 
     def poll(self) -> int | None:
-        """Go on to the next step where one is done; the exit code of the last or of one that failed, None before."""
+        """Start the next step when one is done; return the exit code of the last or of a failed one, None before."""
         code = self._process.poll()
         if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
@@ -94,13 +94,13 @@ class TrialProcess:
         return code
 
     def stop(self) -> None:
-        """Ask it to save what it has and end; it is killed when it does not."""
+        """Ask the process to save its state and end; it is killed if it does not."""
         if not self.stopping:
             self.stopping, self._kill_at = True, time.monotonic() + _KILL_SECONDS
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it at once, with the processes that it has started and may have left behind."""
+        """End the process at once, with the processes that it has started and may have left behind."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -117,15 +117,15 @@ class TrialProcess:
 
     @property
     def interrupted(self) -> bool:
-        """Whether somebody else has told it to stop, before or after it could listen: it could be gone on with."""
+        """Whether it was told to stop from outside, before or after it could react: then it can be resumed."""
         return self._process.poll() in (_TO_BE_CONTINUED, -signal.SIGTERM)
 
     def error(self) -> str:
-        """Why the last process failed: what it said last."""
+        """The reason why the last process failed: its last output."""
         code = self._process.poll()
         if code is not None and code < 0:
             name = signal.Signals(-code).name
-            return f"killed by {name}" + (", perhaps for want of memory" if name == "SIGKILL" else "")
+            return f"killed by {name}" + (", perhaps out of memory" if name == "SIGKILL" else "")
         lines = self._log.read_bytes()[self._said :].decode(errors="replace").splitlines()
         said = [line for line in lines if line.strip()]
         own = [number for number, line in enumerate(said) if line.startswith("domainbert: ")]
@@ -151,8 +151,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _end_with(worker: int) -> None:
-    """Be killed when the worker dies: another one may go on with the trial in the same folder."""
+    """Have this process killed when the worker dies: another worker may resume the trial in the same folder."""
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != worker:  # it died before this was said
+    if os.getppid() != worker:  # it died before this was set
         os._exit(1)

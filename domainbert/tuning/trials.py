@@ -1,4 +1,4 @@
-"""The trials of a study: whose turn it is, and what dead workers have left."""
+"""The trials of a study: the next one to run, and those of dead workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
 SETTINGS, THREADS = "settings", "threads"
-"""User attributes of a trial: why it was queued again; who runs it; a number that grows while it does; why it failed;
+"""User attributes of a trial: why it was queued again; its worker; a number that grows while it runs; why it failed;
 the trial that it resumes, if any; how long it took; the stage's settings, and its threads where they are set."""
 
 _DEATHS, _MOST_DEATHS = "deaths", 4
@@ -27,7 +27,7 @@ _DEATHS, _MOST_DEATHS = "deaths", 4
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's warnings that a feature of it may change."""
+    """Silence Optuna's warnings that one of its features may change."""
     from optuna.exceptions import ExperimentalWarning
 
     with warnings.catch_warnings():
@@ -36,19 +36,19 @@ def quiet() -> Iterator[None]:
 
 
 def is_lost(trial: FrozenTrial) -> bool:
-    """Whether a trial was queued again, as another one."""
+    """Whether a trial was queued again, as a new trial."""
     return trial.state.name == "FAIL" and LOST in trial.user_attrs
 
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """The trials that count for the number asked for: neither those that wait nor those that were queued again."""
+    """The trials that count towards the number asked for: not those that wait, nor those that were queued again."""
     from optuna.trial import TrialState
 
     return [one for one in trials if one.state != TrialState.WAITING and not is_lost(one)]
 
 
 def take_trial(study: Study, asked: int) -> Trial | None:
-    """A trial to run, or None when there are as many as were asked for; under the lock of the study."""
+    """A trial to run, or None if there are enough; under the lock of the study."""
     if len(counted(study.get_trials(deepcopy=False))) >= asked:
         return None
     trial = study.ask()
@@ -64,7 +64,7 @@ def put_back(study: Study, trial: Trial) -> None:
 
 
 def place(study: Study, trial: Trial) -> int:
-    """The number that a trial would have if none had been queued again."""
+    """The number of a trial if none had been queued again."""
     before = [one for one in study.get_trials(deepcopy=False) if one.number < trial.number]
     return trial.number - sum(map(is_lost, before))
 
@@ -75,8 +75,8 @@ def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = Fal
     Args:
         study: its study.
         trial: the trial.
-        reason: why.
-        blame: it may be what killed its worker: after some such deaths it has failed for good.
+        reason: the reason, for messages.
+        blame: whether it may have killed its worker: after some such deaths it has failed finally.
 
     Returns:
         False if the trial has ended meanwhile, or another worker was first.
@@ -116,12 +116,12 @@ def origin(trial: FrozenTrial | Trial) -> int:
 
 
 def worker_name() -> str:
-    """`machine:process:start` of this process: process numbers are used again, but not with the same start."""
+    """`machine:process:start` of this process: process numbers are reused, but not with the same start."""
     return f"{machine_name()}:{os.getpid()}:{_start_of(os.getpid())}"
 
 
 def machine_name() -> str:
-    """Host name, and what tells one boot and one container from another where the system says it."""
+    """Host name, with ids of the boot and of the container if the system gives them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -130,7 +130,7 @@ def machine_name() -> str:
 
 
 def _start_of(process: int) -> str:
-    """When a process started, in clock ticks after boot; empty if it has ended, or the system does not say."""
+    """The start of a process in clock ticks after boot; empty if it has ended, or the system does not tell."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()  # proc(5): state, ..., starttime
     except OSError:
@@ -141,12 +141,12 @@ def _start_of(process: int) -> str:
 class Watch:
     """Finds trials whose worker is dead.
 
-    A worker of this machine is looked up; of any other the signs of life have to grow: what counts is that they stand
-    still for `grace` seconds on this machine's clock, so clocks need not agree. Of a time in which this worker itself
-    did not look, suspended or without its database, only a part counts: the others may have had to wait as well.
+    A worker of this machine is looked up by its process. A worker of another machine is dead if its signs of life do
+    not grow for `grace` seconds on this machine's clock, so clocks need not agree. While this worker itself did not
+    look (suspended, or without its database), only part of the time counts: the others may have had to wait as well.
 
     Args:
-        grace: seconds.
+        grace: seconds without a sign of life.
     """
 
     def __init__(self, grace: float) -> None:

@@ -1,4 +1,4 @@
-"""A worker: takes trials, runs each as a process, follows, prunes and records them, until the study has its number.
+"""A worker: takes trials, runs each as a process, follows, prunes and records them, until the study is complete.
 
 Only the worker speaks to the storage, in a single thread.
 """
@@ -45,7 +45,7 @@ class Surroundings:
     study: Study
     out: Path
     plan: Callable[[dict[str, Any], Path], TrialPlan]
-    """The stage's settings and the folder of a trial to what it consists of."""
+    """Maps the stage's settings and the folder of a trial to its plan."""
     lock: Callable[[], AbstractContextManager[Any]]
     """Held while a trial is taken and drawn, or queued again: one worker at a time."""
     table: LiveTable
@@ -54,12 +54,12 @@ class Surroundings:
 
 
 class Worker:
-    """Runs trials until the study has as many as were asked for.
+    """Runs trials until the study has the number that was asked for.
 
     Args:
-        config: what is asked for.
-        space: what is searched.
-        around: the study and what else there is.
+        config: the settings of the search.
+        space: the search space.
+        around: the study, its folder and locks.
     """
 
     def __init__(self, config: TuneConfig, space: Space, around: Surroundings) -> None:
@@ -71,11 +71,11 @@ class Worker:
         self._signals = StopSignals()
 
     def run(self) -> None:
-        """Work until the study is complete, or the time is over.
+        """Work until the study is complete, or the time is up.
 
         Raises:
-            TrainingStopped: a signal; the trials that ran are queued again.
-            DomainbertError: the stage does not measure what is asked for.
+            TrainingStopped: a signal came; the running trials are queued again.
+            DomainbertError: the stage does not measure an objective.
         """
         from optuna.exceptions import StorageInternalError
 
@@ -85,7 +85,7 @@ class Worker:
             while not done:
                 try:
                     done = self._done()
-                except StorageInternalError as error:  # what was under way is done again in the next round
+                except StorageInternalError as error:  # unfinished work is repeated in the next round
                     self._patience.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
@@ -123,12 +123,12 @@ class Worker:
         except DomainbertError as error:  # values that do not go together
             self._record(trial, "FAIL", error=str(error))
             return True
-        trial.set_user_attr(trials.SETTINGS, redact(plain))  # the study's may be others later
+        trial.set_user_attr(trials.SETTINGS, redact(plain))  # those of the study may change later
         self._begin(trial, values, plan)
         return True
 
     def _next(self) -> tuple[Trial, dict[str, Any]] | None:
-        """A trial and its values; not one that a process of a worker taken for dead still writes."""
+        """The next trial and its values; None also while a process of a worker believed dead still writes there."""
         with self.around.lock(), trials.quiet():
             trial = trials.take_trial(self.study, self.config.trials)
             if trial is None:
@@ -155,7 +155,7 @@ class Worker:
         return self.around.out / "trials" / f"{trials.origin(trial):05d}"
 
     def _follow(self, one: Running) -> None:
-        """Report what is new of a trial, prune it, or record its end."""
+        """Report the new values of a trial, prune it, or record its end."""
         import optuna
 
         code = one.process.poll()
@@ -171,7 +171,7 @@ class Worker:
             raise DomainbertError(
                 f"objective: {self.config.stage} does not measure {missing.name}; {advice}"
             ) from missing
-        except optuna.exceptions.UpdateFinishedTrialError:  # by a worker that took this one for dead; or by this round
+        except optuna.exceptions.UpdateFinishedTrialError:  # by a worker that believed this one dead; or by this round
             one.process.kill()
             one.process.wait()
             self.running.remove(one)
@@ -185,7 +185,7 @@ class Worker:
         seconds: dict[str, Any] = {trials.SECONDS: one.seconds}
         if one.process.finished and not one.pruned:
             self._record(one.trial, "COMPLETE", one.measured(self.config.objective), **seconds)
-        elif one.pruned:  # even if it has finished meanwhile: a study does not depend on who was quicker
+        elif one.pruned:  # even if it has finished meanwhile: timing must not change a study
             self._record(one.trial, "PRUNED", **seconds)
             for out in filter(Path.is_dir, one.plan.stage_outs):
                 remove_progress(out)
@@ -231,7 +231,7 @@ class Worker:
             self.around.table.say(f"trial {trial.number}: {reason}; queued again")
 
     def _give_back(self, reason: str) -> None:
-        """End what runs, and queue it again; where the storage is out of reach, other workers find out."""
+        """End the running trials, and queue them again; if the storage cannot be reached, other workers find them."""
         from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 
         for one in self.running:

@@ -63,7 +63,7 @@ def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("no such\n  model")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(DomainbertError, match=r"hub:a/b: the model cannot be had from the hub: no such model"):
+    with pytest.raises(DomainbertError, match=r"hub:a/b: the model cannot be downloaded from the hub: no such model"):
         resolve_path("hub:a/b")
 
 

@@ -80,7 +80,7 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", b"one\ntw\xe9\n", r"a\.txt:2: byte 3 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object a line"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object per line"),
         ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: 'txt'\)"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1: a JSON list; expected an object"),
         ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: 'text' holds a int; expected a string"),

@@ -32,7 +32,7 @@ def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL, perhaps for want of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL, perhaps out of memory"),
         ("raise MemoryError('30 GiB')", "MemoryError: 30 GiB"),
         ("import sys; sys.exit(3)", "exit code 3"),
         ("print('postgresql://a:secret@b'); raise SystemExit(1)", "postgresql://a:***@b"),

@@ -64,7 +64,7 @@ def test_another_space_has_to_be_asked_for(fake: Any) -> None:
     assert (code, said) == (
         2,
         "domainbert: study study: was begun with other settings (space.x.high was 1.0, is now 2.0); expected the same, "
-        "or --extend to go on with these beside the trials there are\n",
+        "or --extend to resume with these and keep the earlier trials\n",
     )
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
     assert code == 0 and "extended (space.x.high was 1.0, is now 2.0)" in said
@@ -147,7 +147,7 @@ def test_trials_that_are_killed_or_measure_no_number_fail_with_their_reason(fake
     assert code == 0, said
     assert [(row["state"], row["error"]) for row in rows_of(fake)] == [
         ("fail", "the loss is not finite at x = 0.75"),
-        ("fail", "killed by SIGKILL, perhaps for want of memory"),
+        ("fail", "killed by SIGKILL, perhaps out of memory"),
         ("fail", "an objective is not a finite number: nan"),
         ("complete", ""),
     ]
@@ -167,7 +167,7 @@ def test_a_signal_puts_the_running_trial_back_and_the_same_command_goes_on(fake:
     worker.send_signal(signal.SIGTERM)
     said, _ = worker.communicate(timeout=60)
     assert worker.returncode == 75
-    assert said.endswith("stopped by SIGTERM; to go on: domainbert tune -c tune.yaml --seed=7\n")
+    assert said.endswith("stopped by SIGTERM; to resume: domainbert tune -c tune.yaml --seed=7\n")
     code, said = fake.run("tune", "-c", "tune.yaml", "--seed", "7")
     assert code == 0, said
     rows = rows_of(fake)
@@ -197,7 +197,7 @@ def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
     fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0 and "1 trials: 1 complete" in said
-    assert "49 of 50 trials are left: max_hours is over; the same command goes on" in said
+    assert "49 of 50 trials are left: max_hours is over; run the same command to resume" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"]
 
 
