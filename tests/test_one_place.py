@@ -48,7 +48,7 @@ ROOMS = [
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
     Room(ObjectiveConfig, "pretraining/objectives", 1, ("stages/pretrain.py", "stages/distill.py", "encoders")),
 ]
-KNOW_HEADS = ("encoders", "models", "tasks", "serving/onnx/graph.py")
+KNOW_HEADS = ("encoders", "tasks", "serving/onnx/graph.py")
 """Where families map kinds of heads, and tasks choose theirs; the graph has a dimension called "sequence"."""
 
 HEADS = {"tokens", "sequence", "crf"}

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+TOKENS, SEQUENCE = "tokens", "sequence"
+"""A label for each of some tokens; a label for each text, from its [CLS]."""
+
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""
 
-_ON_TOP_OF = {CRF: "tokens"}
+_ON_TOP_OF = {CRF: TOKENS}
+
+
+def has_labels(kind: str | None) -> bool:
+    """Whether the outputs of a kind are labels."""
+    return family_kind(kind) in (TOKENS, SEQUENCE)
 
 
 def has_more(kind: str | None) -> bool:

@@ -14,7 +14,7 @@ from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import architecture, build_model, config_class, family, kind_of, name_map
-from domainbert.encoders.kinds import family_kind, has_more
+from domainbert.encoders.kinds import SEQUENCE, TOKENS, family_kind, has_labels, has_more
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -55,7 +55,7 @@ class ModelFolder:
     @property
     def reads_texts(self) -> bool:
         """Whether the head reads the [CLS] of a text, and not its tokens."""
-        return self.head == "sequence"
+        return self.head == SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -95,7 +95,7 @@ def open_model(path: Path) -> ModelFolder:
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         # transformers leaves the names out of config.json when they are the two it gives by default
-        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if head in ("tokens", "sequence", "crf") else {}
+        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if has_labels(head) else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
@@ -210,7 +210,7 @@ def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, _ = load_model(path, "tokens", ("O",))
+    model, folder, _ = load_model(path, TOKENS, ("O",))
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
