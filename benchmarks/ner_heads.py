@@ -1,10 +1,12 @@
 """Heads of a tagger and their learning rates: validation F1 of a linear head and of a CRF, over several seeds.
 
     python benchmarks/ner_heads.py [--data econ|ncbi] [--epochs 8] [--seeds 1 2 3] [--head_lrs 1e-3 3e-3 1e-2]
+                                   [--models FOLDER]
 
 A linear head is scored in two ways in the same training: each word's best label by itself, and the best valid IOB2 of
 the sentence, which is how domainbert decodes it. The JSON is written after each training; those that it holds already
-are not made again.
+are not made again. With `--models` each training's best epoch is saved, so that `evaluate` can compare what was chosen
+here on the test set.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ Trained = Mapping[str, Sequence[float]]
 """By the way of decoding, the F1 on the validation set after each epoch."""
 
 
-def train(settings: Settings, head: str, head_lr: float) -> Trained:
-    """One training, as the stage `finetune` makes it, but that nothing is saved."""
+def train(settings: Settings, head: str, head_lr: float, models: Path | None) -> Trained:
+    """One training, as the stage `finetune` makes it; the model goes to a folder below `models`, if given."""
     import lightning
     import torch
 
@@ -36,7 +38,7 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.models.folder import load_model
-    from domainbert.stages.labelled_training import fit_labelled, validation_batches
+    from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.ner.config import Ner
@@ -90,6 +92,10 @@ def train(settings: Settings, head: str, head_lr: float) -> Trained:
         result = fit_labelled(
             "finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None)
         )
+    if models is not None:
+        start = Start(model, folder.config, tokenizer, folder.config.max_length, folder.teachers)
+        saved = models / f"{head}-{head_lr:g}" / f"seed-{settings.seed}"
+        save_seed(saved, start, entries, task, Ner().headline, "Fine-tuned", {}, result)
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 
@@ -109,6 +115,7 @@ def main() -> None:
     parser = parser_of("Heads of a tagger and their learning rates, over several seeds")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--head_lrs", type=float, nargs="+", default=[1e-3, 3e-3, 1e-2])
+    parser.add_argument("--models", type=Path, help="save the models in this folder")
     parser.set_defaults(epochs=8)
     options = parser.parse_args()
     settings = settings_of(options)
@@ -121,7 +128,7 @@ def main() -> None:
                 setting = f"{head} {head_lr:g}"
                 if setting not in of_seed:
                     print(f"seed {seed}, {setting}", flush=True)
-                    of_seed[setting] = train(replace(settings, seed=seed), head, head_lr)
+                    of_seed[setting] = train(replace(settings, seed=seed), head, head_lr, options.models)
                     write_result(
                         out, {"validation_f1": summary(trained)}, described(options), PACKAGES, {"curves": trained}
                     )
