@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from domainbert.metrics.counts import FloatArray
 
-DEFAULT_RESAMPLES = 2000
 _CHUNK_CELLS = 1 << 22  # drawn documents held at a time: 32 MB
 
 Statistic = Callable[[NDArray], FloatArray]
@@ -27,10 +26,7 @@ Statistic = Callable[[NDArray], FloatArray]
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[NDArray[Any]]],
-    statistic: Statistic,
-    resamples: int = DEFAULT_RESAMPLES,
-    seed: int = 0,
+    systems: Mapping[str, Sequence[NDArray[Any]]], statistic: Statistic, resamples: int = 2000, seed: int = 0
 ) -> dict[str, FloatArray]:
     """The scores of each system in every resample: (resamples,).
 
@@ -44,7 +40,10 @@ def resample_scores(
     Raises:
         ValueError: no documents, no seeds, or different numbers of documents.
     """
-    num_documents = _check(systems)
+    sizes = {len(counts) for seeds in systems.values() for counts in seeds}
+    if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
+        raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
+    num_documents = sizes.pop()
     generator = np.random.default_rng(seed)
     sums: dict[str, list[NDArray]] = {name: [] for name in systems}
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
@@ -60,13 +59,6 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     tail = 50 * (1 - confidence)
     low, high = np.percentile(scores, [tail, 100 - tail])
     return float(low), float(high)
-
-
-def _check(systems: Mapping[str, Sequence[NDArray[Any]]]) -> int:
-    sizes = {len(counts) for seeds in systems.values() for counts in seeds}
-    if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
-        raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
-    return sizes.pop()
 
 
 def _draw_documents(generator: np.random.Generator, num_documents: int, resamples: int) -> Iterator[FloatArray]:

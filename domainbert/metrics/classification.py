@@ -1,18 +1,21 @@
-"""Scores of single-label classification, from the counts of each class.
+"""Counts and validation scores of texts with one class each, or with any number of labels.
 
-Macro F1 is the mean over the classes of the training label set that occur in gold or prediction: a class that the test
-set lacks and the model never predicts has no F1 and would only lower the mean.
+Macro F1 is the mean over the labels of the training set that occur in gold or prediction: one that the test set lacks
+and the model never predicts has no F1 and would only lower the mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
-import torch
-from torchmetrics import Metric
+from numpy.typing import NDArray
 
-from domainbert.metrics.counts import IntArray, accuracy, macro_f1
+from domainbert.metrics.counts import IntArray, accuracy, macro_f1, micro_f1, precision, recall
+
+THRESHOLDS = np.arange(1, 100) / 100
+"""Probabilities from which on a label may be taken to hold: 0.01 to 0.99."""
 
 
 def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
@@ -25,60 +28,76 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} gold labels but {len(predicted)} predictions")
-    index = {label: number for number, label in enumerate(labels)}
-    unknown = {*gold, *predicted} - index.keys()
-    if unknown:
-        raise ValueError(f"labels {sorted(unknown)} are not among {list(labels)}")
-    wanted = np.array([index[label] for label in gold], dtype=np.int64)
-    found = np.array([index[label] for label in predicted], dtype=np.int64)
+    index = _numbers({*gold, *predicted}, labels)
+    wanted, found = (np.array([index[label] for label in side], dtype=np.int64) for side in (gold, predicted))
     return count_class_ids(wanted, found, len(labels))
 
 
 def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> IntArray:
     """As `count_classes`, for class numbers: two arrays (texts,) give (texts, classes, 3)."""
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
-    text = np.arange(len(gold))
-    right = gold == predicted
-    counts[text[right], gold[right], 0] = 1
-    counts[text[~right], predicted[~right], 1] = 1
-    counts[text[~right], gold[~right], 2] = 1
+    text, wrong = np.arange(len(gold)), gold != predicted
+    counts[text, gold, 2 * wrong] = 1  # a true positive, or a false negative
+    counts[text[wrong], predicted[wrong], 1] = 1
     return counts
 
 
-def confusion_matrix(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
-    """Number of texts by class: (labels, labels), gold in rows and predictions in columns."""
-    index = {label: number for number, label in enumerate(labels)}
-    matrix = np.zeros((len(labels), len(labels)), dtype=np.int64)
-    for one, other in zip(gold, predicted, strict=True):
-        matrix[index[one], index[other]] += 1
-    return matrix
+def class_scores(counts: IntArray) -> dict[str, Any]:
+    """Scores of a validation of classes from counts (classes, 3): macro F1 and accuracy."""
+    return {"f1": macro_f1(counts), "accuracy": accuracy(counts)}
 
 
-class ClassificationF1(Metric):
-    """Macro F1 and accuracy for validation during training: counts are summed over batches and ranks.
+def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:
+    """Counts of each text and label: (texts, labels, 3) of tp, fp, fn.
 
-    `compute()` gives `f1` (macro, the headline) and `accuracy` as scalar tensors, fit for `log_dict`.
+    Raises:
+        ValueError: the two have different lengths, or a label is not in `labels`.
+    """
+    if len(gold) != len(predicted):
+        raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
+    index = _numbers({label for side in (gold, predicted) for one in side for label in one}, labels)
+    counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
+    for text, (wanted, found) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
+        for place, some in enumerate((wanted & found, found - wanted, wanted - found)):
+            counts[text, [index[label] for label in some], place] = 1
+    return counts
+
+
+def _numbers(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
+    if unknown := set(used).difference(labels):
+        raise ValueError(f"labels {sorted(unknown)} are not among {list(labels)}")
+    return {label: number for number, label in enumerate(labels)}
+
+
+def count_thresholds(gold: IntArray, probabilities: NDArray[np.floating]) -> IntArray:
+    """Counts by which the threshold of a validation is chosen, however it is divided into batches and ranks.
 
     Args:
-        num_classes: how many classes the model knows.
+        gold: (texts, labels) 1 where a label holds.
+        probabilities: (texts, labels); what is not a number reaches no threshold, as in prediction.
+
+    Returns:
+        (labels, 2, thresholds + 1): by whether gold has the label, and how many of `THRESHOLDS` are reached.
     """
+    labels, reached = gold.shape[1], len(THRESHOLDS) + 1
+    places = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")
+    cells = (np.arange(labels) * 2 + gold) * reached + places
+    return np.bincount(cells.ravel(), minlength=labels * 2 * reached).reshape(labels, 2, reached)
 
-    full_state_update = False
-    higher_is_better = True
-    counts: torch.Tensor  # (classes, 3)
 
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.num_classes = num_classes
-        self.add_state("counts", torch.zeros(num_classes, 3, dtype=torch.int64), dist_reduce_fx="sum")
+def threshold_scores(counts: IntArray) -> dict[str, Any]:
+    """Scores of a validation of labels at the threshold with the highest micro F1, from `count_thresholds`, summed.
 
-    def update(self, gold: torch.Tensor, predicted: torch.Tensor) -> None:
-        """Add the class numbers of some texts, both (texts,)."""
-        counts = count_class_ids(gold.cpu().numpy(), predicted.cpu().numpy(), self.num_classes).sum(axis=0)
-        self.counts += torch.from_numpy(counts).to(self.counts.device)
-
-    def compute(self) -> dict[str, torch.Tensor]:
-        """The scores of everything seen since the last reset."""
-        counts = self.counts.cpu().numpy()
-        values = {"f1": float(macro_f1(counts)), "accuracy": float(accuracy(counts))}
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+    `f1`, `precision` and `recall` are micro; `threshold` is one for all labels: one for each would be fitted to the few
+    texts of a rare label. Of equal ones it is that nearest to 0.5, of two as near the lower one.
+    """
+    above = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]  # texts that reach each threshold
+    false_positive, true_positive = above[:, 0], above[:, 1]
+    false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive
+    by_threshold = np.stack([true_positive, false_positive, false_negative], axis=-1).swapaxes(0, 1)
+    tried = micro_f1(by_threshold)
+    best = np.flatnonzero(tried == tried.max())
+    chosen = best[np.argmin(np.abs(best - len(THRESHOLDS) // 2))]
+    micro = by_threshold[chosen].sum(axis=0)
+    found = {"f1": tried[chosen], "precision": precision(micro), "recall": recall(micro)}
+    return {**found, "macro_f1": macro_f1(by_threshold[chosen]), "threshold": THRESHOLDS[chosen]}

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-TRUE_POSITIVE, FALSE_POSITIVE, FALSE_NEGATIVE = 0, 1, 2
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -62,7 +60,7 @@ def macro_f1(counts: NDArray) -> FloatArray:
 
 def weighted_f1(counts: NDArray) -> FloatArray:
     """Mean of the F1 of the labels, each as often as gold holds it. Counts (..., labels, 3) give (...)."""
-    support = counts[..., TRUE_POSITIVE] + counts[..., FALSE_NEGATIVE]
+    support = counts[..., 0] + counts[..., 2]
     return _ratio((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
 
 

@@ -8,10 +8,9 @@ overlap. Partial: as lenient, but an overlap that is not exact counts half (the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-import torch
-from torchmetrics import Metric
 
 from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores
 from domainbert.metrics.matching import SentenceSpans, match_overlapping
@@ -73,36 +72,6 @@ def lenient_and_partial(gold: SentenceSpans, predicted: SentenceSpans) -> tuple[
     return credited(matched), credited((matched + exact) / 2)
 
 
-class EntityF1(Metric):
-    """Strict entity scores for validation during training: counts are summed over batches and ranks.
-
-    `compute()` gives `f1`, `precision`, `recall` (micro, the headline) and `macro_f1` as scalar tensors, fit for
-    `log_dict`.
-
-    Args:
-        types: the entity types that the model knows.
-    """
-
-    full_state_update = False
-    higher_is_better = True
-    counts: torch.Tensor  # (types, 3)
-
-    def __init__(self, types: Sequence[str]) -> None:
-        super().__init__()
-        self.types = tuple(types)
-        self.add_state("counts", torch.zeros(len(self.types), 3, dtype=torch.int64), dist_reduce_fx="sum")
-
-    def update(self, gold: SentenceSpans, predicted: SentenceSpans) -> None:
-        """Add the spans of some sentences.
-
-        Raises:
-            ValueError: as `count_entities`.
-        """
-        counts = count_entities(gold, predicted, self.types).sum(axis=0)
-        self.counts += torch.from_numpy(counts).to(self.counts.device)
-
-    def compute(self) -> dict[str, torch.Tensor]:
-        """The scores of everything seen since the last reset."""
-        counts = self.counts.cpu().numpy()
-        values = {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+def entity_scores(counts: IntArray) -> dict[str, Any]:
+    """Strict scores of a validation from counts (types, 3): precision, recall and F1 are micro."""
+    return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}

@@ -41,22 +41,18 @@ def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]
 
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
     """Strict counts by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
-
-    def slice_of(_: int, span: Span) -> int:
-        return int(np.searchsorted(_LONGEST, span[1] - span[0]))
-
-    return _count_slices(gold, predicted, len(LENGTHS), slice_of)
+    return _count_slices(
+        gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_LONGEST, span[1] - span[0]))
+    )
 
 
 def count_by_novelty(
     gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
 ) -> IntArray:
     """Strict counts of entities seen and unseen in training: (2, 3) of tp, fp, fn in the order of `NOVELTY`."""
-
-    def slice_of(sentence: int, span: Span) -> int:
-        return int(surface(words[sentence], span) not in seen)
-
-    return _count_slices(gold, predicted, len(NOVELTY), slice_of)
+    return _count_slices(
+        gold, predicted, len(NOVELTY), lambda sentence, span: int(surface(words[sentence], span) not in seen)
+    )
 
 
 def surface(words: Sequence[str], span: Span) -> Surface:

@@ -6,15 +6,16 @@ the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
-from domainbert.metrics.classification import confusion_matrix, count_classes
+from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import (
     IntArray,
     accuracy,
@@ -25,7 +26,7 @@ from domainbert.metrics.counts import (
     scores,
     weighted_f1,
 )
-from domainbert.metrics.entities import count_entities, lenient_and_partial, sum_by_document
+from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial, sum_by_document
 from domainbert.metrics.matching import SentenceSpans
 from domainbert.metrics.slices import (
     LENGTHS,
@@ -39,6 +40,10 @@ from domainbert.metrics.slices import (
 Summary = dict[str, Any]
 """`systems`: scores of each name; `paired`: the first system minus each later one; `warnings`: models that have learnt
 nothing."""
+
+Found = TypeVar("Found")
+Systems = Mapping[str, Mapping[str, Found]]
+"""By system and seed what a model predicts of a test set."""
 
 
 @dataclass(frozen=True)
@@ -61,125 +66,23 @@ class GoldEntities:
     """The entities of the training set; None leaves the slices by novelty out."""
 
 
-def summarize_entities(
-    gold: GoldEntities, systems: Mapping[str, Mapping[str, SentenceSpans]], resampling: Resampling
-) -> Summary:
-    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is.
-
-    Raises:
-        ValueError: a system has no predictions, another number of sentences, or a type that is not among the types.
-    """
-    counts = {
-        name: {seed: count_entities(gold.spans, spans, gold.types) for seed, spans in runs.items()}
-        for name, runs in systems.items()
-    }
-    scored = {
-        name: {seed: _score_tagger(gold, spans, counts[name][seed]) for seed, spans in runs.items()}
-        for name, runs in systems.items()
-    }
-    by_document = {
-        name: [sum_by_document(one, gold.documents) for one in runs.values()] for name, runs in counts.items()
-    }
-    silent = {name: [seed for seed, spans in runs.items() if not any(spans)] for name, runs in systems.items()}
-    warnings = collapsed(silent, "predicts no entity at all") if any(gold.spans) else []
-    return summarize(scored, by_document, {"f1": micro_f1}, "f1", resampling) | {"warnings": warnings}
-
-
-def summarize_classes(
-    gold: Sequence[str],
-    systems: Mapping[str, Mapping[str, Sequence[str]]],
-    labels: Sequence[str],
-    resampling: Resampling,
-) -> Summary:
-    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them.
-
-    `confusion` holds `labels`, those that occur in gold or in any prediction, and `counts`, rows of gold with columns
-    of predictions, the mean over the seeds.
-
-    Raises:
-        ValueError: a system has no predictions, another number of texts, or a label that is not among the labels.
-    """
-    counts = {
-        name: [count_classes(gold, predicted, labels) for predicted in runs.values()] for name, runs in systems.items()
-    }
-    scored = {
-        name: {seed: _score_classifier(one.sum(axis=0), labels) for seed, one in zip(runs, counts[name], strict=True)}
-        for name, runs in systems.items()
-    }
-    same = {name: [seed for seed, found in runs.items() if len(set(found)) == 1] for name, runs in systems.items()}
-    warnings = collapsed(same, "predicts one class only") if len(set(gold)) > 1 else []
-    found = summarize(scored, counts, {"f1": macro_f1, "accuracy": accuracy}, "f1", resampling)
-    for name, runs in systems.items():
-        found["systems"][name]["confusion"] = _mean_confusion(gold, list(runs.values()), labels)
-    return found | {"warnings": warnings}
-
-
-def collapsed(models: Mapping[str, Sequence[str]], what: str) -> list[str]:
-    """A line for each system of which some models, by their seeds, do `what`."""
-    advice = "it has learnt nothing; train it with another optim.lr or longer"
-    return [f"{name} ({', '.join(seeds)}) {what}: {advice}" for name, seeds in models.items() if seeds]
-
-
-def _mean_confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
-    occurring = set(gold).union(*runs)
-    kept = [label for label in labels if label in occurring]
-    matrices = [confusion_matrix(gold, predicted, kept) for predicted in runs]
-    same = all((matrix == matrices[0]).all() for matrix in matrices)
-    return {"labels": kept, "counts": (matrices[0] if same else np.mean(matrices, axis=0)).tolist()}
-
-
-def _score_tagger(gold: GoldEntities, predicted: SentenceSpans, counts: IntArray) -> dict[str, Any]:
-    totals = counts.sum(axis=0)  # (types, 3)
-    lenient, partial = lenient_and_partial(gold.spans, predicted)
-    result = {
-        **scores(totals.sum(axis=0)).as_dict(),
-        "macro_f1": float(macro_f1(totals)),
-        "lenient": lenient.as_dict(),
-        "partial": partial.as_dict(),
-        "per_type": by_name(gold.types, totals),
-        "errors": error_kinds(gold.spans, predicted),
-        "by_length": by_name(LENGTHS, count_by_length(gold.spans, predicted)),
-    }
-    if gold.seen is not None:
-        novelty = count_by_novelty(gold.spans, predicted, gold.words, gold.seen)
-        result["by_novelty"] = by_name(NOVELTY, novelty)
-    return result
-
-
-def _score_classifier(totals: IntArray, labels: Sequence[str]) -> dict[str, Any]:
-    occurs = totals.sum(axis=-1) > 0
-    return {
-        "f1": float(macro_f1(totals)),
-        "precision": float(precision(totals)[occurs].mean()),
-        "recall": float(recall(totals)[occurs].mean()),
-        "accuracy": float(accuracy(totals)),
-        "micro_f1": float(micro_f1(totals)),
-        "weighted_f1": float(weighted_f1(totals)),
-        "per_class": by_name(labels, totals),
-    }
-
-
-def by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
-    """Scores and gold support of each row of `counts` (names, 3)."""
-    support = counts[:, 0] + counts[:, 2]
-    return {
-        name: {**scores(row).as_dict(), "support": int(number)}
-        for name, row, number in zip(names, counts, support, strict=True)
-    }
-
-
 def summarize(
-    scored: Mapping[str, Mapping[str, dict[str, Any]]],
-    counts: Mapping[str, Sequence[NDArray[Any]]],
+    systems: Systems[Found],
+    count: Callable[[Found], NDArray[Any]],
+    score: Callable[[Found, NDArray[Any]], dict[str, Any]],
     statistics: Mapping[str, Statistic],
     headline: str,
     resampling: Resampling,
 ) -> Summary:
     """`systems` and `paired` of the scores of any task.
 
+    The intervals of the headline are called `interval`, a difference `difference`; those of another statistic carry its
+    name in front.
+
     Args:
-        scored: the scores of each model, by system and seed: nested, numbers at the ends.
-        counts: for each system those of its seeds, each (units, labels, counts), of the same units in the same order.
+        systems: the predictions.
+        count: the counts (units, labels, counts) of a model, of the same units in the same order for each.
+        score: its scores, nested, numbers at the ends; takes the counts summed over units, too.
         statistics: by name the scores that get intervals, made of counts summed over units.
         headline: the one whose interval has no name in front.
         resampling: how the intervals are drawn.
@@ -187,38 +90,13 @@ def summarize(
     Raises:
         ValueError: no units, or a system without a model.
     """
-    summaries = {name: _summarize_runs(runs, headline) for name, runs in scored.items()}
-    return _with_intervals(summaries, counts, statistics, headline, resampling)
-
-
-def _summarize_runs(runs: Mapping[str, dict[str, Any]], headline: str) -> dict[str, Any]:
-    """The mean of all numbers over the seeds, and the headline of each seed."""
-    return {
-        **_mean(list(runs.values())),
-        "seeds": len(runs),
-        f"{headline}_by_seed": {seed: result[headline] for seed, result in runs.items()},
-    }
-
-
-def _mean(values: Sequence[Any]) -> Any:
-    """Average nested dicts of numbers, number by number; what is equal in all stays as it is."""
-    first = values[0]
-    if isinstance(first, dict):
-        return {key: _mean([value[key] for value in values]) for key in first}
-    return first if all(value == first for value in values) else float(np.mean(values))
-
-
-def _with_intervals(
-    summaries: dict[str, dict[str, Any]],
-    counts: Mapping[str, Sequence[NDArray[Any]]],
-    statistics: Mapping[str, Statistic],
-    headline: str,
-    resampling: Resampling,
-) -> Summary:
-    """Add the intervals of the systems and of the differences between the first and each later one.
-
-    The keys of the headline are `interval` and `difference`; those of another statistic carry its name in front.
-    """
+    counts: dict[str, list[NDArray[Any]]] = {}
+    summaries: dict[str, dict[str, Any]] = {}
+    for name, runs in systems.items():
+        counts[name] = [count(found) for found in runs.values()]
+        scored = [score(found, one.sum(axis=0)) for found, one in zip(runs.values(), counts[name], strict=True)]
+        by_seed = {seed: one[headline] for seed, one in zip(runs, scored, strict=True)}
+        summaries[name] = {**_mean(scored), "seeds": len(runs), f"{headline}_by_seed": by_seed}
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
     for name, statistic in statistics.items():
@@ -230,3 +108,97 @@ def _with_intervals(
             pair[f"{prefix}difference"] = summaries[first][name] - summaries[pair["b"]][name]
             pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]]))
     return {"systems": summaries, "paired": paired}
+
+
+def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resampling: Resampling) -> Summary:
+    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is.
+
+    Raises:
+        ValueError: a system has no predictions, another number of sentences, or a type that is not among the types.
+    """
+
+    def count(predicted: SentenceSpans) -> IntArray:
+        return sum_by_document(count_entities(gold.spans, predicted, gold.types), gold.documents)
+
+    def score(predicted: SentenceSpans, totals: IntArray) -> dict[str, Any]:
+        lenient, partial = lenient_and_partial(gold.spans, predicted)
+        result = {
+            **entity_scores(totals),
+            "lenient": lenient.as_dict(),
+            "partial": partial.as_dict(),
+            "per_type": by_name(gold.types, totals),
+            "errors": error_kinds(gold.spans, predicted),
+            "by_length": by_name(LENGTHS, count_by_length(gold.spans, predicted)),
+        }
+        if gold.seen is not None:
+            novelty = count_by_novelty(gold.spans, predicted, gold.words, gold.seen)
+            result["by_novelty"] = by_name(NOVELTY, novelty)
+        return result
+
+    found = summarize(systems, count, score, {"f1": micro_f1}, "f1", resampling)
+    silent = collapsed(systems, lambda spans: not any(spans), "predicts no entity at all")
+    return found | {"warnings": silent if any(gold.spans) else []}
+
+
+def summarize_classes(
+    gold: Sequence[str], systems: Systems[Sequence[str]], labels: Sequence[str], resampling: Resampling
+) -> Summary:
+    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them.
+
+    `confusion` holds `labels`, those that occur in gold or in any prediction, and `counts`, rows of gold with columns
+    of predictions, the mean over the seeds.
+
+    Raises:
+        ValueError: a system has no predictions, another number of texts, or a label that is not among the labels.
+    """
+
+    def score(_: Sequence[str], totals: IntArray) -> dict[str, Any]:
+        occurs = totals.sum(axis=-1) > 0
+        return {
+            "f1": float(macro_f1(totals)),
+            "precision": float(precision(totals)[occurs].mean()),
+            "recall": float(recall(totals)[occurs].mean()),
+            "accuracy": float(accuracy(totals)),
+            "micro_f1": float(micro_f1(totals)),
+            "weighted_f1": float(weighted_f1(totals)),
+            "per_class": by_name(labels, totals),
+        }
+
+    statistics = {"f1": macro_f1, "accuracy": accuracy}
+    found = summarize(systems, lambda one: count_classes(gold, one, labels), score, statistics, "f1", resampling)
+    for name, runs in systems.items():
+        found["systems"][name]["confusion"] = _confusion(gold, list(runs.values()), labels)
+    same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")
+    return found | {"warnings": same if len(set(gold)) > 1 else []}
+
+
+def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) -> list[str]:
+    """A line for each system of which some models do `what`, as `has` tells of their predictions."""
+    advice = "it has learnt nothing; train it with another optim.lr or longer"
+    seeds = {name: [seed for seed, found in runs.items() if has(found)] for name, runs in systems.items()}
+    return [f"{name} ({', '.join(some)}) {what}: {advice}" for name, some in seeds.items() if some]
+
+
+def by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
+    """Scores and gold support of each row of `counts` (names, 3)."""
+    return {
+        name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
+        for name, row in zip(names, counts, strict=True)
+    }
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    """Average nested dicts of numbers, number by number; what is equal in all stays as it is."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: _mean([value[key] for value in values]) for key in first}
+    return first if all(value == first for value in values) else float(np.mean(values))
+
+
+def _confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+    occurring = set(gold).union(*runs)
+    kept = [label for label in labels if label in occurring]
+    pairs = [Counter(zip(gold, predicted, strict=True)) for predicted in runs]
+    counts = np.array([[[some[one, other] for other in kept] for one in kept] for some in pairs])  # (runs, gold, found)
+    same = (counts == counts[0]).all()
+    return {"labels": kept, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

@@ -3,108 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from domainbert.metrics.summary import Summary
 
 _MOST_CLASSES = 12  # of a confusion matrix that is printed
 
+_F1 = {"f1": ""}
+_ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
+
+Scored = Mapping[str, dict[str, Any]]
+
 
 def entity_lines(summary: Summary) -> list[str]:
     """Headline, differences, then scores by type, F1 by length and novelty and the kinds of errors, side by side."""
+    further = {"precision": "precision", "recall": "recall", "macro_f1": "macro F1"}
+    further |= {"lenient.f1": "lenient F1", "partial.f1": "partial F1"}
     systems = summary["systems"]
-    header = ["system", "F1", "95 % interval", "precision", "recall", "macro F1", "lenient F1", "partial F1", "seeds"]
-    rows = [
-        [
-            name,
-            _percent(one["f1"]),
-            _interval(one["interval"]),
-            *(_percent(one[key]) for key in ("precision", "recall", "macro_f1")),
-            *(_percent(one[key]["f1"]) for key in ("lenient", "partial")),
-            str(one["seeds"]),
-        ]
-        for name, one in systems.items()
-    ]
-    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "F1")]
-    lines += ["", *_all_scores("by type", systems, "per_type")]
-    lines += ["", *_side_by_side("F1 by words", systems, "by_length")]
+    lines = score_lines(summary, {"f1": "F1"}, further=further)
+    lines += _slice_lines("by type", systems, "per_type", _ALL_SCORES)
+    lines += _slice_lines("F1 by words", systems, "by_length", _F1)
     if all("by_novelty" in one for one in systems.values()):
-        lines += ["", *_side_by_side("F1 by surface in training", systems, "by_novelty")]
-    return [*lines, "", *_error_lines(systems)]
+        lines += _slice_lines("F1 by surface in training", systems, "by_novelty", _F1)
+    errors = {name: one["errors"] for name, one in systems.items()}
+    rows = [[kind, *(f"{one[kind]:,.1f}" for one in errors.values())] for kind in next(iter(errors.values()))]
+    return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
 def classification_lines(summary: Summary) -> list[str]:
     """Headline, differences, scores by class, systems side by side, and which class is taken for which."""
-    systems = summary["systems"]
-    header = [
-        "system",
-        "macro F1",
-        "95 % interval",
-        "accuracy",
-        "95 % interval",
-        "macro precision",
-        "macro recall",
-        "micro F1",
-        "weighted F1",
-        "seeds",
-    ]
-    rows = [
-        [
-            name,
-            _percent(one["f1"]),
-            _interval(one["interval"]),
-            _percent(one["accuracy"]),
-            _interval(one["accuracy_interval"]),
-            *(_percent(one[key]) for key in ("precision", "recall", "micro_f1", "weighted_f1")),
-            str(one["seeds"]),
-        ]
-        for name, one in systems.items()
-    ]
-    lines = [*_table(header, rows), *_warning_lines(summary), *_difference_lines(summary, "", "macro F1")]
-    lines += _difference_lines(summary, "accuracy_", "accuracy")
-    lines += ["", *_all_scores("by class", systems, "per_class")]
-    return lines + [line for name, one in systems.items() for line in ["", *_confusion_lines(name, one["confusion"])]]
+    further = {"precision": "macro precision", "recall": "macro recall"}
+    further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
+    lines = score_lines(summary, {"f1": "macro F1", "accuracy": "accuracy"}, further=further)
+    lines += _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
+    return lines + [line for name, one in summary["systems"].items() for line in _confusion_lines(name, one)]
 
 
-def score_lines(summary: Summary, names: Mapping[str, str], percent: bool, further: Sequence[str] = ()) -> list[str]:
+def multi_label_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then scores by label, systems side by side."""
+    further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
+    lines = score_lines(summary, {"f1": "micro F1", "macro_f1": "macro F1"}, further=further)
+    return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+
+
+def score_lines(
+    summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
+) -> list[str]:
     """Scores of any task with their intervals, and the differences.
 
     Args:
         summary: as `summary.summarize` gives it, with warnings.
         names: the scores that have intervals, and their titles; the interval of the first has no name in front.
         percent: whether they are shares, shown in percent.
-        further: scores without intervals.
+        further: scores without intervals, and their titles; a dot leads into nested ones.
     """
     prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
-    header = ["system", *(title for name in names.values() for title in (name, "95 % interval"))]
-    header += [*(name.replace("_", " ").replace("f1", "F1") for name in further), "seeds"]
-    rows = [
-        [
-            system,
-            *(
-                cell
-                for name, prefix in prefixes.items()
-                for cell in (f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale))
-            ),
-            *(f"{scale * one[name]:.2f}" for name in further),
-            str(one["seeds"]),
-        ]
-        for system, one in summary["systems"].items()
-    ]
-    lines = [*_table(header, rows), *_warning_lines(summary)]
-    return lines + [
-        line for name, prefix in prefixes.items() for line in _difference_lines(summary, prefix, names[name], scale)
-    ]
+    further = further or {}
+    header = ["system", *(title for name in names.values() for title in (name, "95 % interval")), *further.values()]
+    rows = []
+    for system, one in summary["systems"].items():
+        row = [system]
+        for name, prefix in prefixes.items():
+            row += [f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale)]
+        nested = (reduce(lambda found, part: found[part], name.split("."), one) for name in further)
+        rows.append([*row, *(f"{scale * score:.2f}" for score in nested), str(one["seeds"])])
+    lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
+    for name, prefix in prefixes.items():
+        lines += _difference_lines(summary["paired"], prefix, names[name], scale)
+    return lines
 
 
-def multi_label_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then scores by label, systems side by side."""
-    names = {"f1": "micro F1", "macro_f1": "macro F1"}
-    further = ["precision", "recall", "weighted_f1", "exact"]
-    return [*score_lines(summary, names, True, further), "", *_all_scores("by label", summary["systems"], "per_label")]
-
-
-def cost_lines(systems: Mapping[str, dict[str, Any]], headline: str = "f1", higher: bool = True) -> list[str]:
+def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
     """Size and speed, the latter also as a multiple of the first system's, and what students keep of its score.
 
     Every system has its `cost`; a student's names its `teachers`.
@@ -132,69 +102,47 @@ def cost_lines(systems: Mapping[str, dict[str, Any]], headline: str = "f1", high
     if higher and any(one["cost"]["teachers"] for one in systems.values()):
         header.append(f"{headline.replace('f1', 'F1')} kept")
         for row, one in zip(rows, systems.values(), strict=True):
-            kept = one[headline] / first[headline] if one["cost"]["teachers"] and first[headline] else None
-            row.append("" if kept is None else f"{100 * kept:.1f} %")
+            kept = one["cost"]["teachers"] and first[headline]
+            row.append(f"{100 * one[headline] / first[headline]:.1f} %" if kept else "")
     return _table(header, rows)
 
 
-def _warning_lines(summary: Summary) -> list[str]:
-    return [f"warning: {warning}" for warning in summary["warnings"]]
-
-
-def _difference_lines(summary: Summary, prefix: str, metric: str, scale: float = 100) -> list[str]:
-    if not summary["paired"]:
-        return []
+def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, scale: float) -> list[str]:
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
             f"{scale * pair[f'{prefix}difference']:+.2f}",
             _interval(pair[f"{prefix}interval"], sign="+", scale=scale),
         ]
-        for pair in summary["paired"]
+        for pair in paired
     ]
-    return ["", *_table([f"paired difference, {metric}", "points" if scale == 100 else "by", "95 % interval"], rows)]
+    header = [f"paired difference, {metric}", "points" if scale == 100 else "by", "95 % interval"]
+    return ["", *_table(header, rows)] if rows else []
 
 
-def _side_by_side(title: str, systems: Mapping[str, dict[str, Any]], key: str) -> list[str]:
-    """F1 of each slice for each system; the support is that of gold and the same for all."""
+def _slice_lines(title: str, systems: Scored, key: str, columns: Mapping[str, str]) -> list[str]:
+    """Scores of each slice for each system; the support is that of gold and the same for all."""
     slices = next(iter(systems.values()))[key]
-    rows = [
-        [name, f"{slices[name]['support']:,}", *(_percent(one[key][name]["f1"]) for one in systems.values())]
-        for name in slices
-    ]
-    return _table([title, "support", *systems], rows)
-
-
-def _all_scores(title: str, systems: Mapping[str, dict[str, Any]], key: str) -> list[str]:
-    """Precision, recall and F1 of each type or class for each system."""
-    slices = next(iter(systems.values()))[key]
-    columns = {"precision": "precision", "recall": "recall", "f1": "F1"}
-    header = [f"{name} {shown}" for name in systems for shown in columns.values()]
+    header = [title, "support", *(f"{name}{shown}" for name in systems for shown in columns.values())]
     rows = [
         [name, f"{slices[name]['support']:,}"]
-        + [_percent(one[key][name][column]) for one in systems.values() for column in columns]
+        + [f"{100 * one[key][name][column]:.2f}" for one in systems.values() for column in columns]
         for name in slices
     ]
-    return _table([title, "support", *header], rows)
+    return ["", *_table(header, rows)]
 
 
-def _confusion_lines(name: str, confusion: Mapping[str, Any]) -> list[str]:
+def _confusion_lines(name: str, system: Mapping[str, Any]) -> list[str]:
     """Gold classes in rows, predicted ones in columns; the mean over the seeds."""
-    labels, counts = confusion["labels"], confusion["counts"]
+    labels, counts = system["confusion"]["labels"], system["confusion"]["counts"]
     if len(labels) > _MOST_CLASSES:
-        return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} classes"]
+        return ["", f"{name}: metrics.json has the confusion matrix of the {len(labels):,} classes"]
     whole = all(float(count).is_integer() for row in counts for count in row)
     rows = [
         [label, *(f"{count:,.0f}" if whole else f"{count:,.1f}" for count in row)]
         for label, row in zip(labels, counts, strict=True)
     ]
-    return _table([f"{name}: gold in rows, predicted", *labels], rows)
-
-
-def _error_lines(systems: Mapping[str, dict[str, Any]]) -> list[str]:
-    kinds = next(iter(systems.values()))["errors"]
-    rows = [[kind, *(f"{one['errors'][kind]:,.1f}" for one in systems.values())] for kind in kinds]
-    return _table(["entities, mean of seeds", *systems], rows)
+    return ["", *_table([f"{name}: gold in rows, predicted", *labels], rows)]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -206,10 +154,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         )
         for row in (header, *rows)
     ]
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}"
 
 
 def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100) -> str:

@@ -46,15 +46,13 @@ def measure_cost(predictor: Predictor[Any], folder: Path, sentences: Words) -> C
         sentences: words of the test set's texts; none of them empty.
     """
     statistics = word_statistics(predictor.tokenizer, words_of(word for words in sentences for word in words))
-    sentences = sentences[:_TEXTS]
-    num_words = sum(map(len, sentences))
-    predict = predictor.predict
+    sentences, predict = sentences[:_TEXTS], predictor.predict
     predict(sentences[:1])  # what is allocated once is not measured
     return Cost(
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
         folder_bytes=_folder_bytes(folder),
         pieces_per_word=statistics.pieces_per_word,
-        words_per_second=num_words / _median(predict, [sentences] * _REPEATS),
+        words_per_second=sum(map(len, sentences)) / _median(predict, [sentences] * _REPEATS),
         latency_1=_median(predict, _slices(sentences, 1)),
         latency_32=_median(predict, _slices(sentences, 32)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from domainbert.training.precision import autocast_dtype
 
 _MAX_TOKENS = 8_192
 _SHORTEST = 3  # [CLS], a piece, [SEP]
+_SHOWN_LABELS = 10
+
+AnyPredictor = TypeVar("AnyPredictor", bound=Predictor[Any])
 
 
 class FineTuned:
@@ -38,9 +41,8 @@ class FineTuned:
     Args:
         folder: a model folder, exported or not.
         task: what it is for.
-        precision: `32-true` gives the numbers of training's evaluation; `auto` is faster where bf16 is. An exported
-            model has its own.
-        max_length: tokens of a window; None takes what it was fine-tuned with.
+        precision: see `load_predictor`; an exported model has its own.
+        max_length: see there.
 
     Attributes:
         model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF.
@@ -68,16 +70,17 @@ class FineTuned:
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers = folder.teachers
         positions = folder.config.max_length
-        usual = min(self.tokenizer.model_max_length or positions, positions)
         if max_length is not None and not _SHORTEST <= max_length <= positions:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
-        self.max_length = usual if max_length is None else max_length
+        self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.dtype = autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:
-                _keep_cast(self.model, self.dtype)
+                for module in self.model.modules():
+                    if isinstance(module, nn.Linear):  # autocast would cast it at each call: longer than a sentence
+                        module.to(self.dtype)
             return
         if precision not in ("32-true", "auto"):
             raise DomainbertError(f"precision: {precision}; {folder.onnx} has its own, expected 32-true or auto")
@@ -115,13 +118,6 @@ def packed_logits(
         yield moved, logits
 
 
-def _keep_cast(model: nn.Module, dtype: torch.dtype) -> None:
-    """Keep linear layers as autocast would cast them at each call, which takes longer than a sentence."""
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            module.to(dtype)
-
-
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
     """The model of an exported folder without its weights, but with the CRF that decodes."""
     with shapes_only():
@@ -143,8 +139,16 @@ def load_predictor(path: Path | str, precision: Precision = "32-true", max_lengt
     Raises:
         DomainbertError: no model folder, or one without a head for a task; or see `FineTuned`.
     """
+    return load_kind(Predictor, path, precision, max_length)
+
+
+def load_kind(kind: type[AnyPredictor], path: Path | str, precision: Precision, max_length: int | None) -> AnyPredictor:
+    """As `load_predictor`; a folder with a model of another kind is refused by a `DomainbertError` that names it."""
     folder = open_model(Path(path))
     task = task_of_folder(folder)
+    if not issubclass(task.predictor, kind):
+        labels = ", ".join(folder.labels[:_SHOWN_LABELS]) + (", ..." if len(folder.labels) > _SHOWN_LABELS else "")
+        raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; {task.predictor.loader} reads it")
     model = FineTuned(folder, task, precision, max_length)
     task.bind(model.model.head)
     return task.predictor(task, model)

@@ -46,7 +46,11 @@ def read_texts(
         lines = chain(first, lines)
     else:
         kind = FileKind(format)
-    return kind, _items(path, kind.kind, lines, text_key, token_column)
+    if kind.kind == "conll":
+        return kind, (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
+    if kind.kind == "jsonl":
+        return kind, _json_rows(path, lines, text_key)
+    return kind, (({text_key: text}, None) for _, text in lines)
 
 
 def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
@@ -85,14 +89,6 @@ def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
             raise last
         if last is None:
             return
-
-
-def _items(path: Path, kind: Kind, lines: Iterable[Line], text_key: str, token_column: int | str) -> Iterator[Item]:
-    if kind == "conll":
-        return (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
-    if kind == "jsonl":
-        return _json_rows(path, lines, text_key)
-    return (({text_key: text}, None) for _, text in lines)
 
 
 def _json_rows(path: Path, lines: Iterable[Line], text_key: str) -> Iterator[Item]:

@@ -19,7 +19,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
-from domainbert.tasks.labelled import FoundLabel, check_found_known, find_labels
+from domainbert.tasks.labelled import FoundLabel, check_labels_known, find_labels
 from domainbert.training.loggers import need_logger
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def check_labelled(
     problems = list(file.problems)
     if file.labels is not None and known is not None:
         try:
-            check_found_known(file.labels, known, path)
+            check_labels_known(file.labels, known, path)
         except DomainbertError as error:
             problems = error.problems
     given.problems += [(key, problem) for problem in problems]

@@ -46,14 +46,14 @@ class Headline:
         return f"validation/{self.key}"
 
     @property
-    def worst(self) -> float:
-        """A value that any other one is better than."""
-        return float("-inf") if self.higher_is_better else float("inf")
-
-    @property
     def higher_is_better(self) -> bool:
         """Whether more of it is better."""
         return self.direction == "maximize"
+
+    @property
+    def worst(self) -> float:
+        """A value that any other one is better than."""
+        return float("-inf") if self.higher_is_better else float("inf")
 
     def is_better(self, value: float, than: float) -> bool:
         """Whether a value is better than another one; NaN never is."""
@@ -111,11 +111,9 @@ class TaskConfig(ABC):
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder from elsewhere is for this task.
+        """Whether a model folder from elsewhere, whose `config.json` names no task, is for this one.
 
-        Args:
-            head: its kind of head, see `ModelFolder.head`.
-            fields: its `config.json`, which names no task.
+        `head` is its kind of head (see `ModelFolder.head`), `fields` its `config.json`.
         """
         return False
 
@@ -150,11 +148,7 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
-    """The configuration of the task that a model folder is for; None where it is for none.
-
-    Args:
-        head: its kind of head.
-        fields: its `config.json`.
+    """The configuration of the task that a model folder is for, by its head and `config.json`; None if for none.
 
     Raises:
         DomainbertError: it names a task that is not known; or two known ones have one name.
@@ -187,11 +181,10 @@ def _kinds() -> dict[str, type[TaskConfig]]:
         DomainbertError: two folders have one name, by which a model folder could mean either task.
     """
     choices_of(TaskConfig)  # imports ours
-    ours_last = sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS))
     found: dict[str, type[TaskConfig]] = {}
-    for kind in ours_last:
+    for kind in sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS)):
         name = folder_name(kind)
-        if name in found and found[name].__module__ != kind.__module__:
+        if found.setdefault(name, kind).__module__ != kind.__module__:
             raise DomainbertError(
                 f"{found[name].__module__}: its folder is called {name}, as that of {kind.__module__}; "
                 "expected another name, for a model folder says by it which task it is for"

@@ -18,11 +18,11 @@ _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-g
 
 
 class NamesFormat(Protocol):
-    """Places of the names of labels, if not in the labelled file."""
+    """Settings of a file whose labels may be numbers."""
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The names."""
+        """The names, if not in the labelled file."""
 
     @property
     def label_names_file(self) -> Path | None:
@@ -91,11 +91,13 @@ def _read(path: Path) -> Any:
         value = value.get("id2label", value)
     if not isinstance(value, dict):
         return value
-    by_number = all(key.isdecimal() and len(key) < _DIGITS for key in value)
-    wrong = [] if by_number else [number for number in value.values() if not is_whole_number(number)]
-    if wrong:
-        raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
-    numbered = {int(key): name for key, name in value.items()} if by_number else {n: name for name, n in value.items()}
+    numbered: dict[Any, Any]
+    if all(key.isdecimal() and len(key) < _DIGITS for key in value):
+        numbered = {int(key): name for key, name in value.items()}
+    else:
+        if wrong := [number for number in value.values() if not is_whole_number(number)]:
+            raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
+        numbered = {number: name for name, number in value.items()}
     if set(numbered) != set(range(len(value))):
         raise DomainbertError(f"{path}: the numbers of the labels are not 0 to {len(value) - 1}; {_EXPECTED}")
     return [numbered[number] for number in range(len(value))]

@@ -24,7 +24,7 @@ class Item(Protocol):
 
     @property
     def content(self) -> Content:
-        """The text or the words that a model reads."""
+        """What a model reads."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -79,6 +79,21 @@ class Labelled(Generic[AnyItem]):
         return [words for words in split if words]
 
 
+def label_counts(items: Iterable[Item]) -> dict[str, int]:
+    """The labels of a file, sorted, and how often each occurs."""
+    return dict(sorted(Counter(label for item in items for label in item.labels).items()))
+
+
+def label_set(items: Iterable[Item]) -> list[str]:
+    """The sorted labels of a training set: entity types of sentences, classes of texts."""
+    return list(label_counts(items))
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Labels and how often they occur, for a person: `down 1,200, up 7`."""
+    return ", ".join(f"{label} {count:,}" for label, count in counts.items())
+
+
 @dataclass(frozen=True)
 class FoundLabel:
     """A label in a file: the line of the first item that has it, and how many times it occurs in all."""
@@ -87,38 +102,26 @@ class FoundLabel:
     count: int
 
 
-def label_set(items: Sequence[Item]) -> list[str]:
-    """The sorted labels of a training set: entity types of sentences, classes of texts."""
-    return sorted({label for item in items for label in item.labels})
-
-
 def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
-    """The labels of a file, sorted, and where they stand: all that `check_found_known` needs of it."""
-    counts: Counter[str] = Counter()
+    """The labels of a file, sorted, and where they stand: all that `check_labels_known` needs of it."""
     first: dict[str, int] = {}
     for item in items:
         for label in item.labels:
-            counts[label] += 1
             first.setdefault(label, item.line)
-    return {label: FoundLabel(first[label], counts[label]) for label in sorted(counts)}
+    return {label: FoundLabel(first[label], count) for label, count in label_counts(items).items()}
 
 
-def check_labels_known(items: Sequence[Item], known: Iterable[str], path: Path) -> None:
+def check_labels_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
     """Refuse labels that training never saw: no model can predict them.
 
     Args:
-        items: the items of `path`.
+        found: the labels of `path`, from `find_labels`.
         known: entity types or classes, as `label_set` gives them.
         path: named in the message.
 
     Raises:
         DomainbertError: with the first line and the number of each unknown label.
     """
-    check_found_known(find_labels(items), known, path)
-
-
-def check_found_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
-    """As `check_labels_known`, of the labels that `find_labels` has found."""
     problems, known = Problems(str(path)), sorted(known)
     for label in sorted(set(found) - set(known)):
         seen = f"label {label!r} ({found[label].count:,} times, first here)"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from domainbert.base.errors import Problems
-from domainbert.base.paths import check_regular
 from domainbert.corpus.columns import read_words
-from domainbert.corpus.file_kind import look, tell_kind
 from domainbert.corpus.json_values import problem_with_strings, problem_with_text
-from domainbert.corpus.rows import json_rows
-from domainbert.tasks.text_files import column_rows
+from domainbert.tasks.text_files import file_kind, parsed, refuse, rows_of
 
 
 def read_words_or_texts(path: Path) -> list[str]:
@@ -21,20 +19,20 @@ def read_words_or_texts(path: Path) -> list[str]:
     Raises:
         DomainbertError: a file whose kind cannot be told, or that cannot be read.
     """
-    check_regular(path)
-    kind = tell_kind(path, look(path), ("conll", "jsonl", "csv", "tsv"))
+    kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"))
     print(f"{path}: read as {kind}")
     if kind.kind == "conll":
         return [word for sentence in read_words(path) for word in sentence]
     problems = Problems(str(path))
-    found: list[str] = []
-    is_json = kind.kind == "jsonl"
-    for line, row in json_rows(path, problems) if is_json else column_rows(path, kind.kind, ["text"], problems):
-        with_words = is_json and "tokens" in row
-        problem = problem_with_strings(row, "tokens") if with_words else problem_with_text(row, "text", True)
-        if problem:
-            problems.add(f"{path}:{line}: {problem}")
-        else:
-            found += row["tokens"] if with_words else [row["text"]]
+
+    def words_of(row: dict[str, Any], _: int) -> list[str]:
+        if kind.kind == "jsonl" and "tokens" in row:
+            refuse(problem_with_strings(row, "tokens"))
+            words: list[str] = row["tokens"]
+            return words
+        refuse(problem_with_text(row, "text", may_be_empty=True))
+        return [row["text"]]
+
+    found = parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of)
     problems.raise_if_any()
-    return found
+    return [word for words in found for word in words]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
-
-from torch import Tensor
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from domainbert.data.examples import Example
 from domainbert.encoders.heads import EncoderWithHead
@@ -18,23 +16,12 @@ if TYPE_CHECKING:
 Prediction = TypeVar("Prediction")
 
 
-class Runtime(Protocol):
-    """A loaded model, in torch or in ONNX Runtime."""
-
-    model: EncoderWithHead
-    tokenizer: DomainTokenizer
-    max_length: int
-
-    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[Mapping[str, Any], Tensor]]:
-        """For each batch the batch and the logits (N, outputs) at its positions; batches are not in order."""
-
-
 class Predictor(Generic[Prediction]):
     """A fine-tuned model that predicts.
 
     Args:
         task: its task.
-        runtime: the model.
+        runtime: the loaded model, in torch or in ONNX Runtime, see `serving.predictor.FineTuned`.
 
     Attributes:
         model: the torch model; of an exported one only shapes.

@@ -15,7 +15,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.labelled import Labelled, check_labels_known
+from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
 from domainbert.tasks.predictor import Predictor
 
 
@@ -66,7 +66,8 @@ class Scoring(ABC):
         Raises:
             DomainbertError: the file has labels that the model does not know, or items without a prediction.
         """
-        check_labels_known(self.test.items, self.config.known_labels(predictor.labels), self.test.path)
+        known = self.config.known_labels(predictor.labels)
+        check_labels_known(find_labels(self.test.items), known, self.test.path)
         self.labels.update(predictor.labels)
         found = self.predict(predictor)
         if len(found) != len(self.test.items):
@@ -126,15 +127,8 @@ class CountedScoring(Scoring):
 
     def summary(self, resampling: Resampling) -> Summary:
         """The scores of all systems."""
-        counts = {
-            name: {seed: self.count(found) for seed, found in runs.items()} for name, runs in self.predictions.items()
-        }
-        scores = {
-            name: {seed: self.scores(self.predictions[name][seed], one.sum(axis=0)) for seed, one in runs.items()}
-            for name, runs in counts.items()
-        }
-        units = {name: list(runs.values()) for name, runs in counts.items()}
-        found = summarize(scores, units, self.statistics, self.headline.key, resampling)
+        headline = self.headline.key
+        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, resampling)
         return found | {"warnings": self.warnings()}
 
     def lines(self, summary: Summary) -> list[str]:

@@ -1,4 +1,7 @@
-"""Interface of a labelled task for training, prediction and scoring; `config` says how a task is laid out."""
+"""Interface of a labelled task for training, prediction and scoring; `config` says how a task is laid out.
+
+Imports neither Lightning nor torchmetrics, which prediction does without: they take seconds to load.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import Content, Labelled, check_labels_known, label_set
+from domainbert.tasks.labelled import Content, Labelled, check_labels_known, find_labels, label_set
 from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
 
-if TYPE_CHECKING:  # prediction does without
+if TYPE_CHECKING:
     from torchmetrics import Metric
 
     from domainbert.models.folder import ModelFolder
-    from domainbert.tasks.scoring import Scoring
+
+ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stands still) or more epochs"
+"""Advice where a training came to nothing."""
 
 Batch = Mapping[str, Any]
 Item = TypeVar("Item")
@@ -70,19 +76,13 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Item, Prediction]:
-        """The task of a model folder.
-
-        Args:
-            labels: names of the outputs.
-            fields: its `config.json`, with what `folder_facts` gave.
-        """
+        """The task of a model folder, of its outputs' names and its `config.json` with what `folder_facts` gave."""
         return cls(labels)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Further keys for the `config.json` of a trained model, from which prediction reads what it has to know.
+        """Further keys for the `config.json` of a trained model, given the validation scores of the epoch that is kept.
 
-        Args:
-            scores: of the validation of the epoch that is kept.
+        Prediction reads from them what it has to know.
         """
         return {}
 
@@ -139,22 +139,15 @@ class Task(ABC, Generic[Item, Prediction]):
         return asdict(prediction)  # type: ignore[call-overload]
 
     def warnings(self, items: Sequence[Item], scores: Mapping[str, float]) -> list[str]:
-        """Warnings about a training that came to nothing, told by its scores.
-
-        Args:
-            items: the validation set.
-            scores: of the epoch that is kept.
-        """
+        """Warnings about a training that came to nothing: the validation set, and scores of its best epoch."""
         return []
 
     @classmethod
     def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-        """A test set to which the predictions of models are added.
+        """A test set to which the predictions of models are added; `train` is for tasks that tell apart what it holds.
 
-        Args:
-            config: the task's.
-            test: the test set.
-            train: the training set, for tasks that tell apart what it holds.
+        Raises:
+            DomainbertError: the task has none.
         """
         raise DomainbertError(f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`")
 
@@ -178,12 +171,11 @@ def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labell
     Raises:
         DomainbertError: anything wrong with a file; or labels in the latter that the former does not have.
     """
-    files = [config.read(path) for path in (train, validation)]
-    for file in files:
-        print(file.describe())
-    task = task_class(type(config)).of_training(config, files[0])
-    check_labels_known(files[1].items, config.known_labels(task.labels), validation)
-    return files[0], files[1], task
+    learnt, checked = (config.read(path) for path in (train, validation))
+    print(f"{learnt.describe()}\n{checked.describe()}")
+    task = task_class(type(config)).of_training(config, learnt)
+    check_labels_known(find_labels(checked.items), config.known_labels(task.labels), validation)
+    return learnt, checked, task
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
@@ -193,10 +185,8 @@ def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
         DomainbertError: it is for none, or for one that is not known; or its `config.json` says nonsense of it.
     """
     try:
-        kind = task_kind(folder.head, folder.fields)
-        task = None if kind is None else task_class(kind).of_folder(folder.labels, folder.fields)
+        if kind := task_kind(folder.head, folder.fields):
+            return task_class(kind).of_folder(folder.labels, folder.fields)
     except DomainbertError as error:
         raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
-    if task is None:
-        raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")
-    return task
+    raise DomainbertError(f"{folder.path}: the model has no head for a task; expected one that finetune wrote")

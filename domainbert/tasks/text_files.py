@@ -2,72 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, TypeVar
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
-from domainbert.corpus.file_kind import Kind, look, tell_kind
+from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.tasks.label_names import NamesFormat, is_visible, label_names, number_of
+from domainbert.tasks.label_names import is_visible, label_names, number_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
-
-class TextFormat(NamesFormat, Protocol):
-    """Places of a text and its labels in a row."""
-
-    @property
-    def text_key(self) -> str:
-        """Key or column of the text."""
-
-    @property
-    def label_key(self) -> str:
-        """Key or column of its labels."""
-
-    @property
-    def kind(self) -> Literal["auto", "jsonl", "csv", "tsv"]:
-        """Kind of the file."""
+Row = dict[str, Any]
+Found = TypeVar("Found")
+Given = TypeVar("Given")
 
 
-def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...]) -> Kind:
-    """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost."""
+@dataclass(frozen=True)
+class TextFormat:
+    """Where a text and its labels stand in a JSONL, CSV or TSV file."""
+
+    text_key: str = "text"
+    """Key (JSONL) or column (CSV, TSV) of the text."""
+
+    label_key: str = "label"
+    """Key or column of its labels."""
+
+    kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    label_names: tuple[str, ...] | None = None
+    """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
+    as a list under "label_names"."""
+
+    label_names_file: Path | None = None
+    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
+
+
+def refuse(*found: str) -> None:
+    """Raise `DomainbertError` with all that is wrong with one row, each filled string a problem."""
+    problems = Problems("row")
+    for problem in filter(None, found):
+        problems.add(problem)
+    problems.raise_if_any()
+
+
+def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
+    """What `parse` makes of each row and its line; where it raises `DomainbertError`, that is noted as a problem."""
+    found = []
+    for line, row in rows:
+        try:
+            found.append(parse(row, line))
+        except DomainbertError as error:
+            for problem in error.problems:
+                problems.add(f"{problems.subject}:{line}: {problem}")
+    return found
+
+
+def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str = "") -> FileKind:
+    """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost.
+
+    Args:
+        path: the file.
+        asked: what the user says.
+        expected: the kinds that can be read.
+        setting: the key by which the user says it, for messages.
+    """
     check_regular(path)
-    return tell_kind(path, look(path), expected, "format.kind").kind if asked == "auto" else asked
+    return tell_kind(path, look(path), expected, setting) if asked == "auto" else FileKind(asked)
 
 
-class TextRows:
-    """The rows of a file of texts, below the header of CSV or TSV.
+def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> Iterator[tuple[int, Row]]:
+    """The rows of JSONL, or of CSV or TSV below the header, by key, each with its line; `keys` are one column each."""
+    if kind == "jsonl":
+        return json_rows(path, problems)
+    rows = csv_rows(path, _DELIMITERS[kind], problems)
+    line, header = next(rows, (1, []))
+    wrong = [key for key in keys if header and header.count(key) != 1]
+    for key in wrong:
+        found = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
+        problems.add(f"{path}:{line}: {found}; the header names {listed(header)}")
+    if wrong:
+        problems.raise_if_any()
+    return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
+
+
+def text_rows(
+    path: Path, format: TextFormat, problems: Problems
+) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
+    """The kind of a file of texts, the names of labels that stand there as numbers, and the rows with their lines.
 
     Args:
         path: plain, .gz or .zst.
-        format: where texts and labels stand; its names of labels are those of `names`.
+        format: where texts and labels stand.
         problems: where broken rows are noted.
 
     Raises:
-        DomainbertError: a file whose kind cannot be told, or a CSV whose columns are not those of the format.
+        DomainbertError: a file whose kind cannot be told, or a CSV whose columns are not those of the format; names as
+            in `label_names`.
     """
+    kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
+    rows = rows_of(path, kind, (format.text_key, format.label_key), problems)
+    for line, row in rows:
+        names = label_names(format, row if kind == "jsonl" else {}, f"{path}:{line}")
+        return kind, names, chain([(line, row)], rows)
+    return kind, None, rows
 
-    def __init__(self, path: Path, format: TextFormat, problems: Problems) -> None:
-        self.path, self.format = path, format
-        self.kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"))
-        self.names: list[str] | None = None
-        """What the numbers 0, 1, ... stand for; known from the first row on."""
-        if self.kind == "jsonl":
-            self._rows = json_rows(path, problems)
-        else:
-            keys = format.text_key, format.label_key
-            self._rows = column_rows(path, self.kind, keys, problems)
 
-    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Each row with its line."""
-        for number, (line, row) in enumerate(self._rows):
-            if not number:
-                first = row if self.kind == "jsonl" else {}
-                self.names = label_names(self.format, first, f"{self.path}:{line}")
-            yield line, row
+def no_texts(path: Path, format: TextFormat) -> DomainbertError:
+    """The error of a file without any text."""
+    return DomainbertError(f"{path}: no texts; expected at least one with {format.text_key!r} and {format.label_key!r}")
 
 
 class LabelReader:
@@ -90,7 +138,7 @@ class LabelReader:
         """The classes are numbers without names."""
         return self.names is None and self._first is not None and self._first[0]
 
-    def problem_with(self, row: dict[str, Any], line: int) -> str:
+    def problem_with(self, row: Row, line: int) -> str:
         """Why the row has no label, or an empty string."""
         value = row.get(self.key)
         numbered = is_whole_number(value)
@@ -100,11 +148,11 @@ class LabelReader:
                 expected = "expected visible characters and no white space around them"
                 return problem or f"{self.key!r} is {shown(value)}; {expected}"
         if self.names is not None:
-            if self._unclear and not numbered and (value in self.names or self._number(value) is not None):
+            known = value in self.names or self._number(value) is not None
+            if self._unclear and not numbered and known:
                 found = f"label {shown(value)} may be a name or a number from 0, for the names are {listed(self.names)}"
                 return f"{found}; expected names that are no such numbers, or no label_names where the labels are names"
-            expected = f"expected one of {listed(self.names)}, or its number from 0"
-            return "" if value in self.names or self._number(value) is not None else f"label {shown(value)}; {expected}"
+            return "" if known else f"label {shown(value)}; expected one of {listed(self.names)}, or its number from 0"
         self._first = self._first or (numbered, line)
         if numbered != self._first[0]:
             words = [f"a {'number' if one else 'string'}" for one in (numbered, self._first[0])]
@@ -113,27 +161,8 @@ class LabelReader:
 
     def name(self, value: Any) -> str:
         """The name of a label without a problem."""
-        if self.names is None or value in self.names:
-            return str(value)
-        number = self._number(value)
-        assert number is not None
-        return self.names[number]
+        number = None if self.names is None or value in self.names else self._number(value)
+        return str(value) if self.names is None or number is None else self.names[number]
 
     def _number(self, value: Any) -> int | None:
-        assert self.names is not None
-        return number_of(value, self.names)
-
-
-def column_rows(
-    path: Path, kind: Kind, keys: Sequence[str], problems: Problems
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of CSV or TSV below the header, by column name; each of `keys` is one column."""
-    rows = csv_rows(path, _DELIMITERS[kind], problems)
-    line, header = next(rows, (1, []))
-    wrong = [key for key in keys if header and header.count(key) != 1]
-    for key in wrong:
-        found = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
-        problems.add(f"{path}:{line}: {found}; the header names {listed(header)}")
-    if wrong:
-        problems.raise_if_any()
-    return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
+        return number_of(value, self.names or ())

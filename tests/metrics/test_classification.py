@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
-from domainbert.metrics.classification import ClassificationF1, count_classes
+from domainbert.metrics.classification import class_scores, count_class_ids, count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
 from domainbert.metrics.summary import Resampling, summarize_classes
 from domainbert.metrics.table import classification_lines
+from domainbert.metrics.validation import ScoresOfCounts
 
 LABELS = ["a", "b", "c", "d"]
 label = st.sampled_from(LABELS)
@@ -23,9 +23,10 @@ def test_scores_are_those_of_scikit_learn(pairs):
     counts = count_classes(gold, predicted, LABELS).sum(axis=0)
     assert macro_f1(counts) == pytest.approx(f1_score(gold, predicted, average="macro", zero_division=0), abs=1e-12)
     assert accuracy(counts) == pytest.approx(accuracy_score(gold, predicted), abs=1e-12)
-    metric = ClassificationF1(len(LABELS))
+    metric = ScoresOfCounts(class_scores, len(LABELS), 3)
     for one, other in pairs:
-        metric.update(torch.tensor([LABELS.index(one)]), torch.tensor([LABELS.index(other)]))
+        ids = (np.array([LABELS.index(label)]) for label in (one, other))
+        metric.update(count_class_ids(*ids, len(LABELS)).sum(axis=0))
     assert metric.compute()["f1"] == macro_f1(counts) and metric.compute()["accuracy"] == accuracy(counts)
 
 

@@ -7,7 +7,8 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
 from domainbert.metrics.counts import macro_f1, scores
-from domainbert.metrics.entities import EntityF1, count_entities, lenient_and_partial, sum_by_document
+from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial, sum_by_document
+from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 
 TYPES = ["a", "b", "c"]
@@ -54,9 +55,9 @@ def test_strict_scores_are_those_of_seqeval(case):
 @settings(max_examples=100, deadline=None)
 def test_metric_sums_over_batches_and_lenient_scores_bound_strict_ones(case):
     gold, predicted = map(spans, case)
-    metric = EntityF1(TYPES)
+    metric = ScoresOfCounts(entity_scores, len(TYPES), 3)
     for wanted, found in zip(gold, predicted, strict=True):
-        metric.update([wanted], [found])
+        metric.update(count_entities([wanted], [found], TYPES).sum(axis=0))
     strict = scores(count_entities(gold, predicted, TYPES).sum(axis=(0, 1)))
     assert {name: value.item() for name, value in metric.compute().items() if name != "macro_f1"} == strict.as_dict()
     lenient, partial = lenient_and_partial(gold, predicted)
@@ -93,8 +94,8 @@ def test_an_unknown_type_and_a_missing_sentence_are_errors():
 
 
 def test_metric_starts_again_after_reset_and_without_entities_is_zero():
-    metric = EntityF1(TYPES)
-    metric.update([[(0, 1, "a")]], [[(0, 1, "a")]])
+    metric = ScoresOfCounts(entity_scores, len(TYPES), 3)
+    metric.update(count_entities([[(0, 1, "a")]], [[(0, 1, "a")]], TYPES).sum(axis=0))
     assert metric.compute()["f1"] == 1 and metric.compute()["macro_f1"] == 1
     metric.reset()
     assert metric.counts.dtype == torch.int64

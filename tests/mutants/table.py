@@ -28,7 +28,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_distill_task.py",),
     ),
     "metrics/bootstrap.py": (("tests/metrics/test_bootstrap.py",), ("tests/stages/test_evaluate.py",)),
-    "metrics/classification.py": (("tests/metrics/test_classification.py",), ("tests/stages/test_evaluate.py",)),
+    "metrics/classification.py": (
+        ("tests/metrics/test_classification.py", "tests/metrics/test_multi_label.py"),
+        ("tests/stages/test_evaluate.py", "tests/tasks/test_multi_label.py"),
+    ),
     "metrics/counts.py": (
         ("tests/metrics/test_summary.py", "tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_evaluate.py",),
@@ -40,6 +43,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "metrics/slices.py": (("tests/metrics/test_slices.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
+    "metrics/validation.py": (
+        ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
+        ("tests/stages/test_finetune.py",),
+    ),
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
     "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
     "encoders/embeddings.py": (

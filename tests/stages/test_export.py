@@ -19,8 +19,8 @@ from domainbert.serving.onnx.parity import TOLERANCE
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.export import _card, export
 from domainbert.stages.predict import predict
-from domainbert.tasks.classification.classifier import Classifier
 from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.task import Classifier
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger

@@ -6,7 +6,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText, read_classification
-from domainbert.tasks.labelled import check_labels_known, label_set
+from domainbert.tasks.labelled import check_labels_known, find_labels, label_set
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.plain_text import read_words_or_texts
@@ -171,10 +171,10 @@ def test_bad_ner_jsonl(write, content, message):
 def test_labels_unseen_in_training_are_refused(write):
     sentences = read_ner(write("a.conll", "A B-x\n\nb B-y\nc I-y\n\nd B-y\n")).sentences
     assert label_set(sentences) == ["x", "y"]
-    check_labels_known(sentences, ["x", "y", "z"], "a.conll")
+    check_labels_known(find_labels(sentences), ["x", "y", "z"], "a.conll")
     with pytest.raises(DomainbertError, match=r"a.conll:3: label 'y' \(2 times, first here\) was not in training"):
-        check_labels_known(sentences, ["x"], "a.conll")
+        check_labels_known(find_labels(sentences), ["x"], "a.conll")
     texts = [LabelledText("a", "up", 4)]
     assert label_set(texts) == ["up"]
     with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected one of down"):
-        check_labels_known(texts, ["down"], "a.jsonl")
+        check_labels_known(find_labels(texts), ["down"], "a.jsonl")

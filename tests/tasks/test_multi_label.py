@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
-from domainbert.metrics.multi_label import THRESHOLDS
+from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText, read_multi_label

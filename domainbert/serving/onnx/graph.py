@@ -64,13 +64,10 @@ def need_onnx() -> None:
 
 
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
-    """Write a model in fp32, with any number of texts of any length; the same model gives the same bytes.
+    """Write a model (on the CPU) in fp32, for any number of texts of any length; equal models give equal bytes.
 
     Inputs and output are those of `PlainModel`, int64 and fp32. A CRF stays behind (see `transitions`).
-
-    Args:
-        path: the file; it is there as a whole or not at all.
-        model: on the CPU.
+    The file is there as a whole or not at all.
 
     Raises:
         DomainbertError: the weights are larger than an ONNX file may be.
@@ -99,11 +96,10 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
         )
     assert program is not None
     proto = program.model_proto
-    _strip(proto)
+    _strip_origins(proto)
     proto.ir_version = IR_VERSION
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(proto.SerializeToString(deterministic=True))
-    _publish(temporary, path)
+    with _whole(path) as temporary:
+        temporary.write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def quantize_int8(source: Path, path: Path) -> None:
@@ -111,20 +107,15 @@ def quantize_int8(source: Path, path: Path) -> None:
 
     Matrices have a scale for each output, embeddings one for all; activations are quantised as they come, with the
     smallest and largest value of the whole batch, so that a text's output depends a little on those beside it.
-
-    Args:
-        source: from `write_onnx`.
-        path: the file; it is there as a whole or not at all.
+    The file is there as a whole or not at all.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    temporary = path.with_name(path.name + ".tmp")
-    with _quiet():
+    with _whole(path) as temporary, _quiet():
         quantize_dynamic(source, temporary, per_channel=True, weight_type=QuantType.QInt8)
-    _publish(temporary, path)
 
 
-def _strip(proto: ModelProto) -> None:
+def _strip_origins(proto: ModelProto) -> None:
     """Take out where each node comes from: lines of source files, and half of a small file."""
     graph = proto.graph
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
@@ -133,7 +124,11 @@ def _strip(proto: ModelProto) -> None:
     del graph.value_info[:]
 
 
-def _publish(temporary: Path, path: Path) -> None:
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """Where to write a file that is to be there as a whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    yield temporary
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -28,12 +28,10 @@ Batches = Iterable[tuple[dict[str, Any], Tensor]]
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of the logits of two models."""
+    """The largest absolute difference of the logits of two models, and the largest absolute logit of the first."""
 
     largest: float
-    """The largest absolute difference."""
     scale: float
-    """The largest absolute logit of the first model."""
 
     @property
     def tolerable(self) -> bool:
@@ -42,25 +40,16 @@ class Difference:
 
 
 def made_up_texts(vocab_size: int, room: int) -> list[NDArray[np.int64]]:
-    """Token ids (n,) of texts of many lengths, from one token to `room`.
-
-    Args:
-        vocab_size: any entry may occur.
-        room: tokens of the longest, without special ones.
-    """
+    """Token ids (n,) of texts of many lengths, from one token to `room`, special ones apart; any entry may occur."""
     lengths = np.unique(np.geomspace(1, room, _NUM_TEXTS).round().astype(np.int64))
     bits = [random_bits(0, number, np.arange(length)) for number, length in enumerate(lengths.tolist())]
     return [(one % np.uint64(vocab_size)).astype(np.int64) for one in bits]
 
 
 def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int) -> Example:
-    """A text, cut at `max_length`, of which every piece is read, or only the special token before it.
+    """A text (n,), cut at `max_length`, of which every piece is read, or only the special token before it (`at_cls`).
 
-    Args:
-        input_ids: (n,) without special tokens.
-        at_cls: whether the head reads that token.
-        max_length: special tokens included.
-        extra: how many special tokens that are.
+    `max_length` includes `extra` special tokens, `input_ids` have none.
     """
     ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
     positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))
@@ -79,11 +68,9 @@ def logits_by_item(batches: Batches) -> dict[int, Tensor]:
 
 
 def largest_difference(wanted: dict[int, Tensor], found: Sequence[dict[int, Tensor]]) -> Difference:
-    """Difference of logits by item from those of the torch model.
+    """Difference of logits by item from those `wanted`, of the torch model.
 
-    Args:
-        wanted: of the torch model.
-        found: of the exported one, once for each way of making batches; the same items.
+    `found` are those of the exported one, once for each way of making batches; the same items.
     """
     assert all(wanted.keys() == one.keys() for one in found)
     apart = torch.stack([(wanted[item] - one[item]).abs().max() for one in found for item in wanted])

@@ -56,9 +56,7 @@ class OnnxModel:
     ) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-        Args:
-            examples: what is read.
-            max_tokens: of a batch, padding included; a longer example is a batch of its own.
+        A batch has at most `max_tokens`, padding included; a longer example is a batch of its own.
         """
         for items in batches_by_length(examples, max_tokens):
             batch = pad_rows([examples[item] for item in items], items, self.tokenizer)
@@ -84,12 +82,7 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """Lay whole examples out, a window a row.
-
-    Args:
-        examples: the examples of a batch.
-        items: their numbers in the data set.
-        tokenizer: for the ids of the special tokens.
+    """Lay the examples of a batch out, a window a row; `items` are their numbers in the data set.
 
     Returns:
         `input_ids`, `attention_mask` (R, S), and `items`, `positions`, `example` and `outputs` as `examples.collate`.

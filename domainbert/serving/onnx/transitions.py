@@ -27,10 +27,7 @@ _NEVER = -1e4
 def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
     """Write `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,), and how to use them.
 
-    Args:
-        folder: of the exported model.
-        crf: on the CPU.
-        labels: names of its C labels; what IOB2 forbids is written as -10000.
+    What IOB2 forbids of these labels is written as -10000.
     """
     crf.constrain(labels)
     start = crf.start.detach().masked_fill(~crf.allowed_first, _NEVER)

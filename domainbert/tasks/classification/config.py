@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.text_files import TextFormat
 
 
 @dataclass(frozen=True)
-class ClassificationFormat:
+class ClassificationFormat(TextFormat):
     """Where the text and its class stand in a JSONL, CSV or TSV file."""
-
-    text_key: str = "text"
-    """Key (JSONL) or column (CSV, TSV) of the text."""
 
     label_key: str = "label"
     """Key or column of the class name."""
-
-    kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
-
-    label_names: tuple[str, ...] | None = None
-    """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
-
-    label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
 
 
 @dataclass(frozen=True)

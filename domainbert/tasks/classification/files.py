@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Labelled, Unit
-from domainbert.tasks.text_files import LabelReader, TextRows
+from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
+from domainbert.tasks.text_files import LabelReader, no_texts, parsed, refuse, text_rows
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,15 @@ class ClassFile(Labelled[LabelledText]):
 
     def describe(self) -> str:
         """A line with the kind of file, the number of texts and of each class."""
-        classes = Counter(text.label for text in self.texts)
-        counts = ", ".join(f"{label} {count:,}" for label, count in sorted(classes.items()))
-        said = f"{self.path}: {len(self.texts):,} texts; {FileKind(self.kind)}; {len(classes)} classes ({counts})"
+        counts = label_counts(self.items)
+        said = (
+            f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} classes ({in_words(counts)})"
+        )
         return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
         """The texts, of which folds get the same share of each class."""
-        return [Unit(text.line, frozenset(text.labels), text.label) for text in self.texts]
+        return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 
 def read(config: Classification, path: Path) -> ClassFile:
@@ -75,18 +76,15 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
             number or name that `label_names` does not have, or text that may be either.
     """
     format, problems = format or ClassificationFormat(), Problems(str(path))
-    rows = TextRows(path, format, problems)
-    texts, labels = [], None
-    for line, row in rows:
-        labels = labels or LabelReader(format.label_key, rows.names)
-        found = [problem_with_text(row, format.text_key), labels.problem_with(row, line)]
-        for problem in filter(None, found):
-            problems.add(f"{path}:{line}: {problem}")
-        if not any(found):
-            texts.append(LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line))
+    kind, names, rows = text_rows(path, format, problems)
+    labels = LabelReader(format.label_key, names)
+
+    def parse(row: dict[str, Any], line: int) -> LabelledText:
+        refuse(problem_with_text(row, format.text_key), labels.problem_with(row, line))
+        return LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line)
+
+    texts = parsed(rows, problems, parse)
     problems.raise_if_any()
-    if labels is None or not texts:
-        raise DomainbertError(
-            f"{path}: no texts; expected at least one with {format.text_key!r} and {format.label_key!r}"
-        )
-    return ClassFile(path, texts, rows.kind, labels.nameless)
+    if not texts:
+        raise no_texts(path, format)
+    return ClassFile(path, texts, kind, labels.nameless)

@@ -4,28 +4,72 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.tasks.advice import ADVICE
-from domainbert.tasks.classification.classifier import Classifier, TextPrediction
+from domainbert.metrics.classification import class_scores, count_class_ids
+from domainbert.metrics.summary import Resampling, Summary, summarize_classes
+from domainbert.metrics.table import classification_lines
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.task import Batch
+from domainbert.tasks.labelled import Content, Labelled
+from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.scoring import Scoring
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-    from domainbert.tasks.classification.scoring import ClassScoring
-
 _NEAR = 0.02  # of macro F1: as good as no better
 _FAR = 0.1  # of macro F1: better, whatever the accuracy
+
+
+@dataclass(frozen=True)
+class TextPrediction:
+    """The class of a text, and the probability of every class."""
+
+    label: str
+    scores: dict[str, float]
+
+
+class Classifier(Predictor[TextPrediction]):
+    """Gives texts a class."""
+
+    kind = "a classifier with the classes"
+    loader = "load_classifier"
+
+    def predict_texts(self, texts: Sequence[Content]) -> list[TextPrediction]:
+        """The class of each text."""
+        return self.predict(texts)
+
+
+class ClassScoring(Scoring):
+    """Texts with one class each as a test set."""
+
+    def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
+        """See `Scoring.row`."""
+        gold = {"text": item.text, "gold": item.label}
+        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
+
+    def summary(self, resampling: Resampling) -> Summary:
+        """See `Scoring.summary`."""
+        gold = [text.label for text in self.test.items]
+        systems = {
+            name: {seed: [one.label for one in found] for seed, found in runs.items()}
+            for name, runs in self.predictions.items()
+        }
+        return summarize_classes(gold, systems, sorted(self.labels), resampling)
+
+    def lines(self, summary: Summary) -> list[str]:
+        """See `Scoring.lines`."""
+        return classification_lines(summary)
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
@@ -44,14 +88,15 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def metric(self) -> Metric:
         """Macro F1 and accuracy."""
-        from domainbert.metrics.classification import ClassificationF1
+        from domainbert.metrics.validation import ScoresOfCounts
 
-        return ClassificationF1(len(self.labels))
+        return ScoresOfCounts(class_scores, len(self.labels), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
-        gold = torch.tensor([self.target(items[item]) for item in batch["items"].tolist()], device=logits.device)
-        metric.update(gold, mean_over_windows(logits, batch).argmax(dim=-1))
+        gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
+        predicted = mean_over_windows(logits, batch).argmax(dim=-1).cpu().numpy()
+        metric.update(count_class_ids(gold, predicted, len(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
         """The class of each text, and the probabilities of all."""
@@ -75,8 +120,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         cls, config: Classification, test: Labelled[LabelledText], train: Labelled[LabelledText] | None
     ) -> ClassScoring:
         """See `Task.scoring`."""
-        from domainbert.tasks.classification.scoring import ClassScoring
-
         return ClassScoring(config, test)
 
 

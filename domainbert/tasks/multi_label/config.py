@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.text_files import TextFormat
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
 
 
 @dataclass(frozen=True)
-class MultiLabelFormat(ClassificationFormat):
+class MultiLabelFormat(TextFormat):
     """Where the text and its labels stand in a JSONL, CSV or TSV file."""
 
     label_key: str = "labels"
@@ -35,11 +35,11 @@ class MultiLabelFormat(ClassificationFormat):
 class MultiLabel(TaskConfig):
     """Any number of labels for each text, or none."""
 
-    format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
-    """Keys of the labelled files."""
-
     title = "Multi-label text classifier"
     headline = Headline("f1", "micro F1")
+
+    format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
+    """Keys of the labelled files."""
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text
-from domainbert.tasks.labelled import Labelled, Unit
+from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.text_files import LabelReader, TextRows
+from domainbert.tasks.text_files import LabelReader, no_texts, parsed, refuse, text_rows
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,14 @@ class MultiLabelFile(Labelled[LabelledText]):
 
     def describe(self) -> str:
         """A line with the number of texts, of those without labels, and of each label."""
-        counts = Counter(label for text in self.items for label in text.labels)
-        told = ", ".join(f"{label} {count:,}" for label, count in sorted(counts.items()))
+        counts = label_counts(self.items)
         bare = sum(not text.labels for text in self.items)
         said = f"{self.path}: {len(self.items):,} texts, {bare:,} of them without labels; {FileKind(self.kind)}"
-        return f"{said}; {len(counts)} labels ({told})"
+        return f"{said}; {len(counts)} labels ({in_words(counts)})"
 
     def units(self) -> list[Unit]:
         """The texts, of which folds get the same share by the rarest label of each: rare ones are hard to spread."""
-        counts = Counter(label for text in self.items for label in text.labels)
+        counts = label_counts(self.items)
         return [
             Unit(text.line, frozenset(text.labels), min(text.labels, key=lambda one: (counts[one], one), default=""))
             for text in self.items
@@ -63,51 +62,42 @@ def read_multi_label(path: Path, format: MultiLabelFormat | None = None) -> Mult
         DomainbertError: as `read_classification`; labels that are no list; a label twice.
     """
     format, problems = format or MultiLabelFormat(), Problems(str(path))
-    rows = TextRows(path, format, problems)
-    found: list[tuple[str, list[Any], int]] = []
-    for line, row in rows:
-        if rows.kind != "jsonl":
-            row[format.label_key] = _split(row[format.label_key], format.separator)
-        wrong = [problem_with_text(row, format.text_key), problem_with_list(row, format.label_key)]
-        for problem in filter(None, wrong):
-            problems.add(f"{path}:{line}: {problem}")
-        if not any(wrong):
-            found.append((row[format.text_key], row[format.label_key], line))
-    items = _named(found, format.label_key, rows.names, problems)
+    kind, names, rows = text_rows(path, format, problems)
+
+    def parse(row: dict[str, Any], line: int) -> tuple[int, tuple[str, list[Any]]]:
+        if kind != "jsonl":
+            column = row[format.label_key]
+            row[format.label_key] = [part.strip() for part in column.split(format.separator)] if column.strip() else []
+        refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key))
+        return line, (row[format.text_key], row[format.label_key])
+
+    items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
     problems.raise_if_any()
     if not items:
-        raise DomainbertError(
-            f"{path}: no texts; expected at least one with {format.text_key!r} and {format.label_key!r}"
-        )
-    return MultiLabelFile(path, items, rows.kind)
-
-
-def _split(column: str, separator: str) -> list[str]:
-    return [part.strip() for part in column.split(separator)] if column.strip() else []
+        raise no_texts(path, format)
+    return MultiLabelFile(path, items, kind)
 
 
 def _named(
-    found: Sequence[tuple[str, list[Any], int]], key: str, names: Sequence[str] | None, problems: Problems
+    found: Sequence[tuple[int, tuple[str, list[Any]]]], key: str, names: Sequence[str] | None, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
-    items: list[LabelledText] = []
-    if names is not None and all(_are_indicators(values, len(names)) for _, values, _ in found):
-        for text, values, line in found:
-            labels = tuple(name for name, there in zip(names, values, strict=True) if there)
-            items.append(LabelledText(text, labels, line))
-        return items
-    reader = LabelReader(key, names)
-    for text, values, line in found:
-        wrong = [problem for value in values if (problem := reader.problem_with({key: value}, line))]
-        labels = () if wrong else tuple(map(reader.name, values))
-        twice = [label for label, count in Counter(labels).items() if count > 1]
-        wrong += [
-            f"label {label!r} twice; expected it once (label_names says what 0 and 1 stand for)" for label in twice
+    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in found):
+        return [
+            LabelledText(text, tuple(name for name, there in zip(names, values, strict=True) if there), line)
+            for line, (text, values) in found
         ]
-        for problem in wrong:
-            problems.add(f"{problems.subject}:{line}: {problem}")
-        items.append(LabelledText(text, labels, line))
-    return items
+    reader = LabelReader(key, names)
+
+    def parse(given: tuple[str, list[Any]], line: int) -> LabelledText:
+        text, values = given
+        refuse(*(reader.problem_with({key: value}, line) for value in values))
+        labels = tuple(map(reader.name, values))
+        twice = [label for label, count in Counter(labels).items() if count > 1]
+        refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))
+        return LabelledText(text, labels, line)
+
+    return parsed(found, problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

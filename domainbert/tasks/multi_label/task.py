@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,23 +15,88 @@ from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
-from domainbert.tasks.advice import ADVICE
+from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.classification import THRESHOLDS, count_labels, count_thresholds, threshold_scores
+from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
+from domainbert.metrics.summary import Summary, by_name, collapsed
+from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
-from domainbert.tasks.multi_label.labeller import LabelsOfText, MultiLabeller
-from domainbert.tasks.task import Batch
+from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.scoring import CountedScoring
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-    from domainbert.tasks.multi_label.scoring import MultiLabelScoring
-
 _THRESHOLD = "domainbert_threshold"  # key of config.json
 _USUAL = 0.5
 _NEAR = 0.02  # of micro F1: as good as no better
+
+
+@dataclass(frozen=True)
+class LabelsOfText:
+    """The labels of a text, and the probability of every label."""
+
+    labels: list[str]
+    scores: dict[str, float]
+
+
+class MultiLabeller(Predictor[LabelsOfText]):
+    """Gives texts labels."""
+
+    kind = "a multi-label classifier with the labels"
+
+
+class MultiLabelScoring(CountedScoring):
+    """Texts with labels as a test set: micro F1, and macro F1 over the labels that occur in gold or prediction."""
+
+    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1, "macro_f1": macro_f1}
+
+    @property
+    def num_gold(self) -> int:
+        """The labels of all texts."""
+        return sum(len(item.labels) for item in self.test.items)
+
+    @property
+    def title(self) -> str:
+        """See `Scoring.title`."""
+        return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} texts"
+
+    def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:
+        """See `Scoring.row`."""
+        gold = {"text": item.text, "gold": list(item.labels)}
+        return {**gold, "predicted": prediction.labels, "scores": prediction.scores}
+
+    def count(self, predictions: Sequence[LabelsOfText]) -> NDArray[np.int64]:
+        """True positives, false positives and false negatives: (texts, labels, 3)."""
+        gold = [item.labels for item in self.test.items]
+        return count_labels(gold, [one.labels for one in predictions], sorted(self.labels))
+
+    def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
+        """`precision` and `recall` are micro; `exact` is the share of texts whose labels are all right."""
+        pairs = zip(self.test.items, predictions, strict=True)
+        return {
+            **scores(totals.sum(axis=0)).as_dict(),
+            "macro_f1": float(macro_f1(totals)),
+            "weighted_f1": float(weighted_f1(totals)),
+            "exact": float(np.mean([set(item.labels) == set(one.labels) for item, one in pairs])),
+            "per_label": by_name(sorted(self.labels), totals),
+        }
+
+    def warnings(self) -> list[str]:
+        """Models that give no label at all."""
+        silent = collapsed(
+            self.predictions, lambda found: not any(one.labels for one in found), "predicts no label at all"
+        )
+        return silent if self.num_gold else []
+
+    def lines(self, summary: Summary) -> list[str]:
+        """See `Scoring.lines`."""
+        return multi_label_lines(summary)
 
 
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
@@ -82,14 +148,15 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
-        from domainbert.metrics.multi_label import MultiLabelF1
+        from domainbert.metrics.validation import ScoresOfCounts
 
-        return MultiLabelF1(len(self.labels))
+        return ScoresOfCounts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
         gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
-        metric.update(torch.from_numpy(gold), torch.sigmoid(mean_over_windows(logits, batch)))
+        probabilities = torch.sigmoid(mean_over_windows(logits, batch))
+        metric.update(count_thresholds(gold, probabilities.cpu().numpy()))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """The labels of each text, and the probabilities of all."""
@@ -116,6 +183,4 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         cls, config: MultiLabel, test: Labelled[LabelledText], train: Labelled[LabelledText] | None
     ) -> MultiLabelScoring:
         """See `Task.scoring`."""
-        from domainbert.tasks.multi_label.scoring import MultiLabelScoring
-
         return MultiLabelScoring(config, test)

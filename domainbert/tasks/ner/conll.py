@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.columns import Table, read_table
-from domainbert.tasks.labelled import Labelled, Unit, label_set
+from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
     Scheme,
@@ -64,7 +63,7 @@ class NerFile(Labelled[Sentence]):
     layout: str
     """Kind of file, and how the columns were found, in words."""
     marks: list[int]
-    """The lines that say where documents begin."""
+    """The lines that say where documents begin; empty if none does."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
 
@@ -74,11 +73,6 @@ class NerFile(Labelled[Sentence]):
         return self.items
 
     @property
-    def marks_documents(self) -> bool:
-        """Whether the file says where documents begin."""
-        return bool(self.marks)
-
-    @property
     def unit(self) -> str:
         """The name of what the bootstrap draws."""
         return "documents" if self.marks else "sentences"
@@ -86,7 +80,7 @@ class NerFile(Labelled[Sentence]):
     def units(self) -> list[Unit]:
         """The documents; one begins where it is marked."""
         units: list[Unit] = []
-        for _, group in groupby(self.sentences, key=lambda one: one.document):
+        for _, group in groupby(self.items, key=lambda one: one.document):
             document = list(group)
             begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
             first = min(self.marks, default=begin)
@@ -94,24 +88,27 @@ class NerFile(Labelled[Sentence]):
         return units
 
     @property
+    def num_documents(self) -> int:
+        """Documents, marked or not."""
+        return len({sentence.document for sentence in self.items})
+
+    @property
     def num_words(self) -> int:
         """Words of all sentences."""
-        return sum(len(sentence.words) for sentence in self.sentences)
+        return sum(len(sentence.words) for sentence in self.items)
 
     @property
     def num_spans(self) -> int:
         """Entities of all sentences."""
-        return sum(len(sentence.spans) for sentence in self.sentences)
+        return sum(len(sentence.spans) for sentence in self.items)
 
     def describe(self) -> str:
         """A line with sizes, layout, scheme, entities of each type, repairs."""
-        kinds = Counter(span[2] for sentence in self.sentences for span in sentence.spans)
-        types = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
-        documents = len({sentence.document for sentence in self.sentences})
-        grouped = f" in {documents:,} documents" if self.marks_documents else ""
+        types = label_counts(self.items)
+        grouped = f" in {self.num_documents:,} documents" if self.marks else ""
         lines = [
-            f"{self.path}: {len(self.sentences):,} sentences{grouped}, {self.num_words:,} words; {self.layout}; "
-            f"scheme {self.scheme}; {self.num_spans:,} entities{f' ({types})' if types else ''}"
+            f"{self.path}: {len(self.items):,} sentences{grouped}, {self.num_words:,} words; {self.layout}; "
+            f"scheme {self.scheme}; {sum(types.values()):,} entities{f' ({in_words(types)})' if types else ''}"
         ]
         if self.repairs:
             lines.append(f"  {len(self.repairs):,} tags repaired:")
@@ -121,16 +118,13 @@ class NerFile(Labelled[Sentence]):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class TaggedRows:
-    """One sentence as it stands in the file, its tags still of any scheme."""
+class TaggedRows(NamedTuple):
+    """One sentence as it stands in the file, its tags still of any scheme; `lines` are those of its words."""
 
     words: list[str]
     tags: list[str]
     lines: list[int]
-    """The line of each word."""
     line: int
-    """The line where the sentence begins."""
     document: int
 
 
@@ -175,10 +169,10 @@ def read_conll(
         )
         for block in table.blocks
     ]
-    layout = f"{table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-    return tagged_file(
-        path, "conll", sentences, scheme, repair, f"CoNLL, {layout}", [mark.line for mark in table.marks]
+    layout = (
+        f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
     )
+    return tagged_file(path, "conll", sentences, scheme, repair, layout, [mark.line for mark in table.marks])
 
 
 def _check_marks(table: Table, tag: int) -> None:
@@ -211,34 +205,30 @@ def tagged_file(
         found: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
     except DomainbertError as error:
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
-    problems, repairs = Problems(str(path)), []
+    problems, repairs, sentences = Problems(str(path)), [], []
     for row in rows:
-        for violation in find_violations(row.tags, found):
-            where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
-            meaning = to_iob2(row.tags)[violation.index]
+        meant = to_iob2(row.tags)
+        sentences.append(Sentence(row.words, meant, row.line, row.document))
+        for index, reason in find_violations(row.tags, found):
+            where = f"{path}:{row.lines[index]}: {reason}"
             if repair:
-                repairs.append(f"{where}; read as {meaning}")
+                repairs.append(f"{where}; read as {meant[index]}")
             else:
-                problems.add(f"{where}; expected {meaning} in IOB2 (`repair: true` reads it so)")
+                problems.add(f"{where}; expected {meant[index]} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
-    sentences = [Sentence(row.words, to_iob2(row.tags), row.line, row.document) for row in rows]
     return NerFile(path, sentences, kind, found, layout, list(marks), repairs)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
     """First line of the rarer tags where BIOES and BILOU are mixed."""
-    lines: dict[str, list[int]] = {"ES": [], "LU": []}
-    for row in rows:
-        for tag, line in zip(row.tags, row.lines, strict=True):
-            for prefixes in lines:
-                lines[prefixes] += [line] if tag[0] in prefixes else []
-    return min(lines.values(), key=len)[0]
+    placed = [place for row in rows for place in zip(row.tags, row.lines, strict=True)]
+    return min(([line for tag, line in placed if tag[0] in prefixes] for prefixes in ("ES", "LU")), key=len)[0]
 
 
 def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:
     problems = Problems(str(path))
     for row in rows:
-        for tag, line in zip(row.tags, row.lines, strict=False):
+        for tag, line in zip(row.tags, row.lines, strict=True):
             try:
                 split_tag(tag)
             except DomainbertError as error:

@@ -22,6 +22,6 @@ def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
         DomainbertError: a file whose kind cannot be told, or what `read_conll` or `read_ner_jsonl` refuses.
     """
     format = format or NerFormat()
-    if file_kind(path, format.kind, ("conll", "jsonl")) == "jsonl":
+    if file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)

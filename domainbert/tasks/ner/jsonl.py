@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.json_values import (
@@ -23,29 +22,28 @@ from domainbert.tasks.label_names import label_names
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.conll import NerFile, TaggedRows, tagged_file
 from domainbert.tasks.ner.tags import tags_from_spans
+from domainbert.tasks.text_files import Row, parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
 _ENTITY_KEY = "entities"
 _TYPE_KEYS = ("label", "type")
 
-Row = tuple[int, dict[str, Any]]
+Stretch = tuple[int, int]
+"""The first character, and the one after the last."""
+
+WordsAndTags = tuple[list[str], list[str]]
 
 
-@dataclass(frozen=True)
-class _Keys:
-    """Keys of words, tags and entities in a file."""
-
-    kind: Literal["words", "characters"]
+class _Keys(NamedTuple):
     content: str
     """Key of the words, or of the text."""
     labels: str
     """Key of the tags, or of the entities."""
+    of_text: bool
+    """Entities are stretches of characters."""
 
 
-@dataclass(frozen=True)
-class _Entity:
-    """Characters `start` to `end` (exclusive) of a text."""
-
+class _Entity(NamedTuple):
     start: int
     end: int
     type: str
@@ -53,7 +51,6 @@ class _Entity:
     """Its place in the list, from 0."""
 
     def shown(self, text: str) -> str:
-        """For a message."""
         return f"{reprlib.repr(text[self.start : self.end])} ({self.start}-{self.end})"
 
 
@@ -73,29 +70,30 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     rows = list(json_rows(path, problems))
     if not rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{path}: no sentences; expected words with tags")
-    keys = _keys(f"{path}:{rows[0][0]}", rows[0][1], format)
-    if keys.kind == "words":
-        names = label_names(format, rows[0][1], f"{path}:{rows[0][0]}")
-        tagged = _read(path, rows, problems, lambda row: _words_and_tags(row, keys, names))
+        return tagged_file(path, "jsonl", [], format.scheme, format.repair, "")
+    line, first = rows[0]
+    keys = _keys(f"{path}:{line}", first, format)
+    if not keys.of_text:
+        names = label_names(format, first, f"{path}:{line}")
+        tagged = _tagged(rows, problems, lambda row: _words_and_tags(row, keys, names))
         layout = f"JSONL, words in {keys.content!r}, tags in {keys.labels!r}"
         return tagged_file(path, "jsonl", tagged, format.scheme, format.repair, layout)
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
 
     words = dict(zip(texts, basic_words(texts), strict=True))
-    tagged = _read(path, rows, problems, lambda row: _words_of_text(row, keys, words))
+    tagged = _tagged(rows, problems, lambda row: _words_of_text(row, keys, words))
     layout = f"JSONL, texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     return tagged_file(path, "jsonl", tagged, "IOB2", False, layout)
 
 
-def _keys(where: str, first: dict[str, Any], format: NerFormat) -> _Keys:
+def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
     """Keys of the first row, unless the format names them."""
     tokens = format.token_column if isinstance(format.token_column, str) else "tokens"
     if format.entity_key is not None:
-        return _Keys("characters", format.text_key, format.entity_key)
+        return _Keys(format.text_key, format.entity_key, True)
     if isinstance(format.tag_column, str):
-        return _Keys("words", tokens, format.tag_column)
+        return _Keys(tokens, format.tag_column, False)
     tags = [key for key in _TAG_KEYS if key in first]
     if len(tags) > 1:
         raise DomainbertError(f"{where}: both {listed(tags)}; expected one of them, or tag_column to name it")
@@ -104,48 +102,29 @@ def _keys(where: str, first: dict[str, Any], format: NerFormat) -> _Keys:
             f"{where}: both {tags[0]!r} and {_ENTITY_KEY!r}; expected one, or tag_column or entity_key to name it"
         )
     if _ENTITY_KEY in first or (format.text_key in first and tokens not in first and not tags):
-        return _Keys("characters", format.text_key, _ENTITY_KEY)
-    return _Keys("words", tokens, tags[0] if tags else _TAG_KEYS[0])
+        return _Keys(format.text_key, _ENTITY_KEY, True)
+    return _Keys(tokens, tags[0] if tags else _TAG_KEYS[0], False)
 
 
-Parse = Callable[[dict[str, Any]], "tuple[list[str], list[str]]"]
-
-
-def _read(path: Path, rows: Sequence[Row], problems: Problems, parse: Parse) -> list[TaggedRows]:
-    """Words and tags of all rows; `parse` raises what is wrong with one."""
-    tagged: list[TaggedRows] = []
-    for line, row in rows:
-        try:
-            words, tags = parse(row)
-        except DomainbertError as error:
-            for problem in error.problems:
-                problems.add(f"{path}:{line}: {problem}")
-            continue
-        tagged.append(TaggedRows(words, tags, [line] * len(words), line, document=len(tagged)))
+def _tagged(
+    rows: Iterable[tuple[int, Row]], problems: Problems, parse: Callable[[Row], WordsAndTags]
+) -> list[TaggedRows]:
+    found = parsed(rows, problems, lambda row, line: (line, *parse(row)))
     problems.raise_if_any()
-    return tagged
+    return [
+        TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
+    ]
 
 
-def _raise(*found: str) -> None:
-    """All that is wrong with one row, each filled string a problem."""
-    problems = Problems("row")
-    for problem in filter(None, found):
-        problems.add(problem)
-    problems.raise_if_any()
-
-
-def _words_and_tags(row: dict[str, Any], keys: _Keys, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    numbered = isinstance(row.get(keys.labels), list) and any(map(is_whole_number, row[keys.labels]))
-    if numbered:
-        _raise(problem_with_strings(row, keys.content), _problem_with_numbers(row[keys.labels], keys.labels, names))
-        tags = [(names or [])[number] for number in row[keys.labels]]
-    else:
-        _raise(problem_with_strings(row, keys.content), problem_with_strings(row, keys.labels))
-        tags = row[keys.labels]
-    words: list[str] = row[keys.content]
+def _words_and_tags(row: Row, keys: _Keys, names: Sequence[str] | None) -> WordsAndTags:
+    tags = row.get(keys.labels)
+    numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
+    wrong = _problem_with_numbers(tags, keys.labels, names) if numbered else problem_with_strings(row, keys.labels)
+    refuse(problem_with_strings(row, keys.content), wrong)
+    words = row[keys.content]
     if len(words) != len(tags):
-        _raise(f"{len(words)} {keys.content} but {len(tags)} {keys.labels}; expected as many")
-    return words, tags
+        refuse(f"{len(words)} {keys.content} but {len(tags)} {keys.labels}; expected as many")
+    return words, [names[number] for number in tags] if numbered else tags
 
 
 def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
@@ -158,75 +137,57 @@ def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str]
     return ""
 
 
-def _words_of_text(
-    row: dict[str, Any], keys: _Keys, words_of: dict[str, list[tuple[int, int]]]
-) -> tuple[list[str], list[str]]:
-    _raise(problem_with_text(row, keys.content, may_be_empty=True), problem_with_list(row, keys.labels))
+def _words_of_text(row: Row, keys: _Keys, words_of: dict[str, list[Stretch]]) -> WordsAndTags:
+    refuse(problem_with_text(row, keys.content, may_be_empty=True), problem_with_list(row, keys.labels))
     text: str = row[keys.content]
-    problems, entities = Problems("row"), []
+    words = words_of[text]
+    problems, entities, spans = [], [], []
     for number, value in enumerate(row[keys.labels]):
         try:
             entities.append(_entity(text, value, number))
         except DomainbertError as error:
-            problems.add(f"{keys.labels}[{number}]: {error}")
+            problems.append(f"{keys.labels}[{number}]: {error}")
     entities.sort(key=lambda one: (one.start, one.end))
     for one, other in pairwise(entities):
         if other.start < one.end:
             pair = f"{one.shown(text)} and {other.shown(text)}"
-            problems.add(f"{pair} overlap; expected entities apart from each other: a word has one tag")
-    spans = []
+            problems.append(f"{pair} overlap; expected entities apart from each other: a word has one tag")
     for one in entities:
-        span = _span(one, words_of[text])
-        if span is None:
-            problems.add(f"{keys.labels}[{one.number}]: {_off_borders(one, text, words_of[text])}")
+        inside = [number for number, (start, end) in enumerate(words) if start < one.end and end > one.start]
+        if inside and (words[inside[0]][0], words[inside[-1]][1]) == (one.start, one.end):
+            spans.append((inside[0], inside[-1] + 1, one.type))
         else:
-            spans.append((*span, one.type))
-    problems.raise_if_any()
-    return [text[start:end] for start, end in words_of[text]], tags_from_spans(spans, len(words_of[text]))
+            found = _off_borders(one, text, [words[number] for number in inside])
+            problems.append(f"{keys.labels}[{one.number}]: {found}")
+    refuse(*problems)
+    return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 
 def _entity(text: str, value: Any, number: int) -> _Entity:
-    """An entity from an object, or from a list of start, end and label.
-
-    Raises:
-        DomainbertError: what is wrong with it.
-    """
+    """An entity from an object, or from a list of start, end and label; or `DomainbertError`."""
     if isinstance(value, list) and len(value) == 3:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
         raise DomainbertError(f"is {shown(value)}; expected an object with start, end and label, or a list of them")
-    start: Any = value.get("start")
-    end: Any = value.get("end")
     kinds = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
     kind = kinds.pop() if len(kinds) == 1 else None
     if not kind:
         found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
         raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
+    start: Any = value.get("start")
+    end: Any = value.get("end")
     if not is_whole_number(start) or not is_whole_number(end):
         raise DomainbertError(f"start {shown(start)}, end {shown(end)}; expected numbers of characters")
     if not 0 <= start < end <= len(text):
         raise DomainbertError(f"characters {start}-{end}; expected some of the {len(text)} of the text, end exclusive")
-    if isinstance(value.get("text"), str) and value["text"] != text[start:end]:
-        found = (
-            f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(value['text'])}"
-        )
+    own = value.get("text")
+    if isinstance(own, str) and own != text[start:end]:
+        found = f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(own)}"
         raise DomainbertError(f"{found}; expected the same (offsets count Unicode characters, not bytes)")
     return _Entity(start, end, kind, number)
 
 
-def _span(one: _Entity, words: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first word of an entity and the one after its last; None where it does not begin and end with words."""
-    inside = [number for number, (start, end) in enumerate(words) if start < one.end and end > one.start]
-    if not inside or words[inside[0]][0] != one.start or words[inside[-1]][1] != one.end:
-        return None
-    return inside[0], inside[-1] + 1
-
-
-def _off_borders(one: _Entity, text: str, words: Sequence[tuple[int, int]]) -> str:
-    inside = [(start, end) for start, end in words if start < one.end and end > one.start]
-    there = ", ".join(
-        f"{reprlib.repr(text[start:end])} ({start}-{end})" for start, end in (inside[:1] + inside[1:][-1:])
-    )
-    return (
-        f"{one.shown(text)} is not on the borders of words; expected it to begin and end as {there or 'some word'} does"
-    )
+def _off_borders(one: _Entity, text: str, inside: Sequence[Stretch]) -> str:
+    ends = [*inside[:1], *inside[1:][-1:]]
+    there = ", ".join(f"{reprlib.repr(text[start:end])} ({start}-{end})" for start, end in ends) or "some word"
+    return f"{one.shown(text)} is not on the borders of words; expected it to begin and end as {there} does"

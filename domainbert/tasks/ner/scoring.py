@@ -17,13 +17,7 @@ from domainbert.tasks.scoring import Scoring
 
 
 class EntityScoring(Scoring):
-    """Sentences with entities; predictions are tags of words.
-
-    Args:
-        config: the task's.
-        test: the test set.
-        train: the training set, for the slices of seen and unseen entities.
-    """
+    """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
         super().__init__(config, test)
@@ -43,11 +37,11 @@ class EntityScoring(Scoring):
     @property
     def num_units(self) -> int:
         """The documents."""
-        return len({sentence.document for sentence in self.file.sentences})
+        return self.file.num_documents
 
     @property
     def title(self) -> str:
-        """Description of what is scored."""
+        """See `Scoring.title`."""
         return f"strict entity F1 over {self.num_gold:,} gold entities"
 
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
@@ -62,8 +56,7 @@ class EntityScoring(Scoring):
             DomainbertError: a sentence has more or fewer words.
         """
         sentences = self.file.sentences
-        predicted = predictor.predict_words([sentence.words for sentence in sentences if sentence.words])
-        remaining = iter(predicted)
+        remaining = iter(predictor.predict_words([sentence.words for sentence in sentences if sentence.words]))
         tags: list[list[str]] = [next(remaining, []) if sentence.words else [] for sentence in sentences]
         for sentence, one in zip(sentences, tags, strict=True):
             if len(sentence.words) != len(one):
@@ -117,7 +110,7 @@ class EntityScoring(Scoring):
         return {key: value for key, value in super().brief(system).items() if key != "repaired_tags"}
 
     def lines(self, summary: Summary) -> list[str]:
-        """The summary for a person."""
+        """See `Scoring.lines`."""
         repaired = [
             f"{name}: {count:,} stray I- tags in the predictions were read as B-"
             for name, count in self._repaired.items()
@@ -131,7 +124,7 @@ def _write_conll_tags(path: Path, file: NerFile, predicted: Sequence[Sequence[st
     document = -1
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         for sentence, tags in zip(file.sentences, predicted, strict=True):
-            if file.marks_documents and sentence.document != document:
+            if file.marks and sentence.document != document:
                 document = sentence.document
                 stream.write("-DOCSTART-\tO\tO\n\n")
             for row in zip(sentence.words, sentence.tags, tags, strict=True):

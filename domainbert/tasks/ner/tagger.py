@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from domainbert.data.examples import encode_words
 from domainbert.tasks.labelled import Content
-from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
+from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -18,14 +19,9 @@ TaggedWords = tuple[list[str], list[float]]
 
 @dataclass(frozen=True)
 class Entity:
-    """An entity in a text.
+    """An entity in a text: characters `start` to `end` (exclusive), which are `text`.
 
-    Attributes:
-        start: first character.
-        end: character after the last.
-        type: entity type.
-        text: the characters from `start` to `end`.
-        score: mean probability of the labels of its words.
+    `score` is the mean probability of the labels of its words.
     """
 
     start: int
@@ -84,19 +80,12 @@ def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) ->
     return [next(of_text if isinstance(content, str) else of_words) for content in contents]
 
 
-def _joined_offsets(words: Iterable[str]) -> list[tuple[int, int]]:
-    offsets, start = [], 0
-    for word in words:
-        offsets.append((start, start + len(word)))
-        start += len(word) + 1
-    return offsets
-
-
-def _entity(content: Content, words: AlignedWords, span: tuple[int, int, str], scores: Sequence[float]) -> Entity:
+def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
     if isinstance(words, AlignedText) and isinstance(content, str):
         text, offsets = content, words.word_offsets
     else:
-        text, offsets = " ".join(content), _joined_offsets(content)
+        text, ends = " ".join(content), accumulate(len(word) + 1 for word in content)
+        offsets = [(end - 1 - len(word), end - 1) for word, end in zip(content, ends, strict=True)]
     first, last, kind = span
     start, end = offsets[first][0], offsets[last - 1][1]
     return Entity(start, end, kind, text[start:end], sum(scores[first:last]) / (last - first))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.matching import Span
@@ -20,14 +19,12 @@ from domainbert.tasks.label_names import is_visible
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
-_SCHEME = "domainbert_tags"  # key of config.json
 _STARTING = frozenset("BSU")
 _ENDING = frozenset("ESLU")
 _KNOWN = frozenset("BIESLU")
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(NamedTuple):
     """The tag at word `index` cannot stand there; `reason` completes "path:line: "."""
 
     index: int
@@ -44,12 +41,11 @@ def split_tag(tag: str) -> tuple[str, str]:
     """
     if tag == "O":
         return "O", ""
+    found = f"tag {reprlib.repr(tag)}; expected"
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _KNOWN:
-        expected = "O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"
-        raise DomainbertError(f"unknown tag {reprlib.repr(tag)}; expected {expected}")
+        raise DomainbertError(f"unknown {found} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
     if not is_visible(tag[2:]):
-        expected = "a type of visible characters without white space around it"
-        raise DomainbertError(f"tag {reprlib.repr(tag)}; expected {expected}")
+        raise DomainbertError(f"{found} a type of visible characters without white space around it")
     return tag[0], tag[2:]
 
 
@@ -119,10 +115,6 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
             if prefix in starts and kind != previous[1]:
                 starts[prefix] += 1
             previous = (prefix, kind)
-    return _scheme_of(prefixes, starts)
-
-
-def _scheme_of(prefixes: set[str], starts: dict[str, int]) -> Scheme:
     bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
     if bioes and bilou:
         found = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
@@ -170,16 +162,6 @@ def entity_types(labels: Iterable[str]) -> list[str]:
 def iob2_labels(types: Iterable[str]) -> list[str]:
     """The labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order."""
     return ["O"] + [f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"]
-
-
-def tag_facts(labels: Sequence[str]) -> dict[str, str]:
-    """Keys for the `config.json` of a tagger: its tag scheme, where its labels are those of `iob2_labels`."""
-    return {_SCHEME: "IOB2"} if are_iob2_labels(labels) else {}
-
-
-def trained_as_iob2(fields: Mapping[str, Any]) -> bool:
-    """Whether a `config.json` says that the labels are tags of IOB2; a folder from elsewhere does not say."""
-    return fields.get(_SCHEME) == "IOB2"
 
 
 def are_iob2_labels(labels: Sequence[str]) -> bool:

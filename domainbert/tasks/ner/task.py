@@ -13,21 +13,22 @@ from torch.nn import functional
 from domainbert.data.examples import Example, encode_words
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
-from domainbert.tasks.advice import ADVICE
+from domainbert.metrics.entities import count_entities, entity_scores
 from domainbert.tasks.decoding import decode_words, iob2_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger, aligned_contents
-from domainbert.tasks.ner.tags import entity_types, iob2_labels, spans_from_tags, tag_facts, trained_as_iob2
-from domainbert.tasks.task import Batch, Task
+from domainbert.tasks.ner.tags import are_iob2_labels, entity_types, iob2_labels, spans_from_tags
+from domainbert.tasks.task import ADVICE, Batch, Task
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-    from domainbert.tasks.ner.scoring import EntityScoring
+_SCHEME = "domainbert_tags"  # key of config.json
 
 
 class NerTask(Task[Sentence, list[Entity]]):
@@ -53,13 +54,13 @@ class NerTask(Task[Sentence, list[Entity]]):
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
         """The tags of a model folder; where it does not say that they are IOB2, all sequences of them are valid."""
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
-        if not trained_as_iob2(fields):
+        if fields.get(_SCHEME) != "IOB2":
             task.valid = None
         return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The tag scheme."""
-        return tag_facts(self.labels)
+        return {_SCHEME: "IOB2"} if are_iob2_labels(self.labels) else {}
 
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
@@ -81,14 +82,15 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     def metric(self) -> Metric:
         """Strict entity F1."""
-        from domainbert.metrics.entities import EntityF1
+        from domainbert.metrics.validation import ScoresOfCounts
 
-        return EntityF1(entity_types(self.labels))
+        return ScoresOfCounts(entity_scores, len(entity_types(self.labels)), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """See `Task.update`."""
         gold = [items[item].spans for item in batch["items"].tolist()]
-        metric.update(gold, [spans_from_tags(tags) for tags, _ in self.decode(logits, batch)])
+        predicted = [spans_from_tags(tags) for tags, _ in self.decode(logits, batch)]
+        metric.update(count_entities(gold, predicted, entity_types(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The tag of each word, and its probability."""
@@ -108,8 +110,6 @@ class NerTask(Task[Sentence, list[Entity]]):
     @classmethod
     def scoring(cls, config: Ner, test: Labelled[Any], train: Labelled[Any] | None) -> EntityScoring:
         """See `Task.scoring`."""
-        from domainbert.tasks.ner.scoring import EntityScoring
-
         assert isinstance(test, NerFile) and (train is None or isinstance(train, NerFile))
         return EntityScoring(config, test, train)
 
