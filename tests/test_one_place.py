@@ -40,8 +40,8 @@ class Room(NamedTuple):
 
 
 ROOMS = [
-    # the two tasks that have a name in Python; the labelled files that `sample` writes; files of text to predict
-    Room(TaskConfig, "tasks", 3, ("serving/by_name.py", "samples", "stages/sample.py", "tasks/plain_text.py")),
+    # the two tasks that have a name in Python; the labelled files that `sample` writes
+    Room(TaskConfig, "tasks", 3, ("serving/by_name.py", "samples", "stages/sample.py")),
     Room(EncoderConfig, "encoders", 3),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 2, ("stages/vocab.py", "tokenization/bert.py")),

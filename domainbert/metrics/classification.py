@@ -72,12 +72,8 @@ def _numbers(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
 def count_thresholds(gold: IntArray, probabilities: NDArray[np.floating]) -> IntArray:
     """Counts by which the threshold of a validation is chosen, however it is divided into batches and ranks.
 
-    Args:
-        gold: (texts, labels) 1 where a label holds.
-        probabilities: (texts, labels); what is not a number reaches no threshold, as in prediction.
-
-    Returns:
-        (labels, 2, thresholds + 1): by whether gold has the label, and how many of `THRESHOLDS` are reached.
+    Whether each label holds (0 or 1), and its probability, both (texts, labels), give (labels, 2, thresholds + 1): by
+    whether it holds, and how many of `THRESHOLDS` are reached. What is not a number reaches none, as in prediction.
     """
     labels, reached = gold.shape[1], len(THRESHOLDS) + 1
     places = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")

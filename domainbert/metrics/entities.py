@@ -7,19 +7,20 @@ overlap. Partial: as lenient, but an overlap that is not exact counts half (the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores
-from domainbert.metrics.matching import SentenceSpans, match_overlapping
+
+Span = tuple[int, int, str]
+SentenceSpans = Sequence[Sequence[Span]]
+"""The spans of each sentence: sorted, and free of overlap among themselves, as spans read from tags are."""
 
 
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
     """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
-
-    Takes a few hundredths of a second for a million words.
 
     Raises:
         ValueError: the two have different lengths, or a type is not in `types`.
@@ -70,6 +71,41 @@ def lenient_and_partial(gold: SentenceSpans, predicted: SentenceSpans) -> tuple[
         return scores(np.array([credit, num_predicted - credit, num_gold - credit]))
 
     return credited(matched), credited((matched + exact) / 2)
+
+
+def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type_only: bool) -> list[tuple[Span, Span]]:
+    """Pairs (gold, predicted) that overlap, one to one: those of the same type first, then the largest overlap first.
+
+    Among equal overlaps the earlier gold span wins. An exact match is always in the result: neither of its spans
+    overlaps any other.
+    """
+    candidates = []
+    for g, p in _overlaps(gold, predicted):
+        differs = gold[g][2] != predicted[p][2]
+        if not (differs and same_type_only):
+            overlap = min(gold[g][1], predicted[p][1]) - max(gold[g][0], predicted[p][0])
+            candidates.append((differs, -overlap, g, p))
+    pairs = []
+    used_gold: set[int] = set()
+    used_predicted: set[int] = set()
+    for _, _, g, p in sorted(candidates):
+        if g not in used_gold and p not in used_predicted:
+            used_gold.add(g)
+            used_predicted.add(p)
+            pairs.append((gold[g], predicted[p]))
+    return pairs
+
+
+def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple[int, int]]:
+    """Indices of all overlapping pairs, in one pass over both sorted lists."""
+    g = p = 0
+    while g < len(gold) and p < len(predicted):
+        if max(gold[g][0], predicted[p][0]) < min(gold[g][1], predicted[p][1]):
+            yield g, p
+        if gold[g][1] <= predicted[p][1]:
+            g += 1
+        else:
+            p += 1
 
 
 def entity_scores(counts: IntArray) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence, Set
 import numpy as np
 
 from domainbert.metrics.counts import IntArray
-from domainbert.metrics.matching import SentenceSpans, Span, match_overlapping
+from domainbert.metrics.entities import SentenceSpans, Span, match_overlapping
 
 ERROR_KINDS = ("correct", "boundary", "type", "boundary and type", "missed", "spurious")
 LENGTHS = ("1", "2", "3-4", "5-8", ">8")

@@ -26,8 +26,13 @@ from domainbert.metrics.counts import (
     scores,
     weighted_f1,
 )
-from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial, sum_by_document
-from domainbert.metrics.matching import SentenceSpans
+from domainbert.metrics.entities import (
+    SentenceSpans,
+    count_entities,
+    entity_scores,
+    lenient_and_partial,
+    sum_by_document,
+)
 from domainbert.metrics.slices import (
     LENGTHS,
     NOVELTY,

@@ -75,14 +75,9 @@ def score_lines(
 
 
 def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
-    """Size and speed, the latter also as a multiple of the first system's, and what students keep of its score.
+    """Size and speed, the latter also as a multiple of the first system's, and what students keep of its headline.
 
-    Every system has its `cost`; a student's names its `teachers`.
-
-    Args:
-        systems: scores and cost of each.
-        headline: the score of which a share is kept.
-        higher: whether more of it is better; if not, no share is told.
+    Every system has its `cost`; a student's names its `teachers`. No share is told where less is better.
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]

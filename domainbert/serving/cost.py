@@ -38,12 +38,9 @@ class Cost:
 
 
 def measure_cost(predictor: Predictor[Any], folder: Path, sentences: Words) -> Cost:
-    """Measure a model on the words of a test set, its speed on the first 512 texts; takes some seconds.
+    """Measure a model on the words of a test set's texts, its speed on the first 512; takes some seconds.
 
-    Args:
-        predictor: the model.
-        folder: where it was loaded from, also an ONNX file.
-        sentences: words of the test set's texts; none of them empty.
+    It was loaded from `folder`, which may be an ONNX file. No text is empty.
     """
     statistics = word_statistics(predictor.tokenizer, words_of(word for words in sentences for word in words))
     sentences, predict = sentences[:_TEXTS], predictor.predict

@@ -36,13 +36,7 @@ AnyPredictor = TypeVar("AnyPredictor", bound=Predictor[Any])
 
 
 class FineTuned:
-    """A fine-tuned model, ready to compute.
-
-    Args:
-        folder: a model folder, exported or not.
-        task: what it is for.
-        precision: see `load_predictor`; an exported model has its own.
-        max_length: see there.
+    """A fine-tuned model, ready to compute; for the arguments see `load_predictor`.
 
     Attributes:
         model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF.
@@ -102,12 +96,7 @@ def packed_logits(
 ) -> Iterator[tuple[dict[str, Any], Tensor]]:
     """For each packed batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-    Args:
-        model: in eval mode, on the device.
-        tokenizer: for the ids of the special tokens.
-        examples: what is read.
-        device: where it computes.
-        dtype: of `torch.autocast`; None is full precision.
+    The model is in eval mode, on the device; `dtype` is that of `torch.autocast`, None is full precision.
     """
     batches = LabelledBatches(examples, tokenizer, _MAX_TOKENS, Share())
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()

@@ -28,13 +28,7 @@ def read_texts(
     """The kind of a file, and its rows with their text under `text_key`, each with the words of which CoNLL makes
     it, or None.
 
-    The file is opened once and read from beginning to end, so that it may be a stream.
-
-    Args:
-        path: plain, .gz or .zst.
-        format: `lines` (a text a line), `jsonl`, `conll`, or `auto`: see `tell_kind`.
-        text_key: key of the text in JSONL; an object's other keys are kept.
-        token_column: column of the words in CoNLL.
+    The file is opened once and read from beginning to end, so that it may be a stream. Other keys of JSONL are kept.
 
     Raises:
         DomainbertError: a file whose kind cannot be told, or that cannot be read; from the iterator: a broken line.

@@ -123,7 +123,7 @@ def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCoun
 
 
 def _labelled_words(path: Path) -> Mapping[str, int]:
-    from domainbert.tasks.plain_text import read_words_or_texts
+    from domainbert.tasks.text_files import read_words_or_texts
     from domainbert.tokenization.report import words_of
 
     return words_of(read_words_or_texts(path))

@@ -91,11 +91,7 @@ class TaskConfig(ABC):
         return folder_name(type(self))
 
     def read(self, path: Path) -> Labelled[Any]:
-        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them.
-
-        Raises:
-            DomainbertError: anything wrong with the file.
-        """
+        """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them."""
         found: Labelled[Any] = beside(type(self), "files").read(self, path)
         return found
 
@@ -111,19 +107,12 @@ class TaskConfig(ABC):
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder from elsewhere, whose `config.json` names no task, is for this one.
-
-        `head` is its kind of head (see `ModelFolder.head`), `fields` its `config.json`.
-        """
+        """Whether a model folder that names no task is for this one, by its head and the fields of `config.json`."""
         return False
 
 
 def folder_name(kind: type) -> str:
-    """The name of the folder that a class of a task stands in.
-
-    Raises:
-        DomainbertError: it is in no package.
-    """
+    """The name of the folder that a class of a task stands in; `DomainbertError` if it is in no package."""
     name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
     if not name:
         raise DomainbertError(
@@ -133,11 +122,7 @@ def folder_name(kind: type) -> str:
 
 
 def beside(kind: type[TaskConfig], module: str) -> ModuleType:
-    """A module in the folder of a task.
-
-    Raises:
-        DomainbertError: a task of a user package has no such module.
-    """
+    """A module in the folder of a task; `DomainbertError` if a task of a user package has none of this name."""
     name = ".".join(filter(None, (kind.__module__.rpartition(".")[0], module)))
     try:
         return importlib.import_module(name)
@@ -175,11 +160,7 @@ def usual_config(kind: type[TaskConfig]) -> TaskConfig | None:
 
 
 def _kinds() -> dict[str, type[TaskConfig]]:
-    """The tasks by name, ours last.
-
-    Raises:
-        DomainbertError: two folders have one name, by which a model folder could mean either task.
-    """
+    """The tasks by name, ours last; `DomainbertError` if two folders have one name."""
     choices_of(TaskConfig)  # imports ours
     found: dict[str, type[TaskConfig]] = {}
     for kind in sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__module__.startswith(_OURS)):

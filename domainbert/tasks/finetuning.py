@@ -16,16 +16,10 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
 class FineTuning(TrainedModule):
-    """Trains an encoder with a head on a task.
+    """Trains an encoder with a head on a task; see `TrainedModule`.
 
     Args:
-        model: the encoder with the task's head.
-        task: loss and metric.
-        optim: optimiser settings.
-        schedule: learning-rate settings.
-        num_steps: optimiser steps of the whole training.
         validation: the labelled items whose numbers the validation batches carry.
-        seed: of the dropout.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
 
     Attributes:

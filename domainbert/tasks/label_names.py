@@ -48,10 +48,7 @@ def number_of(value: Any, names: Sequence[str]) -> int | None:
 def label_names(format: NamesFormat, first: Mapping[str, Any], where: str) -> list[str] | None:
     """The names of the labels 0, 1, ...: from the settings, a file beside, or the first row; None if there are none.
 
-    Args:
-        format: its `label_names` or `label_names_file`.
-        first: the first row of the file, which may hold a list under `label_names`.
-        where: the path and line of that row, for messages.
+    `where` is the path and line of that row, for messages.
 
     Raises:
         DomainbertError: names in more than one place, or names that are no distinct visible strings.

@@ -96,7 +96,7 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class FoundLabel:
-    """A label in a file: the line of the first item that has it, and how many times it occurs in all."""
+    """The line of the first item with a label, and how many times it occurs in all."""
 
     first_line: int
     count: int
@@ -112,12 +112,7 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
 
 
 def check_labels_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
-    """Refuse labels that training never saw: no model can predict them.
-
-    Args:
-        found: the labels of `path`, from `find_labels`.
-        known: entity types or classes, as `label_set` gives them.
-        path: named in the message.
+    """Refuse labels of a file that training never saw: no model can predict them.
 
     Raises:
         DomainbertError: with the first line and the number of each unknown label.

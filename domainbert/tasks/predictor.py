@@ -19,13 +19,9 @@ Prediction = TypeVar("Prediction")
 class Predictor(Generic[Prediction]):
     """A fine-tuned model that predicts.
 
-    Args:
-        task: its task.
-        runtime: the loaded model, in torch or in ONNX Runtime, see `serving.predictor.FineTuned`.
-
     Attributes:
+        runtime: the loaded model, in torch or in ONNX Runtime, see `serving.predictor.FineTuned`.
         model: the torch model; of an exported one only shapes.
-        tokenizer: its tokenizer.
         max_length: tokens of a window.
         kind: what it is, before the names of its outputs, and `loader` what reads it, for messages.
     """

@@ -20,11 +20,7 @@ from domainbert.tasks.predictor import Predictor
 
 
 class Scoring(ABC):
-    """Gold labels, to which the predictions of one model after the other are added.
-
-    Args:
-        config: the task's.
-        test: the test set, which is described in print.
+    """A test set, which is described in print, and to which the predictions of one model after the other are added.
 
     Attributes:
         predictions: of each item, by system and seed.

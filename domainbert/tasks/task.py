@@ -35,10 +35,7 @@ Prediction = TypeVar("Prediction")
 
 
 class Task(ABC, Generic[Item, Prediction]):
-    """A task with its labels.
-
-    Args:
-        labels: names of the head's outputs, in order.
+    """A task with its labels, which are the names of the head's outputs.
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
@@ -64,11 +61,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def of_training(cls, config: Any, train: Labelled[Any]) -> Task[Item, Prediction]:
-        """The task with the labels of a training set.
-
-        Raises:
-            DomainbertError: the file has none.
-        """
+        """The task with the labels of a training set; `DomainbertError` if it has none."""
         labels = label_set(train.items)
         if not labels:
             raise DomainbertError(f"{train.path}: no labels; expected at least one")
@@ -80,10 +73,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return cls(labels)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Further keys for the `config.json` of a trained model, given the validation scores of the epoch that is kept.
-
-        Prediction reads from them what it has to know.
-        """
+        """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
 
     def bind(self, head: nn.Module) -> None:
@@ -105,17 +95,9 @@ class Task(ABC, Generic[Item, Prediction]):
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
-        """Divergence of a student's outputs from its teacher's.
+        """Divergence (N,) of a student's outputs from its teacher's: logits (N, C), divided by the temperature.
 
-        Args:
-            teacher: (N, C) logits, divided by the temperature.
-            student: likewise.
-
-        Returns:
-            (N,) divergences; a task that is exclusive is not asked, as the logits are those of a softmax.
-
-        Raises:
-            DomainbertError: the task has none.
+        A task that is exclusive is not asked, as the logits are those of a softmax.
         """
         raise DomainbertError(
             f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
@@ -144,20 +126,12 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-        """A test set to which the predictions of models are added; `train` is for tasks that tell apart what it holds.
-
-        Raises:
-            DomainbertError: the task has none.
-        """
+        """A test set to which the predictions of models are added; `train` is for tasks that tell apart what it holds."""
         raise DomainbertError(f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`")
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
-    """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it.
-
-    Raises:
-        DomainbertError: a task of a user package has none.
-    """
+    """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it."""
     name, module = f"{kind.__name__}Task", beside(kind, "task")
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Task):

@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
+from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
-from domainbert.corpus.json_values import is_whole_number, listed, problem_with_text, shown
+from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.tasks.label_names import is_visible, label_names, number_of
 
@@ -66,11 +67,7 @@ def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callabl
 def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str = "") -> FileKind:
     """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost.
 
-    Args:
-        path: the file.
-        asked: what the user says.
-        expected: the kinds that can be read.
-        setting: the key by which the user says it, for messages.
+    `setting` is the key by which the user says it, for messages.
     """
     check_regular(path)
     return tell_kind(path, look(path), expected, setting) if asked == "auto" else FileKind(asked)
@@ -96,10 +93,7 @@ def text_rows(
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
     """The kind of a file of texts, the names of labels that stand there as numbers, and the rows with their lines.
 
-    Args:
-        path: plain, .gz or .zst.
-        format: where texts and labels stand.
-        problems: where broken rows are noted.
+    Broken rows are noted as problems.
 
     Raises:
         DomainbertError: a file whose kind cannot be told, or a CSV whose columns are not those of the format; names as
@@ -113,18 +107,41 @@ def text_rows(
     return kind, None, rows
 
 
-def no_texts(path: Path, format: TextFormat) -> DomainbertError:
-    """The error of a file without any text."""
-    return DomainbertError(f"{path}: no texts; expected at least one with {format.text_key!r} and {format.label_key!r}")
+def read_words_or_texts(path: Path) -> list[str]:
+    """The words of a tagged file, or the texts of one with classes or entities, whatever its labels.
+
+    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
+    """
+    kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"))
+    print(f"{path}: read as {kind}")
+    if kind.kind == "conll":
+        return [word for sentence in read_words(path) for word in sentence]
+    problems = Problems(str(path))
+
+    def words_of(row: Row, _: int) -> list[str]:
+        if kind.kind == "jsonl" and "tokens" in row:
+            refuse(problem_with_strings(row, "tokens"))
+            words: list[str] = row["tokens"]
+            return words
+        refuse(problem_with_text(row, "text", may_be_empty=True))
+        return [row["text"]]
+
+    found = parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of)
+    problems.raise_if_any()
+    return [word for words in found for word in words]
+
+
+def some_texts(items: list[Found], format: TextFormat, problems: Problems) -> list[Found]:
+    """The items of a file that has been read; `DomainbertError` if it had problems, or no text."""
+    problems.raise_if_any()
+    if not items:
+        expected = f"expected at least one with {format.text_key!r} and {format.label_key!r}"
+        raise DomainbertError(f"{problems.subject}: no texts; {expected}")
+    return items
 
 
 class LabelReader:
-    """Names of labels from a file where they are strings or numbers, but not both without `names`.
-
-    Args:
-        key: key or column of the labels.
-        names: what the numbers 0, 1, ... stand for, if they have names.
-    """
+    """Reads labels under a key that are strings or numbers from 0, which stand for `names`; without these not both."""
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from domainbert.metrics.matching import match_overlapping
+from domainbert.metrics.entities import match_overlapping
 
 
 def overlap(one, other) -> int:

@@ -36,9 +36,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_summary.py", "tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_evaluate.py",),
     ),
-    "metrics/entities.py": (("tests/metrics/test_entities.py",), ("tests/stages/test_evaluate.py",)),
-    "metrics/matching.py": (
-        ("tests/metrics/test_matching.py", "tests/metrics/test_entities.py"),
+    "metrics/entities.py": (
+        ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py"),
         ("tests/stages/test_evaluate.py",),
     ),
     "metrics/slices.py": (("tests/metrics/test_slices.py",), ("tests/stages/test_evaluate.py",)),

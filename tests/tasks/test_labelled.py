@@ -9,7 +9,7 @@ from domainbert.tasks.classification.files import LabelledText, read_classificat
 from domainbert.tasks.labelled import check_labels_known, find_labels, label_set
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.plain_text import read_words_or_texts
+from domainbert.tasks.text_files import read_words_or_texts
 
 
 @pytest.fixture

@@ -26,11 +26,7 @@ _MOST_BYTES = 2**31 - 2**24  # protobuf ends at 2 GiB; some room for the graph b
 
 
 class PlainModel(nn.Module):
-    """A model as it is called elsewhere: a text a row, padding where the mask is 0, and every position read.
-
-    Args:
-        model: the encoder with its head; `nn.Identity` as a head gives the hidden states.
-    """
+    """A model as it is called elsewhere: a text a row, padding where the mask is 0, and every position read."""
 
     def __init__(self, model: EncoderWithHead) -> None:
         super().__init__()

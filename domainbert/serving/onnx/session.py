@@ -26,14 +26,11 @@ _MAX_TOKENS = 4_096
 class OnnxModel:
     """An ONNX file that ONNX Runtime runs: on a GPU if its build knows one, else on as many threads as torch has.
 
-    Args:
-        file: as `export` writes it, or anyone else: inputs among `INPUTS`, (B, S) int64; the first output is
-            (B, S, C), or (B, C) of a sequence head.
-        tokenizer: of the model.
+    It may be from elsewhere: inputs among `INPUTS`, (B, S) int64; the first output (B, S, C), or (B, C) of a sequence
+    head.
 
     Raises:
-        DomainbertError: there is no onnxruntime, the file is not a model of that kind, or not what `export`
-            wrote there.
+        DomainbertError: there is no onnxruntime, the file is not such a model, or not what `export` wrote there.
     """
 
     def __init__(self, file: Path, tokenizer: DomainTokenizer) -> None:

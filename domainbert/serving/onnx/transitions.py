@@ -37,11 +37,7 @@ def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
 
 
 def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
-    """The CRF that `write_crf` wrote, to the bit.
-
-    Raises:
-        DomainbertError: there is none, or not one of these labels.
-    """
+    """The CRF that `write_crf` wrote, to the bit; `DomainbertError` if there is none, or not one of these labels."""
     path, crf = folder / CRF_FILE, Crf(len(labels))
     check_sealed(folder, CRF_FILE)
     try:

@@ -12,7 +12,7 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
-from domainbert.tasks.text_files import LabelReader, no_texts, parsed, refuse, text_rows
+from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,5 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
         refuse(problem_with_text(row, format.text_key), labels.problem_with(row, line))
         return LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line)
 
-    texts = parsed(rows, problems, parse)
-    problems.raise_if_any()
-    if not texts:
-        raise no_texts(path, format)
+    texts = some_texts(parsed(rows, problems, parse), format, problems)
     return ClassFile(path, texts, kind, labels.nameless)

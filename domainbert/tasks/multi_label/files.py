@@ -13,7 +13,7 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.text_files import LabelReader, no_texts, parsed, refuse, text_rows
+from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,7 @@ def read_multi_label(path: Path, format: MultiLabelFormat | None = None) -> Mult
         return line, (row[format.text_key], row[format.label_key])
 
     items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
-    problems.raise_if_any()
-    if not items:
-        raise no_texts(path, format)
-    return MultiLabelFile(path, items, kind)
+    return MultiLabelFile(path, some_texts(items, format, problems), kind)
 
 
 def _named(

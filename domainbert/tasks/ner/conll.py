@@ -139,14 +139,7 @@ def read_conll(
 
     Columns are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
     control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
-
-    Args:
-        path: the file, UTF-8; plain, .gz or .zst.
-        token_column: column of the words, by number from 0 (negative from the end), or by name when the first line
-            names the columns (a header, or `# global.columns = ...`).
-        tag_column: column of the tags, likewise.
-        scheme: the tag scheme, or "auto".
-        repair: rewrite tags that the scheme forbids, by the reading of conlleval, instead of refusing them.
+    For the arguments see `NerFormat`; `repair` is by the reading of conlleval.
 
     Raises:
         DomainbertError: the file cannot be read; a line has another number of columns than the first; an unknown tag; a
@@ -193,11 +186,7 @@ def tagged_file(
     layout: str,
     marks: Sequence[int] = (),
 ) -> NerFile:
-    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired.
-
-    Raises:
-        DomainbertError: see `read_conll`.
-    """
+    """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired."""
     if not rows:
         raise DomainbertError(f"{path}: no sentences; expected words with tags")
     _check_tags(path, rows)
@@ -209,12 +198,12 @@ def tagged_file(
     for row in rows:
         meant = to_iob2(row.tags)
         sentences.append(Sentence(row.words, meant, row.line, row.document))
-        for index, reason in find_violations(row.tags, found):
-            where = f"{path}:{row.lines[index]}: {reason}"
+        for violation in find_violations(row.tags, found):
+            where, tag = f"{path}:{row.lines[violation.index]}: {violation.reason}", meant[violation.index]
             if repair:
-                repairs.append(f"{where}; read as {meant[index]}")
+                repairs.append(f"{where}; read as {tag}")
             else:
-                problems.add(f"{where}; expected {meant[index]} in IOB2 (`repair: true` reads it so)")
+                problems.add(f"{where}; expected {tag} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
     return NerFile(path, sentences, kind, found, layout, list(marks), repairs)
 

@@ -50,11 +50,7 @@ class EntityScoring(Scoring):
         self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
 
     def predict(self, predictor: Any) -> list[list[str]]:
-        """Tags of every sentence; one without words has none and is not shown to the model.
-
-        Raises:
-            DomainbertError: a sentence has more or fewer words.
-        """
+        """Tags of every sentence; one without words has none and is not shown to the model."""
         sentences = self.file.sentences
         remaining = iter(predictor.predict_words([sentence.words for sentence in sentences if sentence.words]))
         tags: list[list[str]] = [next(remaining, []) if sentence.words else [] for sentence in sentences]
@@ -77,11 +73,7 @@ class EntityScoring(Scoring):
             _write_conll_tags(path, self.file, predictions)
 
     def summary(self, resampling: Resampling) -> Summary:
-        """The scores of all systems.
-
-        Raises:
-            DomainbertError: the number of gold entities that were scored is not that of the file.
-        """
+        """The scores of all systems, after a check that all gold entities of the file were scored."""
         sentences = self.file.sentences
         systems = {
             name: {seed: [spans_from_tags(one) for one in tags] for seed, tags in runs.items()}
@@ -111,11 +103,8 @@ class EntityScoring(Scoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
-        repaired = [
-            f"{name}: {count:,} stray I- tags in the predictions were read as B-"
-            for name, count in self._repaired.items()
-            if count
-        ]
+        said = "stray I- tags in the predictions were read as B-"
+        repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
         return [*entity_lines(summary), *([""] if repaired else []), *repaired]
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import reprlib
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.metrics.matching import Span
 from domainbert.tasks.label_names import is_visible
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+Span = tuple[int, int, str]
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
 _STARTING = frozenset("BSU")
@@ -24,7 +25,8 @@ _ENDING = frozenset("ESLU")
 _KNOWN = frozenset("BIESLU")
 
 
-class Violation(NamedTuple):
+@dataclass(frozen=True)
+class Violation:
     """The tag at word `index` cannot stand there; `reason` completes "path:line: "."""
 
     index: int
@@ -36,8 +38,7 @@ def split_tag(tag: str) -> tuple[str, str]:
     """`B-outcome` gives `("B", "outcome")`, `O` gives `("O", "")`.
 
     Raises:
-        DomainbertError: the tag is of no known scheme; or its type begins or ends with white space or holds an
-            invisible character, and so looks like another one.
+        DomainbertError: the tag is of no known scheme, or its type looks like another one, see `is_visible`.
     """
     if tag == "O":
         return "O", ""
