@@ -126,7 +126,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
-        """A test set to which the predictions of models are added; `train` is for tasks that tell apart what it holds."""
+        """A test set that collects the predictions of models; `train` is for tasks that tell apart what it holds."""
         raise DomainbertError(f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`")
 
 
