@@ -259,7 +259,8 @@ def save_seed(
         f"validation {headline.name}": f"{result['validation'][headline.key]:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
-    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, task.usage)
+    usage = f"from domainbert import {task.predictor.loader}"
+    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     whole = entries.put_back(weights)
     saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}

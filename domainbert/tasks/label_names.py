@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import is_whole_number, listed, shown
@@ -15,18 +15,6 @@ NAMES_KEY = "label_names"
 
 _DIGITS = 10  # of the number of a label; Python refuses to read thousands
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
-
-
-class NamesFormat(Protocol):
-    """Settings of a file whose labels may be numbers."""
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """The names, if not in the labelled file."""
-
-    @property
-    def label_names_file(self) -> Path | None:
-        """A JSON file with them."""
 
 
 def is_visible(label: str) -> bool:
@@ -45,8 +33,10 @@ def number_of(value: Any, names: Sequence[str]) -> int | None:
     return number if 0 <= number < len(names) else None
 
 
-def label_names(format: NamesFormat, first: Mapping[str, Any], where: str) -> list[str] | None:
-    """The names of the labels 0, 1, ...: from the settings, a file beside, or the first row; None if there are none.
+def label_names(
+    given: Sequence[str] | None, beside: Path | None, first: Mapping[str, Any], where: str
+) -> list[str] | None:
+    """The names of the labels 0, 1, ...: those given, in a file beside, or in the first row; None if there are none.
 
     `where` is the path and line of that row, for messages.
 
@@ -54,10 +44,10 @@ def label_names(format: NamesFormat, first: Mapping[str, Any], where: str) -> li
         DomainbertError: names in more than one place, or names that are no distinct visible strings.
     """
     places: dict[str, Any] = {}
-    if format.label_names is not None:
-        places["label_names"] = list(format.label_names)
-    if format.label_names_file is not None:
-        places[str(format.label_names_file)] = _read(format.label_names_file)
+    if given is not None:
+        places["label_names"] = list(given)
+    if beside is not None:
+        places[str(beside)] = _read(beside)
     if NAMES_KEY in first:
         places[where] = first[NAMES_KEY]
     if len(places) > 1:

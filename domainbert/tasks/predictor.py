@@ -23,6 +23,7 @@ class Predictor(Generic[Prediction]):
         runtime: the loaded model, in torch or in ONNX Runtime, see `serving.predictor.FineTuned`.
         model: the torch model; of an exported one only shapes.
         max_length: tokens of a window.
+        labels: names of the outputs.
         kind: what it is, before the names of its outputs, and `loader` what reads it, for messages.
     """
 
@@ -34,11 +35,7 @@ class Predictor(Generic[Prediction]):
         self.model: EncoderWithHead = runtime.model
         self.tokenizer: DomainTokenizer = runtime.tokenizer
         self.max_length: int = runtime.max_length
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the outputs."""
-        return self.task.labels
+        self.labels: tuple[str, ...] = task.labels
 
     def predict(self, texts: Sequence[Content]) -> list[Prediction]:
         """The prediction for each text, or list of words."""

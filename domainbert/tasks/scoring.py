@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
 from domainbert.tasks.predictor import Predictor
 
@@ -23,6 +23,7 @@ class Scoring(ABC):
     """A test set, which is described in print, and to which the predictions of one model after the other are added.
 
     Attributes:
+        headline: the metric that counts.
         predictions: of each item, by system and seed.
         labels: names of the outputs of all models.
         suffix: of the files of predictions.
@@ -32,14 +33,9 @@ class Scoring(ABC):
 
     def __init__(self, config: TaskConfig, test: Labelled[Any]) -> None:
         print(test.describe())
-        self.config, self.test = config, test
+        self.config, self.headline, self.test = config, config.headline, test
         self.predictions: dict[str, dict[str, list[Any]]] = {}
         self.labels: set[str] = set()
-
-    @property
-    def headline(self) -> Headline:
-        """The metric that counts."""
-        return self.config.headline
 
     @property
     def num_gold(self) -> int:

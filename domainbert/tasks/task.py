@@ -6,7 +6,7 @@ Imports neither Lightning nor torchmetrics, which prediction does without: they 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
@@ -42,14 +42,14 @@ class Task(ABC, Generic[Item, Prediction]):
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.
-        usage: how it is loaded, for a model card.
+        scored_as: the scores of a test set, if it has any.
     """
 
     head: ClassVar[str]
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     exclusive: ClassVar[bool] = True
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
-    usage: ClassVar[str] = "from domainbert import load_predictor"
+    scored_as: ClassVar[type[Scoring] | None] = None
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
@@ -127,7 +127,18 @@ class Task(ABC, Generic[Item, Prediction]):
     @classmethod
     def scoring(cls, config: Any, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
         """A test set that collects the predictions of models; `train` is for tasks that tell apart what it holds."""
-        raise DomainbertError(f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`")
+        if cls.scored_as is None:
+            raise DomainbertError(
+                f"task: {folder_name(cls)} has no scores of a test set; expected a task with `scoring`"
+            )
+        return cls.scored_as(config, test)
+
+
+def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) -> Metric:
+    """The metric of a validation whose scores are made of counts: see `ScoresOfCounts`, which training alone imports."""
+    from domainbert.metrics.validation import ScoresOfCounts
+
+    return ScoresOfCounts(scores, *shape)
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:

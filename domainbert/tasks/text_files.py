@@ -64,7 +64,7 @@ def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callabl
     return found
 
 
-def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str = "") -> FileKind:
+def file_kind(path: Path, asked: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
     """Kind of a file as the user says it, or its first lines; a stream is refused, for they would be lost.
 
     `setting` is the key by which the user says it, for messages.
@@ -102,7 +102,8 @@ def text_rows(
     kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
     rows = rows_of(path, kind, (format.text_key, format.label_key), problems)
     for line, row in rows:
-        names = label_names(format, row if kind == "jsonl" else {}, f"{path}:{line}")
+        first = row if kind == "jsonl" else {}
+        names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
         return kind, names, chain([(line, row)], rows)
     return kind, None, rows
 
@@ -112,7 +113,7 @@ def read_words_or_texts(path: Path) -> list[str]:
 
     They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
     """
-    kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"))
+    kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"), setting="")
     print(f"{path}: read as {kind}")
     if kind.kind == "conll":
         return [word for sentence in read_words(path) for word in sentence]

@@ -15,13 +15,12 @@ from torch.nn import functional
 from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.summary import Resampling, Summary, summarize_classes
 from domainbert.metrics.table import classification_lines
-from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Content, Labelled
+from domainbert.tasks.labelled import Content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.task import ADVICE, Batch
+from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     """Gives each text one of `labels`."""
 
     predictor = Classifier
-    usage = "from domainbert import load_classifier"
+    scored_as = ClassScoring
 
     def target(self, item: LabelledText) -> int:
         """See `TextTask.target`."""
@@ -88,9 +87,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def metric(self) -> Metric:
         """Macro F1 and accuracy."""
-        from domainbert.metrics.validation import ScoresOfCounts
-
-        return ScoresOfCounts(class_scores, len(self.labels), 3)
+        return scores_of_counts(class_scores, len(self.labels), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
@@ -114,13 +111,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
         always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
         return [f"{found}, while {always}; {ADVICE}"]
-
-    @classmethod
-    def scoring(
-        cls, config: Classification, test: Labelled[LabelledText], train: Labelled[LabelledText] | None
-    ) -> ClassScoring:
-        """See `Task.scoring`."""
-        return ClassScoring(config, test)
 
 
 def _of_one_class(labels: Sequence[str]) -> tuple[float, float]:

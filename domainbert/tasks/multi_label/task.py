@@ -21,12 +21,11 @@ from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Labelled
-from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
+from domainbert.tasks.multi_label.config import PROBLEM_TYPE
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import CountedScoring
-from domainbert.tasks.task import ADVICE, Batch
+from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -104,6 +103,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     exclusive = False
     predictor = MultiLabeller
+    scored_as = MultiLabelScoring
 
     def __init__(self, labels: Sequence[str], threshold: float = _USUAL) -> None:
         super().__init__(labels)
@@ -148,9 +148,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
-        from domainbert.metrics.validation import ScoresOfCounts
-
-        return ScoresOfCounts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
+        return scores_of_counts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
@@ -161,10 +159,10 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """The labels of each text, and the probabilities of all."""
         rows = torch.sigmoid(mean_over_windows(logits, batch)).tolist()
-        return [self._labels_of(dict(zip(self.labels, row, strict=True))) for row in rows]
-
-    def _labels_of(self, scores: dict[str, float]) -> LabelsOfText:
-        return LabelsOfText([label for label, score in scores.items() if score >= self.threshold], scores)
+        texts = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        return [
+            LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
+        ]
 
     def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than one that always gives the same labels."""
@@ -177,10 +175,3 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
             return []
         found = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
         return [f"{found} {100 * always:.1f}; {ADVICE}"]
-
-    @classmethod
-    def scoring(
-        cls, config: MultiLabel, test: Labelled[LabelledText], train: Labelled[LabelledText] | None
-    ) -> MultiLabelScoring:
-        """See `Task.scoring`."""
-        return MultiLabelScoring(config, test)

@@ -87,7 +87,7 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     line, first = rows[0]
     keys = _keys(f"{path}:{line}", first, format)
     if not keys.of_text:
-        names = label_names(format, first, f"{path}:{line}")
+        names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
         tagged = _tagged(rows, problems, lambda row: _words_and_tags(row, keys, names))
         layout = f"JSONL, words in {keys.content!r}, tags in {keys.labels!r}"
         return tagged_file(path, "jsonl", tagged, format.scheme, format.repair, layout)

@@ -21,7 +21,7 @@ from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger, aligned_contents
 from domainbert.tasks.ner.tags import are_iob2_labels, entity_types, iob2_labels, spans_from_tags
-from domainbert.tasks.task import ADVICE, Batch, Task
+from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -37,7 +37,6 @@ class NerTask(Task[Sentence, list[Entity]]):
     head = "tokens"
     counted = "num_targets"
     predictor = Tagger
-    usage = "from domainbert import load_tagger"
     crf: Crf | None = None
     valid: Crf | None
 
@@ -82,9 +81,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
     def metric(self) -> Metric:
         """Strict entity F1."""
-        from domainbert.metrics.validation import ScoresOfCounts
-
-        return ScoresOfCounts(entity_scores, len(entity_types(self.labels)), 3)
+        return scores_of_counts(entity_scores, len(entity_types(self.labels)), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """See `Task.update`."""

@@ -69,6 +69,7 @@ class GradeTask(TextTask[GradedText, Graded]):
     """A number for each text: the one output of a linear head on the pooled [CLS]."""
 
     exclusive = False  # no softmax
+    scored_as = GradeScoring
     unknown = float("nan")  # the target of a text without a grade
 
     @classmethod
@@ -105,8 +106,3 @@ class GradeTask(TextTask[GradedText, Graded]):
     def decode(self, logits: Tensor, batch: Mapping[str, Any]) -> list[Graded]:
         """See `Task.decode`."""
         return [Graded(grade) for grade in mean_over_windows(logits, batch)[:, 0].tolist()]
-
-    @classmethod
-    def scoring(cls, config: Grade, test: Labelled[GradedText], train: Labelled[GradedText] | None) -> GradeScoring:
-        """See `Task.scoring`."""
-        return GradeScoring(config, test)
