@@ -36,9 +36,6 @@ def resample_scores(
         statistic: from summed counts to the score.
         resamples: how many times to draw.
         seed: of the draw; the same seed gives the same documents.
-
-    Raises:
-        ValueError: no documents, no seeds, or different numbers of documents.
     """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):

@@ -21,10 +21,8 @@ THRESHOLDS = np.arange(1, 100) / 100
 def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
     """Counts of each text and class: (texts, classes, 3) of tp, fp, fn.
 
-    A wrong text is a false negative of its class and a false positive of the predicted one.
-
-    Raises:
-        ValueError: the two have different lengths, or a label is not in `labels`.
+    A wrong text is a false negative of its class and a false positive of the predicted one. Different lengths, or a
+    label that is not among `labels`, raise `ValueError`.
     """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} gold labels but {len(predicted)} predictions")
@@ -48,11 +46,7 @@ def class_scores(counts: IntArray) -> dict[str, Any]:
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:
-    """Counts of each text and label: (texts, labels, 3) of tp, fp, fn.
-
-    Raises:
-        ValueError: the two have different lengths, or a label is not in `labels`.
-    """
+    """Counts of each text and label: (texts, labels, 3) of tp, fp, fn; `ValueError` as `count_classes`."""
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
     index = _numbers({label for side in (gold, predicted) for one in side for label in one}, labels)

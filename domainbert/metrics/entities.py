@@ -22,8 +22,7 @@ SentenceSpans = Sequence[Sequence[Span]]
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
     """Strict counts of each sentence and type: (sentences, types, 3) of tp, fp, fn.
 
-    Raises:
-        ValueError: the two have different lengths, or a type is not in `types`.
+    Different lengths, or a type that is not among `types`, raise `ValueError`.
     """
     try:
         cells = _cells(gold, predicted, types)

@@ -91,9 +91,6 @@ def summarize(
         statistics: by name the scores that get intervals, made of counts summed over units.
         headline: the one whose interval has no name in front.
         resampling: how the intervals are drawn.
-
-    Raises:
-        ValueError: no units, or a system without a model.
     """
     counts: dict[str, list[NDArray[Any]]] = {}
     summaries: dict[str, dict[str, Any]] = {}
@@ -116,11 +113,7 @@ def summarize(
 
 
 def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resampling: Resampling) -> Summary:
-    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is.
-
-    Raises:
-        ValueError: a system has no predictions, another number of sentences, or a type that is not among the types.
-    """
+    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is."""
 
     def count(predicted: SentenceSpans) -> IntArray:
         return sum_by_document(count_entities(gold.spans, predicted, gold.types), gold.documents)
@@ -152,9 +145,6 @@ def summarize_classes(
 
     `confusion` holds `labels`, those that occur in gold or in any prediction, and `counts`, rows of gold with columns
     of predictions, the mean over the seeds.
-
-    Raises:
-        ValueError: a system has no predictions, another number of texts, or a label that is not among the labels.
     """
 
     def score(_: Sequence[str], totals: IntArray) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from domainbert.metrics.counts import IntArray
 class ScoresOfCounts(Metric):
     """Sums counts over batches and ranks; `compute()` gives the scores as scalar tensors, fit for `log_dict`.
 
-    Args:
-        scores: the scores by name, the headline among them, of the summed counts.
-        shape: of the counts.
+    `scores` tells the scores by name, the headline among them, of the summed counts, which have a `shape`.
     """
 
     counts: torch.Tensor

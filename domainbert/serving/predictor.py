@@ -20,8 +20,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
-from domainbert.serving.onnx.session import OnnxModel
-from domainbert.serving.onnx.transitions import read_crf
+from domainbert.serving.onnx.session import OnnxModel, read_crf
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
 from domainbert.tokenization.load import DomainTokenizer

@@ -154,7 +154,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     from domainbert.encoders.crf import crf_of
     from domainbert.models.folder import ONNX_FILE
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
-    from domainbert.serving.onnx.transitions import write_crf
+    from domainbert.serving.onnx.session import write_crf
 
     files = [out / ONNX_FILE]
     write_onnx(files[0], model)

@@ -18,11 +18,9 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 class FineTuning(TrainedModule):
     """Trains an encoder with a head on a task; see `TrainedModule`.
 
-    Args:
+    Attributes:
         validation: the labelled items whose numbers the validation batches carry.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
-
-    Attributes:
         unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
     """
 

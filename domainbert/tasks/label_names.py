@@ -38,10 +38,7 @@ def label_names(
 ) -> list[str] | None:
     """The names of the labels 0, 1, ...: those given, in a file beside, or in the first row; None if there are none.
 
-    `where` is the path and line of that row, for messages.
-
-    Raises:
-        DomainbertError: names in more than one place, or names that are no distinct visible strings.
+    Names in several places, or that are no distinct visible strings, raise `DomainbertError`; `where` the row stands.
     """
     places: dict[str, Any] = {}
     if given is not None:

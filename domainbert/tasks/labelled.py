@@ -112,11 +112,7 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
 
 
 def check_labels_known(found: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
-    """Refuse labels of a file that training never saw: no model can predict them.
-
-    Raises:
-        DomainbertError: with the first line and the number of each unknown label.
-    """
+    """`DomainbertError` if training never saw some labels of a file, for no model can predict them."""
     problems, known = Problems(str(path)), sorted(known)
     for label in sorted(set(found) - set(known)):
         seen = f"label {label!r} ({found[label].count:,} times, first here)"

@@ -53,11 +53,7 @@ class Scoring(ABC):
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Predict all items, write predictions and gold to `path`, and remember them.
-
-        Raises:
-            DomainbertError: the file has labels that the model does not know, or items without a prediction.
-        """
+        """Predict all items, write predictions and gold to `path`, and remember them."""
         known = self.config.known_labels(predictor.labels)
         check_labels_known(find_labels(self.test.items), known, self.test.path)
         self.labels.update(predictor.labels)
@@ -97,13 +93,10 @@ class Scoring(ABC):
 
 
 class CountedScoring(Scoring):
-    """Scores that are made of counts, summed over items: their means over seeds, intervals and paired differences.
-
-    Attributes:
-        statistics: by name the scores that get intervals, the headline among them.
-    """
+    """Scores that are made of counts, summed over items: their means over seeds, intervals and paired differences."""
 
     statistics: ClassVar[Mapping[str, Statistic]]
+    """By name the scores that get intervals, the headline among them."""
 
     @abstractmethod
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:

@@ -135,7 +135,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
 
 def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) -> Metric:
-    """The metric of a validation whose scores are made of counts: see `ScoresOfCounts`, which training alone imports."""
+    """A validation metric whose scores are made of counts: see `ScoresOfCounts`, which training alone imports."""
     from domainbert.metrics.validation import ScoresOfCounts
 
     return ScoresOfCounts(scores, *shape)
@@ -164,11 +164,7 @@ def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labell
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
-    """The task that a model folder is for.
-
-    Raises:
-        DomainbertError: it is for none, or for one that is not known; or its `config.json` says nonsense of it.
-    """
+    """The task that a model folder is for; `DomainbertError` if none is, or its `config.json` says nonsense of it."""
     try:
         if kind := task_kind(folder.head, folder.fields):
             return task_class(kind).of_folder(folder.labels, folder.fields)

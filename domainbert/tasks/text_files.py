@@ -93,11 +93,7 @@ def text_rows(
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
     """The kind of a file of texts, the names of labels that stand there as numbers, and the rows with their lines.
 
-    Broken rows are noted as problems.
-
-    Raises:
-        DomainbertError: a file whose kind cannot be told, or a CSV whose columns are not those of the format; names as
-            in `label_names`.
+    Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
     kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
     rows = rows_of(path, kind, (format.text_key, format.label_key), problems)

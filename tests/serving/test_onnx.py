@@ -25,8 +25,7 @@ from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
-from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows
-from domainbert.serving.onnx.transitions import read_crf, write_crf
+from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows, read_crf, write_crf
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -1,7 +1,8 @@
-"""Exported models in ONNX Runtime: a text a row, texts of like length together."""
+"""Exported models in ONNX Runtime: a text a row, texts of like length together. A CRF stands in a file beside them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,29 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
+from domainbert.encoders.crf import Crf
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _MAX_TOKENS = 4_096
+
+CRF_FILE = "crf.json"
+_HOW = (
+    "The logits of the model are the emissions of a conditional random field: the best label of each word by itself is "
+    "not what the model predicts. A word's emission is the logits at its first piece. The score of labels y1 ... yn is "
+    "start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels with the highest "
+    "(Viterbi). -10000 stands where IOB2 forbids."
+)
+_NEVER = -1e4
 
 
 class OnnxModel:
@@ -79,10 +91,9 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """Lay the examples of a batch out, a window a row; `items` are their numbers in the data set.
+    """A batch of examples, whose numbers are `items`, a window a row: `input_ids`, `attention_mask` (R, S).
 
-    Returns:
-        `input_ids`, `attention_mask` (R, S), and `items`, `positions`, `example` and `outputs` as `examples.collate`.
+    `items`, `positions`, `example` and `outputs` are as those of `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
@@ -116,3 +127,33 @@ def _session(file: Path) -> Any:
     except Exception as error:  # its classes have no base of their own
         reason = " ".join(str(error).split())
         raise DomainbertError(f"{file}: ONNX Runtime cannot open it: {reason}") from error
+
+
+def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
+    """Write `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,), and how to use them.
+
+    What IOB2 forbids of these labels is written as -10000.
+    """
+    crf.constrain(labels)
+    start = crf.start.detach().masked_fill(~crf.allowed_first, _NEVER)
+    transitions = crf.transitions.detach().masked_fill(~crf.allowed, _NEVER)
+    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": crf.end.detach().tolist()}
+    write_json(folder / CRF_FILE, {"how": _HOW, "labels": list(labels), **numbers})
+
+
+def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
+    """The CRF that `write_crf` wrote, to the bit; `DomainbertError` if there is none, or not one of these labels."""
+    path, crf = folder / CRF_FILE, Crf(len(labels))
+    check_sealed(folder, CRF_FILE)
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if fields["labels"] != list(labels):
+            raise DomainbertError(f"{path}: labels are not those of config.json; expected {', '.join(labels)}")
+        for name in ("start", "transitions", "end"):
+            values = torch.tensor(fields[name], dtype=torch.float32)
+            if values.shape != getattr(crf, name).shape:
+                raise ValueError(f"{name} has shape {tuple(values.shape)}")
+            setattr(crf, name, nn.Parameter(values))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DomainbertError(f"{path}: not the CRF of an exported tagger: {error!r}") from error
+    return crf

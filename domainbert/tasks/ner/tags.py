@@ -35,11 +35,7 @@ class Violation:
 
 @functools.lru_cache(maxsize=4096)
 def split_tag(tag: str) -> tuple[str, str]:
-    """`B-outcome` gives `("B", "outcome")`, `O` gives `("O", "")`.
-
-    Raises:
-        DomainbertError: the tag is of no known scheme, or its type looks like another one, see `is_visible`.
-    """
+    """`B-outcome` gives `("B", "outcome")`, `O` gives `("O", "")`; `DomainbertError` for what is no tag."""
     if tag == "O":
         return "O", ""
     found = f"tag {reprlib.repr(tag)}; expected"
@@ -78,11 +74,7 @@ def spans_from_tags(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_from_spans(spans: Iterable[Span], num_words: int) -> list[str]:
-    """IOB2 tags of `num_words` words; the inverse of `spans_from_tags` on spans that do not overlap.
-
-    Raises:
-        ValueError: a span is empty, outside the sentence, or overlaps another.
-    """
+    """IOB2 tags of `num_words` words, the inverse of `spans_from_tags`; `ValueError` if spans overlap or do not fit."""
     tags = ["O"] * num_words
     for start, end, kind in spans:
         if not 0 <= start < end <= num_words or any(tag != "O" for tag in tags[start:end]):
@@ -100,10 +92,8 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme that a file's tags follow, or break least.
 
     E- or S- means BIOES, L- or U- BILOU. With B- and I- only, IOB2 starts every entity with B-, IOB1 only one that
-    touches another of its type: the more frequent start decides, so that a few stray tags do not.
-
-    Raises:
-        DomainbertError: tags of BIOES and of BILOU stand in one file.
+    touches another of its type: the more frequent start decides, so that a few stray tags do not. Tags of both BIOES
+    and BILOU raise `DomainbertError`.
     """
     prefixes: set[str] = set()
     starts = {"B": 0, "I": 0}
