@@ -164,7 +164,7 @@ def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labell
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:
-    """The task that a model folder is for; `DomainbertError` if none is, or its `config.json` says nonsense of it."""
+    """The task that a model folder is for; `DomainbertError` if it is for none, or `config.json` says nonsense."""
     try:
         if kind := task_kind(folder.head, folder.fields):
             return task_class(kind).of_folder(folder.labels, folder.fields)

@@ -62,8 +62,8 @@ def need_onnx() -> None:
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
     """Write a model (on the CPU) in fp32, for any number of texts of any length; equal models give equal bytes.
 
-    Inputs and output are those of `PlainModel`, int64 and fp32. A CRF stays behind (see `session.write_crf`). The file is
-    there as a whole or not at all. Larger weights than such a file may hold raise `DomainbertError`.
+    Inputs and output are those of `PlainModel`, int64 and fp32; a CRF stays behind. The file is there as a whole or not
+    at all. Larger weights than such a file may hold raise `DomainbertError`.
     """
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     if size > _MOST_BYTES:
