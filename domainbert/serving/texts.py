@@ -18,7 +18,6 @@ from domainbert.corpus.rows import json_rows
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 
-Line = tuple[int, str]
 Item = tuple[dict[str, Any], list[str] | None]
 
 
@@ -33,7 +32,7 @@ def read_texts(
     Raises:
         DomainbertError: a file whose kind cannot be told, or that cannot be read; from the iterator: a broken line.
     """
-    lines: Iterable[Line] = read_lines(path)
+    lines: Iterable[tuple[int, str]] = read_lines(path)
     if format == "auto":
         first = first_lines(lines)
         kind = tell_kind(path, [line for _, line in first], _KINDS, "format")
@@ -85,22 +84,15 @@ def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
             return
 
 
-def _json_rows(path: Path, lines: Iterable[Line], text_key: str) -> Iterator[Item]:
+def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str) -> Iterator[Item]:
     problems = Problems(str(path), most=1)  # rows are predicted as they are read, so the first problem ends it
     for line, row in json_rows(path, problems, lines):
         if not isinstance(row.get(text_key), str):
             problems.add(f"{path}:{line}: no string under {text_key!r}; expected an object with one (text_key)")
-        if problem := _why_not_writable(row):
-            problems.add(f"{path}:{line}: {problem}")
+        try:
+            json.dumps(row, ensure_ascii=False).encode()  # as in the predictions, where all its keys are kept
+        except UnicodeEncodeError:
+            problems.add(f"{path}:{line}: half a surrogate pair; expected valid Unicode")
+        except RecursionError:
+            problems.add(f"{path}:{line}: nested too deep to be written again; expected a flatter object")
         yield row, None
-
-
-def _why_not_writable(row: dict[str, Any]) -> str:
-    """Why the row cannot stand in the predictions, where all its keys are kept; or an empty string."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return "half a surrogate pair; expected valid Unicode"
-    except RecursionError:
-        return "nested too deep to be written again; expected a flatter object"
-    return ""

@@ -23,8 +23,6 @@ BUDGETS = (1, 512, 2_048)
 
 _NUM_TEXTS = 16
 
-Batches = Iterable[tuple[dict[str, Any], Tensor]]
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -58,7 +56,7 @@ def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, ma
     return Example((window,), len(positions))
 
 
-def logits_by_item(batches: Batches) -> dict[int, Tensor]:
+def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> dict[int, Tensor]:
     """The logits (k, C) of each example by its number; examples have one window."""
     return {
         item: logits[batch["example"] == place].float().cpu()
