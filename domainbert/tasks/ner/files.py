@@ -83,7 +83,7 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     rows = list(json_rows(path, problems))
     if not rows:
         problems.raise_if_any()
-        return tagged_file(path, "jsonl", [], format.scheme, format.repair, "")
+        return tagged_file(path, "jsonl", [], format.scheme, format.repair, "")  # which it refuses
     line, first = rows[0]
     keys = _keys(f"{path}:{line}", first, format)
     if not keys.of_text:
