@@ -3,11 +3,20 @@
 Strict: type and both boundaries are right (CoNLL-2003; seqeval's strict mode). Lenient: the type is right and the spans
 overlap. Partial: as lenient, but an overlap that is not exact counts half (the credit of MUC-5, Chinchor and Sundheim
 1993). For the latter two, gold and predicted spans are matched one to one, the largest overlap first.
+
+Kinds of errors: gold and predicted entities are paired one to one where they overlap, the same type first. A pair is
+correct, or wrong in its boundary, its type, or both; unpaired gold is missed, an unpaired prediction spurious. So all
+but the spurious are the gold entities, all but the missed the predictions.
+
+An entity is seen when training holds the same surface (its words joined by spaces, case kept) with the same type.
+Length and novelty belong to gold and predicted entities alike and are equal in a strict match, so that each slice has
+its own tp, fp and fn and the slices sum to the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -17,6 +26,13 @@ from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
 """The spans of each sentence: sorted, and free of overlap among themselves, as spans read from tags are."""
+
+ERROR_KINDS = ("correct", "boundary", "type", "boundary and type", "missed", "spurious")
+LENGTHS = ("1", "2", "3-4", "5-8", ">8")
+NOVELTY = ("seen", "unseen")
+_LONGEST = (1, 2, 4, 8)  # words of the longest entity of each length slice but the last
+
+Surface = tuple[str, str]  # words, type
 
 
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
@@ -110,3 +126,54 @@ def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple
 def entity_scores(counts: IntArray) -> dict[str, Any]:
     """Strict scores of a validation from counts (types, 3): precision, recall and F1 are micro."""
     return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
+
+
+def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]:
+    """Number of entities of each of `ERROR_KINDS`."""
+    kinds: Counter[str] = Counter()
+    for wanted, found in zip(gold, predicted, strict=True):
+        pairs = match_overlapping(wanted, found, same_type_only=False)
+        kinds.update(_kind(*pair) for pair in pairs)
+        kinds["missed"] += len(wanted) - len(pairs)
+        kinds["spurious"] += len(found) - len(pairs)
+    return {kind: kinds[kind] for kind in ERROR_KINDS}
+
+
+def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
+    """Strict counts by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
+    return _count_slices(
+        gold, predicted, len(LENGTHS), lambda _, span: int(np.searchsorted(_LONGEST, span[1] - span[0]))
+    )
+
+
+def count_by_novelty(
+    gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
+) -> IntArray:
+    """Strict counts of entities seen and unseen in training: (2, 3) of tp, fp, fn in the order of `NOVELTY`."""
+    return _count_slices(
+        gold, predicted, len(NOVELTY), lambda sentence, span: int(surface(words[sentence], span) not in seen)
+    )
+
+
+def surface(words: Sequence[str], span: Span) -> Surface:
+    """Identity of an entity for the seen and unseen slices."""
+    start, end, kind = span
+    return " ".join(words[start:end]), kind
+
+
+def _kind(gold: Span, predicted: Span) -> str:
+    same_boundary = gold[:2] == predicted[:2]
+    if gold[2] == predicted[2]:
+        return "correct" if same_boundary else "boundary"
+    return "type" if same_boundary else "boundary and type"
+
+
+def _count_slices(
+    gold: SentenceSpans, predicted: SentenceSpans, num_slices: int, slice_of: Callable[[int, Span], int]
+) -> IntArray:
+    counts = np.zeros((num_slices, 3), dtype=np.int64)
+    for sentence, (wanted, found) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
+        for column, spans in enumerate((wanted & found, found - wanted, wanted - found)):
+            for span in spans:
+                counts[slice_of(sentence, span), column] += 1
+    return counts

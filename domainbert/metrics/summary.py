@@ -27,19 +27,17 @@ from domainbert.metrics.counts import (
     weighted_f1,
 )
 from domainbert.metrics.entities import (
-    SentenceSpans,
-    count_entities,
-    entity_scores,
-    lenient_and_partial,
-    sum_by_document,
-)
-from domainbert.metrics.slices import (
     LENGTHS,
     NOVELTY,
+    SentenceSpans,
     Surface,
     count_by_length,
     count_by_novelty,
+    count_entities,
+    entity_scores,
     error_kinds,
+    lenient_and_partial,
+    sum_by_document,
 )
 
 Summary = dict[str, Any]

@@ -1,8 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.metrics.entities import count_entities
-from domainbert.metrics.slices import LENGTHS, count_by_length, count_by_novelty, error_kinds
+from domainbert.metrics.entities import LENGTHS, count_by_length, count_by_novelty, count_entities, error_kinds
 from domainbert.tasks.ner.tags import spans_from_tags
 
 tags = st.lists(st.sampled_from(["O", "B-a", "I-a", "B-b", "I-b"]), min_size=12, max_size=12)

@@ -37,10 +37,9 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_evaluate.py",),
     ),
     "metrics/entities.py": (
-        ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py"),
+        ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py", "tests/metrics/test_slices.py"),
         ("tests/stages/test_evaluate.py",),
     ),
-    "metrics/slices.py": (("tests/metrics/test_slices.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/validation.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),

@@ -15,8 +15,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.data.types import IGNORED
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
-from domainbert.metrics.entities import count_entities, entity_scores
-from domainbert.metrics.slices import surface
+from domainbert.metrics.entities import count_entities, entity_scores, surface
 from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
 from domainbert.metrics.table import entity_lines
 from domainbert.tasks.decoding import decode_words, iob2_field
