@@ -6,7 +6,6 @@ the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -191,7 +190,10 @@ def _mean(values: Sequence[Any]) -> Any:
 def _confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
     occurring = set(gold).union(*runs)
     kept = [label for label in labels if label in occurring]
-    pairs = [Counter(zip(gold, predicted, strict=True)) for predicted in runs]
-    counts = np.array([[[some[one, other] for other in kept] for one in kept] for some in pairs])  # (runs, gold, found)
+    index = {label: number for number, label in enumerate(kept)}
+    counts = np.zeros((len(runs), len(kept), len(kept)), dtype=np.int64)  # by run, gold and predicted class
+    for matrix, predicted in zip(counts, runs, strict=True):
+        for one, other in zip(gold, predicted, strict=True):
+            matrix[index[one], index[other]] += 1
     same = (counts == counts[0]).all()
     return {"labels": kept, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}
