@@ -34,8 +34,7 @@ class StopSignals:
     A signal in the last step of a training, when nothing is left to stop, stops the next training of the process.
     """
 
-    received = 0
-    """Number of the signal, 0 while there was none."""
+    received = 0  # number of the signal
 
     def install(self) -> None:
         """Handle the signals from now on."""
