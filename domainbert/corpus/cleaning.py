@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-# Everything that Unicode calls a line or page break, so that deleting control characters never joins two words.
+# everything that Unicode calls a line or page break, so that deleting control characters never joins two words
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 # C0 and C1 without tab and line feed, halves of surrogate pairs (no character: JSON's "\ud800"), byte order marks.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
@@ -14,16 +14,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A cleaned text and the changes made to it."""
+    """A cleaned text, and the changes made to it."""
 
     text: str
-    """Cleaned, without white space at its ends."""
-    line_breaks: bool
-    """Whether breaks other than line feeds were replaced by line feeds."""
-    control_characters: int
-    """The number that were removed."""
-    normalized: bool
-    """Whether it was not in Unicode normal form C."""
+    line_breaks: bool  # whether others than line feeds were replaced by line feeds
+    control_characters: int  # removed
+    normalized: bool  # whether it was not in Unicode normal form C
 
 
 def clean(text: str) -> Cleaned:

@@ -39,10 +39,7 @@ class CorpusConfig:
         check_fields(self)
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """All files that will be read, in order; hub datasets have none.
-
-        Args:
-            without: paths of sources that need not be there yet.
+        """All files that will be read, in order, but of the sources with the paths `without`; hub datasets have none.
 
         Raises:
             DomainbertError: a file or folder does not exist, or a folder or glob holds nothing to read.

@@ -32,9 +32,7 @@ class Document:
 def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Iterator[Document]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
-    Args:
-        config: the sources, and which of their documents are kept.
-        report: counts what is read, kept, dropped and changed; complete when the iterator is exhausted.
+    The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted.
 
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left.

@@ -15,8 +15,7 @@ from typing import BinaryIO, cast
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN
 
-MAX_DOCUMENT_BYTES = 32 * 1024**2
-"""The longest line or document that is read: it has to fit into memory, and a longer one is rarely a single text."""
+MAX_DOCUMENT_BYTES = 32 * 1024**2  # of a line, too: it has to fit into memory, and longer ones are rarely one text
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
@@ -28,7 +27,7 @@ def format_suffix(path: Path) -> str:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether the file ends in .gz or .zst."""
+    """Whether the name ends in .gz or .zst."""
     return path.suffix.lower() in _COMPRESSED
 
 

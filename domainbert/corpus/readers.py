@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import reprlib
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
+from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.corpus.source import Source
 
@@ -59,25 +58,20 @@ def read_jsonl(path: Path, source: Source) -> Texts:
     """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text.
 
     Raises:
-        DomainbertError: as `read_lines`, or lines that are not such objects: the first 20 of them together.
+        DomainbertError: as `read_lines`, or lines that are no such objects: the first 20 of them together.
     """
     problems = Problems(str(path), most=_MAX_PROBLEMS)
+    key = source.text_key
     for number, row in json_rows(path, problems):
-        problem = _no_text(row, source.text_key)
-        if problem:
-            problems.add(f"{path}:{number}: {problem}")
+        text = row.get(key)
+        if key not in row:
+            found = f"no key {key!r} (keys found: {listed(row)})"
+            problems.add(f"{path}:{number}: {found}; expected it to hold the text (text_key)")
+        elif text is not None and not isinstance(text, str):
+            problems.add(f"{path}:{number}: {key!r} holds a {type(text).__name__}; expected a string")
         elif not problems.messages:  # after a problem the rest is read only for further ones
-            yield f":{number}", row[source.text_key] or ""
+            yield f":{number}", text or ""
     problems.raise_if_any()
-
-
-def _no_text(row: dict[str, Any], key: str) -> str:
-    """The reason why `row[key]` is neither a string nor null; empty if it is one of them."""
-    if key not in row:
-        return f"no key {key!r} (keys found: {_listed(row)}); expected it to hold the text (text_key)"
-    if row[key] is not None and not isinstance(row[key], str):
-        return f"{key!r} holds a {type(row[key]).__name__}; expected a string"
-    return ""
 
 
 def read_conll(path: Path, source: Source) -> Texts:
@@ -174,15 +168,11 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
-        found = _listed(header)
+        found = listed(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
     if header.count(name) > 1:
         raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected one that holds the text")
     return header.index(name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(reprlib.repr, islice(names, 10))) or "none"
 
 
 READERS: dict[str, Reader] = {

@@ -47,7 +47,7 @@ class SourceReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as values that JSON can hold."""
+        """The counts as JSON can hold them."""
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
 
 

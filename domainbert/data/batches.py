@@ -24,12 +24,7 @@ class LabelledTrainBatches(Dataset[Batch]):
     """
 
     def __init__(
-        self,
-        examples: Sequence[Example],
-        tokenizer: DomainTokenizer,
-        order: GlobalOrder,
-        share: Share,
-        steps: range,
+        self, examples: Sequence[Example], tokenizer: DomainTokenizer, order: GlobalOrder, share: Share, steps: range
     ) -> None:
         self.examples, self.tokenizer = examples, tokenizer
         self.order, self.share, self.steps = order, share, steps
@@ -46,13 +41,9 @@ class LabelledTrainBatches(Dataset[Batch]):
         items = self.share.of(everything, micro_batch).tolist()
         targets = sum(len(window.targets) for i in everything.tolist() for window in self.examples[i].windows)
         places = self.share.places(len(everything), micro_batch)
-        batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer, places))
-        return batch | {
-            "step": step,
-            "micro_batch": micro_batch,
-            "num_examples": len(everything),
-            "num_targets": targets,
-        }
+        batch = collate([self.examples[i] for i in items], items, self.tokenizer, places)
+        counts = {"num_examples": len(everything), "num_targets": targets}
+        return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 class LabelledBatches(Dataset[Batch]):
@@ -70,17 +61,16 @@ class LabelledBatches(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Batch `index`."""
         items = self.batches[index]
-        return dict(collate([self.examples[i] for i in items], items, self.tokenizer))
+        return collate([self.examples[i] for i in items], items, self.tokenizer)
 
 
 def _by_budget(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
     batches: list[list[int]] = []
     used = max_tokens
     for item in items:
-        tokens = examples[item].num_tokens
-        if used + tokens > max_tokens:
+        used += examples[item].num_tokens
+        if used > max_tokens:
             batches.append([])
-            used = 0
+            used = examples[item].num_tokens
         batches[-1].append(item)
-        used += tokens
     return batches

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from domainbert.data.packing import fill_rows, pack_lengths, room_for_text, text_numbers
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORED, Batch
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -39,7 +39,7 @@ class Window:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are computed, special ones included."""
+        """Tokens, special ones included."""
         return len(self.input_ids) + self.extra
 
 
@@ -52,7 +52,7 @@ class Example:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are computed, special ones included."""
+        """Tokens of all windows, special ones included."""
         return sum(window.num_tokens for window in self.windows)
 
 
@@ -64,8 +64,8 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
 
     Args:
         word_starts: the pieces that begin a word, ascending, from 0.
-        num_pieces: length of the input.
-        room: the most pieces a window takes.
+        num_pieces: of the input.
+        room: the most pieces of a window.
 
     Returns:
         For each window (start, stop, first owned, end of owned).
@@ -94,8 +94,8 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     Args:
         words: the pieces of the sentence.
         labels: (words,) label ids, or None when they are to be predicted.
-        inside: (labels,) for each label id that of the tag that continues it (B-X gives I-X).
-        max_length: the longest window, special tokens included.
+        inside: (labels,) the id of the tag that continues each label (I-X for B-X).
+        max_length: of a window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     word_of = np.asarray(words.word_index, dtype=np.int64)
@@ -117,14 +117,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
 def encode_words(
     aligned: Sequence[AlignedWords], tags: Sequence[Sequence[int]] | None, labels: Sequence[str], max_length: int
 ) -> list[Example]:
-    """Sentences as examples.
-
-    Args:
-        aligned: the pieces of each sentence.
-        tags: label ids of each sentence's words, or None when they are to be predicted.
-        labels: label names; decides what continues B-X.
-        max_length: the longest window, special tokens included.
-    """
+    """Sentences as examples, see `word_example`; `tags` are the label ids of their words, of the names `labels`."""
     number = {label: index for index, label in enumerate(labels)}
     going_on = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
     inside = np.asarray([number[label] for label in going_on], dtype=np.int64)
@@ -138,7 +131,7 @@ def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Exa
     Args:
         words: the pieces of the text.
         target: a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
-        max_length: the longest window, special tokens included.
+        max_length: of a window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
@@ -160,11 +153,11 @@ def _up(length: int) -> int:
 
 def collate(
     examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, places: Ints | None = None
-) -> dict[str, Ints]:
+) -> Batch:
     """Pack whole examples into rows.
 
     Args:
-        examples: the examples of a batch.
+        examples: of a batch.
         items: their numbers in the data set.
         tokenizer: for the ids of the special tokens.
         places: (E,) their places in the global batch, for training.

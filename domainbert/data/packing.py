@@ -21,17 +21,10 @@ _MOST_TEXTS = 1 << 32  # in a row or an example
 
 
 def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
-    """The row of each item when items are packed, longest first, each into the fullest row that takes it.
+    """The row of each item (items,) when items are packed, longest first, each into the fullest row that takes it.
 
-    Deterministic: items of equal length keep their order, and of equally full rows the one that was filled last is
-    taken. Rows are numbered in the order they were opened.
-
-    Args:
-        lengths: (items,), each at most `capacity`.
-        capacity: length of a row.
-
-    Returns:
-        Row numbers (items,).
+    Items of equal length keep their order, and of equally full rows the one that was filled last is taken. Rows are
+    numbered in the order they were opened. No length may exceed the capacity.
     """
     assert lengths.size == 0 or lengths.max() <= capacity
     rows = np.empty(len(lengths), dtype=np.int64)
@@ -77,7 +70,7 @@ class RowPlan:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """Rows."""
         return len(self.row_offsets) - 1
 
     @cached_property
@@ -117,10 +110,10 @@ def plan_rows(
         document_offsets: (documents + 1,) where documents begin in the token stream.
         take: gives the tokens from one place of the stream to another.
         take_starts: tells likewise which of those tokens begin a word.
-        vocab_size: number of entries.
+        vocab_size: entries.
         special_ids: entries that masked LM never hides, [UNK] among them.
         length: tokens of a row, special ones included.
-        extra: special tokens around each piece, see `Template.extra`.
+        extra: special tokens around each piece.
     """
     room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
@@ -128,8 +121,7 @@ def plan_rows(
     starts: list[int] = []
     stops: list[int] = []
     maskable: list[int] = []
-    offsets = document_offsets.tolist()
-    for begin, end in itertools.pairwise(offsets):
+    for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
         cuts = _cuts(take_starts(begin, end), room)
         starts.extend(begin + cut for cut in cuts[:-1])
@@ -145,11 +137,7 @@ def plan_rows(
 
 
 def room_for_text(length: int, extra: int) -> int:
-    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones.
-
-    Raises:
-        DomainbertError: none.
-    """
+    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones; an error if none."""
     if length <= extra:
         raise DomainbertError(
             f"max_length: {length}; the vocabulary puts {extra} special tokens around a text: no room"
@@ -171,9 +159,7 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
 def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
     """A number for each text of a micro-batch, the same however the global batch is divided: (texts,).
 
-    Args:
-        places: (items,) the places of its rows or examples in the global batch.
-        counts: (items,) how many texts each of them has.
+    Of its rows or examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each.
     """
     within = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     return np.repeat(places, counts) * _MOST_TEXTS + within
@@ -199,14 +185,7 @@ class PackedRows:
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
-    """Lay texts out in rows, each between its special tokens.
-
-    Args:
-        rows: for each row its texts, or pairs of texts.
-        length: tokens of a row.
-        template: the special tokens.
-        pad_id: id of the padding.
-    """
+    """Lay texts, or pairs of texts, out in the rows given, each `length` tokens, between their special tokens."""
     input_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     position_ids, segment_ids, token_type_ids = (np.zeros((len(rows), length), dtype=np.int64) for _ in range(3))
     firsts: list[int] = []
@@ -227,9 +206,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
     """Group texts into rows by best fit decreasing: for each row, the indices of its texts.
 
-    Args:
-        lengths: (texts,) with their special tokens.
-        row_length: tokens of a row.
+    The lengths (texts,) include the special tokens.
     """
     rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]

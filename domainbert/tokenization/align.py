@@ -82,7 +82,7 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     for text, encoding in zip(texts, encodings, strict=True):
         offsets = _word_offsets(text, encoding)
         pieces = _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(offsets))
-        aligned.append(_with_offsets(pieces, offsets))
+        aligned.append(AlignedText(**vars(pieces), word_offsets=offsets))
     return aligned
 
 
@@ -90,9 +90,8 @@ def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence
     """As the words stand in running text, with a space between them: so a piece gets the space it is trained with."""
     texts = [" ".join(sentence) for sentence in words]
     aligned = []
-    for text, encoding, units, sentence in zip(
-        texts, tokenizer.encode_with_offsets(texts), basic_words(texts), words, strict=True
-    ):
+    encodings = tokenizer.encode_with_offsets(texts)
+    for text, encoding, units, sentence in zip(texts, encodings, basic_words(texts), words, strict=True):
         ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
         word_of = _words_at(text, encoding.offsets, [0, *ends[:-1]] if sentence else [])
         unit_of = _words_at(text, encoding.offsets, [start for start, _ in units])
@@ -115,19 +114,15 @@ def _align_text_by_offsets(
     starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]
     pieces = _align(tokenizer, ids, [number[word] for word in word_of], starts, len(present))
     stops = [*(words[after - 1][1] for after in present[1:]), *(end for _, end in words[-1:])]
-    return _with_offsets(pieces, [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)])
+    offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
+    return AlignedText(**vars(pieces), word_offsets=offsets)
 
 
 def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
     """The word that each piece belongs to, by its first character that is no space; -1 before the first word.
 
     A piece that is nothing but space goes with the one before it, unless it is the space of a word that it has not
-    merged with: then its offsets are empty, and where that word begins.
-
-    Args:
-        text: what was encoded.
-        offsets: (pieces,) characters of each piece, end exclusive.
-        begins: (words,) where the words begin, ascending.
+    merged with: then its offsets are empty, and where that word begins. `begins` (words,) is ascending.
     """
     found: list[int] = []
     for start, stop in offsets:
@@ -159,11 +154,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
 
 def _align(
-    tokenizer: DomainTokenizer,
-    ids: list[int],
-    word_of: Sequence[int | None],
-    starts: list[bool],
-    num_words: int,
+    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int | None], starts: list[bool], num_words: int
 ) -> AlignedWords:
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
     position = 0
@@ -177,12 +168,6 @@ def _align(
         aligned.word_index.extend([word] * len(pieces))
         aligned.starts_pretoken.extend(starts[start:position] or [True])
     return aligned
-
-
-def _with_offsets(pieces: AlignedWords, offsets: list[tuple[int, int]]) -> AlignedText:
-    return AlignedText(
-        pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, pieces.extra, offsets
-    )
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:

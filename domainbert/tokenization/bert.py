@@ -10,20 +10,15 @@ from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
 
-SPECIAL_TOKENS = {
+SPECIAL_TOKENS = {  # the roles, and what BERT calls each, in the order of ids 0-4
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-"""The roles BERT knows and what each is called unless a folder says otherwise; the order is that of ids 0-4."""
-
-PREFIX = "##"
-"""Stands before a piece that continues a word."""
-
-MAX_WORD_CHARACTERS = 100
-"""A longer word becomes [UNK], in BERT and in what transformers builds from a `tokenizer_config.json`."""
+PREFIX = "##"  # stands before a piece that continues a word
+MAX_WORD_CHARACTERS = 100  # a longer word is [UNK], in BERT and in what transformers builds of a tokenizer_config.json
 
 
 def bert_backend(

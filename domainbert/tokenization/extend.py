@@ -14,15 +14,13 @@ from domainbert.tokenization.load import DomainTokenizer
 def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: int) -> list[str]:
     """The words with the largest (pieces - 1) x occurrences: how many pieces an entry of their own saves.
 
-    What a word saves is counted by itself: that "banks" may become shorter once "bank" is an entry does not matter.
+    What a word saves is counted by itself: that "banks" may become shorter once "bank" is an entry does not matter. The
+    most useful word comes first; where two save as much, they stand in the order of their characters.
 
     Args:
         tokenizer: the vocabulary to extend.
         words: how often each word occurs, as `TokenizerKind.cutter` gives them.
-        count: how many words to add.
-
-    Returns:
-        The words, the most useful first; where two save as much, in the order of their characters.
+        count: of the words.
 
     Raises:
         DomainbertError: fewer words than that are cut into more than one piece.

@@ -33,11 +33,7 @@ class Surface(NamedTuple):
 
 
 class Pieces(ABC):
-    """Text of the entries of one vocabulary, and its marks of words.
-
-    Args:
-        backend: the tokenizer, of a kind that knows this class.
-    """
+    """Text of the entries of one vocabulary, whose tokenizer is `backend`, and its marks of words."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend

@@ -17,9 +17,8 @@ from tokenizers import Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import check_sealed
-from domainbert.tokenization.bert import encode_text, tokens_by_id
+from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
 from domainbert.tokenization.kind import Pieces, kind_of, known_kinds
-from domainbert.tokenization.save import save_tokenizer
 from domainbert.tokenization.template import template_of
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from domainbert.tokenization.kind import Bools
-
-ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-"""The special tokens that a tokenizer has to have."""
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
@@ -39,8 +35,8 @@ class DomainTokenizer:
     """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
 
     Args:
-        backend: a tokenizer of one of the known kinds; its truncation and padding are switched off, and
-            its post-processor is written anew, by which offsets are the same however it was made.
+        backend: of one of the known kinds; its truncation and padding are switched off, and its post-processor is
+            written anew, by which offsets are the same however it was made.
         special_tokens: role (`pad_token`, ...) to the token's string; None takes those of the kind.
         model_max_length: the longest input of the model, special tokens included, or None when unknown.
 
@@ -50,10 +46,7 @@ class DomainTokenizer:
     """
 
     def __init__(
-        self,
-        backend: Tokenizer,
-        special_tokens: Mapping[str, str] | None = None,
-        model_max_length: int | None = None,
+        self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None, model_max_length: int | None = None
     ) -> None:
         kind = kind_of(backend)
         if kind is None:
@@ -75,11 +68,7 @@ class DomainTokenizer:
         self.backend = backend
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
-        self.pad_id = ids["pad_token"]
-        self.unk_id = ids["unk_token"]
-        self.cls_id = ids["cls_token"]
-        self.sep_id = ids["sep_token"]
-        self.mask_id = ids["mask_token"]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
         self.special_ids = frozenset(ids.values()) | self.template.special_ids
 
     @cached_property
@@ -128,14 +117,32 @@ class DomainTokenizer:
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
     def save(self, folder: Path, model_max_length: int | None = None) -> None:
-        """Write the tokenizer files of a Hugging Face folder, which transformers loads with the same ids.
+        """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
 
-        Args:
-            folder: where; made if it is missing, and other files in it are left alone.
-            model_max_length: the longest input of the model, special tokens included; else what was loaded.
+        The folder is made if it is missing, and other files in it are left alone. The longest input of the model is
+        what was loaded, unless it is given.
         """
-        length = self.model_max_length if model_max_length is None else model_max_length
-        save_tokenizer(self.backend, self.kind, Path(folder), length, self.special_tokens)
+        config = {**self.kind.hugging_face_config(self.backend, self.special_tokens), **self.special_tokens}
+        length = model_max_length or self.model_max_length
+        if length is not None:
+            config["model_max_length"] = length
+        whole = Tokenizer.from_str(self.backend.to_str())
+        whole.decoder = self.kind.decoder(self.backend)  # from pieces to text again, which is not asked for here
+        files = {
+            "tokenizer.json": whole.to_str(pretty=True) + "\n",
+            "tokenizer_config.json": _json(config),
+            "special_tokens_map.json": _json(self.special_tokens),
+            **self.kind.other_files(self.backend),
+        }
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+            (folder / name).chmod(0o644)
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def _matched_by(added: Mapping[str, Any]) -> list[str]:
@@ -176,12 +183,12 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
     else:
-        found = (kind.read(folder, config, named) for kind in known_kinds())
-        older = next((one for one in found if one is not None), None)
-        if older is None:
+        read = (kind.read(folder, config, named) for kind in known_kinds())
+        found = next((one for one in read if one is not None), None)
+        if found is None:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
-        backend = older
+        backend = found
     kind = kind_of(backend)
     usual = {} if kind is None else kind.special_tokens
     return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
@@ -198,9 +205,9 @@ def _max_length(folder: Path, value: Any) -> int | None:
 
 
 def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """The token of each role that a source names, the first one; there it is a string or a mapping with `content`."""
+    """The token of each role, from the first source that names it; there it is a string or a mapping with `content`."""
     found: dict[str, str] = {}
-    for role in ROLES:
+    for role in SPECIAL_TOKENS:
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue

@@ -19,23 +19,20 @@ from domainbert.tokenization.kind import Pieces, Surface, kind_of, known_kinds
 from domainbert.tokenization.load import DomainTokenizer, read_backend
 
 _META_SPACE = "\u2581"  # how a space before a word is written: "▁bank"
-_USUAL_NAMES = {
+_USUAL_NAMES = {  # of the roles, in most vocabularies with "▁"
     "pad_token": "<pad>",
     "unk_token": "<unk>",
     "cls_token": "<s>",
     "sep_token": "</s>",
     "mask_token": "<mask>",
 }
-"""Names of the roles in most vocabularies with "▁"."""
 
 
 class Vocabulary:
     """A vocabulary as a list of surfaces, and how it cuts any surface into its own entries.
 
-    Args:
-        backend: a tokenizer of a known kind, or a Unigram or other "▁"-marked one.
-        special_tokens: role (`pad_token`, ...) to the token's string, as `tokenization.load.read_backend` gives it;
-            roles that are not named are called as usual.
+    The tokenizer is of a known kind, or a Unigram or other "▁"-marked one. The special tokens are those of
+    `load.read_backend`; roles that are not among them are called as usual.
 
     Raises:
         DomainbertError: the tokenizer is of another kind.
@@ -86,17 +83,14 @@ class _MarkedPieces(Pieces):
     """Pieces that begin a word begin with "▁", as in Unigram vocabularies."""
 
     def surface(self, token: str) -> Surface | None:
-        """See `Pieces.surface`."""
         text = token.removeprefix(_META_SPACE)
         return Surface(text, token.startswith(_META_SPACE)) if text else None
 
     def spell(self, surface: Surface) -> list[int]:
-        """See `Pieces.spell`."""
         spelt = _META_SPACE * surface.starts_word + surface.text
         return [token.id for token in self.backend.model.tokenize(spelt)]
 
     def fold(self, text: str) -> str:
-        """See `Pieces.fold`."""
         return super().fold(text).removeprefix(_META_SPACE)
 
 

@@ -28,11 +28,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Frame of texts: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+    """Frame of one text and of a pair: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
 
-    Attributes:
-        single: the parts of one text.
-        pair: the parts of two; none where the tokenizer does not say how a pair is framed.
+    That of a pair is empty where the tokenizer does not say it.
 
     Raises:
         DomainbertError: a text has no place or more than one, or it is not one special token that comes first, which
@@ -43,7 +41,6 @@ class Template:
     pair: tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        """Check the places of the texts."""
         wanted = [(self.single, ["A"]), *([(self.pair, ["A", "B"])] if self.pair else [])]
         for parts, places in wanted:
             tokens = [part.token for part in parts]
@@ -71,14 +68,9 @@ class Template:
     def frame(
         self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
     ) -> tuple[Ints, Ints]:
-        """A text, or a pair, with its special tokens.
+        """The ids of a text (n,), or of a pair (n,) and (m,), with its special tokens; and their token types.
 
-        Args:
-            first: (n,) ids of the text.
-            second: (m,) ids of the second text of a pair.
-
-        Returns:
-            The ids and their token types, each (n + extra(),) or (n + m + extra(pair=True),).
+        Both are (n + extra(),) or (n + m + extra(pair=True),).
         """
         import numpy as np  # a recipe is checked without it
 
@@ -89,13 +81,10 @@ class Template:
         return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
 
     def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
-        """The same as the post-processor of a `tokenizer.json`.
-
-        Args:
-            tokens: the vocabulary in the order of its ids.
+        """The same as the post-processor of a `tokenizer.json`; `tokens` is the vocabulary in the order of its ids.
 
         Raises:
-            DomainbertError: a special token is not in the vocabulary.
+            DomainbertError: a special token is not in it.
         """
         strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
         if strange:

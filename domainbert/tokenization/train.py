@@ -16,12 +16,8 @@ from tokenizers.trainers import Trainer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 
-MULTIPLE = 64
-"""Vocabulary sizes are multiples of this, which keeps the output matrix on the fast path of matrix products."""
-
-MAX_ALPHABET = 1000
-"""Most characters other than printable ASCII that get a piece, in a vocabulary of characters."""
-
+MULTIPLE = 64  # vocabulary sizes that keep the output matrix on the fast path of matrix products
+MAX_ALPHABET = 1000  # characters other than printable ASCII that get a piece, in a vocabulary of characters
 _MAX_WORDS = 400_000  # distinct; the trainer needs up to 1 kB for each
 _FED_AT_ONCE = 20_000  # characters in a string; tokenizers holds 256 strings at a time
 
@@ -59,18 +55,15 @@ def learn(
     vocab_size: int,
     min_frequency: int,
 ) -> Tokenizer:
-    """Train on counted words.
+    """Give the learner, an empty model of a kind, a vocabulary from counted words; returns it.
 
     Args:
-        learner: an empty model of the kind.
+        learner: the model.
         make_trainer: its trainer, which is given the settings.
         words: what is learnt from.
         seeds: the entries that are not learnt, in the order of their ids.
         vocab_size: rounded up to a multiple of 64.
         min_frequency: how often a pair of pieces must occur to become a piece.
-
-    Returns:
-        The learner, with its vocabulary.
 
     Raises:
         DomainbertError: there are no words; or too few for so many pieces, or the seeds alone are more.
