@@ -17,8 +17,7 @@ class DomainbertError(Exception):
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.problems = list(problems) or [message]
-        """The single problems, where the message holds several."""
+        self.problems = list(problems) or [message]  # where the message holds several
 
 
 class Problems:

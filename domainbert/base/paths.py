@@ -30,11 +30,7 @@ ModelPath = Annotated[Path, OnHub()]  # a model or tokenizer folder
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:
-    """The name and the revision of `hub:NAME@REVISION`.
-
-    Raises:
-        DomainbertError: a name or revision that the hub does not have.
-    """
+    """The name and the revision of `hub:NAME@REVISION`; an error if the hub can have no such name or revision."""
     name, at, revision = text.removeprefix(_HUB).partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
         form = "hub:NAME or hub:OWNER/NAME, perhaps with @REVISION, of letters, digits and . _ -"

@@ -27,10 +27,8 @@ class Range:
 
     low: float
     high: float
-    above: bool = False
-    """Whether `low` itself is left out."""
-    below: bool = False
-    """Whether `high` itself is left out."""
+    above: bool = False  # `low` itself is left out
+    below: bool = False  # `high` itself is left out
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a number in the range."""
@@ -55,8 +53,7 @@ class Range:
 class Items:
     """Lists of one item or more."""
 
-    different: bool = False
-    """Whether no item may occur twice."""
+    different: bool = False  # no item may occur twice
 
     def holds(self, value: Any) -> bool:
         """Whether a value is such a list."""
@@ -84,11 +81,7 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 
 
 def check_fields(instance: object) -> None:
-    """Check the fields of a dataclass against the ranges in their types; for its `__post_init__`.
-
-    Raises:
-        DomainbertError: names every field that is out of its range.
-    """
+    """Raise an error that names every field of a dataclass that is out of the range in its type."""
     problems = Problems(type(instance).__name__)
     for name, hint in field_types(type(instance)).items():
         for place, found, expected in misfits(getattr(instance, name), hint):

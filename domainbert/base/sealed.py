@@ -61,14 +61,8 @@ def damages(
 ) -> list[str]:
     """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
 
-    With a manifest of an older version, which lists no outputs, nothing is found.
-
-    Args:
-        folder: the stage's.
-        manifest: what the file `record` holds.
-        hashes: for files whose quick look differs.
-        concerns: tells which names are checked.
-        thorough: hash every file, even if its quick look is the same.
+    The manifest is what the file `record` holds; with one of an older version, which lists no outputs, nothing is
+    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all.
     """
     if not _is_unchanged(manifest):
         return [f"{record} has changed"]
@@ -99,14 +93,10 @@ def in_short(found: Sequence[str]) -> str:
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
-    """Refuse to read files that have changed since a stage wrote them; a folder that no stage sealed is not checked.
+    """Raise an error if files that are about to be read are missing, or have changed since a stage wrote them.
 
-    Args:
-        folder: of a stage, or one inside it (`seed-1`).
-        patterns: match the names, relative to the folder, of the files that are about to be read.
-
-    Raises:
-        DomainbertError: one is missing or has changed, or the manifest itself has.
+    The folder is that of a stage, or one inside it (`seed-1`), and the patterns match names relative to it. A folder
+    that no stage sealed is not checked.
     """
     place = Path(os.path.abspath(folder))
     for sealed in (place, place.parent):
@@ -130,11 +120,8 @@ def check_sealed(folder: Path, *patterns: str) -> None:
 
 
 def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:
-    """The manifest of a stage folder; None where there is none, or, if `foreign_too`, one of other software.
-
-    Raises:
-        DomainbertError: it is not one of domainbert.
-    """
+    """The manifest of a stage folder, None where there is none; an error, or if `foreign_too` None, where it is not one
+    of domainbert."""
     path = folder / MANIFEST
     if not path.is_file():
         return None

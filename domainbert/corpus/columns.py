@@ -49,15 +49,11 @@ class Table:
     width: int
     names: list[str] | None
     blocks: list[Block]
-    marks: list[Row]
-    """The `-DOCSTART-` lines, which belong to no block and may have any number of columns."""
+    marks: list[Row]  # the `-DOCSTART-` lines, which belong to no block and may have any number of columns
 
     def column_index(self, column: int | str) -> int:
-        """The number from 0 of a column given by name, or by a number that may count from the end.
-
-        Raises:
-            DomainbertError: there is no such column, or the header names it twice.
-        """
+        """The number from 0 of a column given by name, or by a number that may count from the end; an error if there is
+        none, or the header names it twice."""
         if isinstance(column, str):
             names = self.names or []
             if names.count(column) != 1:
@@ -110,13 +106,9 @@ def read_table(path: Path, with_header: bool) -> Table:
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
     """Yield the sentences of a CoNLL file as words, whether it has tags or not, as they are read.
 
-    The first sentence decides the separator and the number of columns.
-
-    Args:
-        path: the file, UTF-8; plain, .gz or .zst.
-        token_column: column of the words, by number from 0 (negative from the end), or by name when the first line
-            names the columns.
-        lines: of the file with their numbers, where it is being read already.
+    The first sentence decides the separator and the number of columns. The column of the words is given by number from
+    0 (negative from the end), or by name when the first line names the columns; numbered lines, if they are read
+    already.
 
     Raises:
         DomainbertError: as `read_table` and `Table.check_breaks`, for the first sentence that is wrong.

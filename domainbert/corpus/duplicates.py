@@ -7,14 +7,14 @@ temporary file (in $TMPDIR), which is deleted when the database is closed or the
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from domainbert.base.errors import DomainbertError
 
 if TYPE_CHECKING:
     from datasketch import MinHash
+    from typing_extensions import Self
 
-_Table = TypeVar("_Table", bound="_SpillingTable")
 _CACHE_KIB = 64 * 1024
 _PERMUTATIONS = 128
 _SHINGLE_WORDS = 5
@@ -30,7 +30,7 @@ class _SpillingTable:
         for statement in [*(f"PRAGMA {setting}" for setting in settings), *statements, "BEGIN"]:
             self.database.execute(statement)
 
-    def __enter__(self: _Table) -> _Table:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

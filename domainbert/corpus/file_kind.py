@@ -24,6 +24,7 @@ _NAMES: dict[Kind, str] = {
     "csv": "CSV with a header",
     "tsv": "TSV with a header",
 }
+# the kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken
 _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     "": ("lines", "conll"),
     ".txt": ("lines", "conll"),
@@ -34,8 +35,6 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".tsv": ("conll", "tsv"),
     ".csv": ("csv",),
 }
-"""The kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken."""
-
 _MAX_CONTENT = 50  # lines that are not blank
 _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
@@ -49,8 +48,7 @@ class FileKind:
     """The kind that a file is read as."""
 
     kind: Kind
-    columns: int | None = None
-    """The number in the first line of a CoNLL file."""
+    columns: int | None = None  # in the first line of a CoNLL file
 
     def __str__(self) -> str:
         """`CoNLL (4 columns)`."""
@@ -80,17 +78,11 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
-    """Decide the kind that a file is read as.
+    """Decide the kind, of those expected, that a file is read as.
 
     JSONL is recognised by its objects; CoNLL by `-DOCSTART-` or `# global.columns` in the first line, by a column with
     tags in most lines, or by lines with the same number of tabs and blank lines between them. Otherwise the suffix
-    decides.
-
-    Args:
-        path: the file, for its suffix and for messages; a stream has none.
-        first: its first lines, from `look`.
-        expected: the kinds that can be read here.
-        setting: the key that overrides this, if there is one.
+    decides. `setting` is the key that overrides this, if there is one.
 
     Raises:
         DomainbertError: neither lines nor suffix decide; or plain text can be read too, and every line has columns,

@@ -14,26 +14,23 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.corpus.source import Source
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
+    from domainbert.corpus.config import Source
+
 Texts = Iterator[tuple[str, str]]
 """The place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
 
-Reader = Callable[[Path, Source], Texts]
+Reader = Callable[[Path, "Source"], Texts]
 
 _MAX_PROBLEMS = 20
 _PARQUET_ROWS = 128
 
 
 def read_text(path: Path, source: Source) -> Texts:
-    """Read plain text: a document is the file, the text between blank lines, or a line.
-
-    Raises:
-        DomainbertError: as `read_lines`, or a document is longer than `MAX_DOCUMENT_BYTES`.
-    """
+    """Read plain text: a document is the file, the text between blank lines, or a line; an error if it is too long."""
     if source.documents == "line":
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
         return
@@ -57,8 +54,7 @@ def read_text(path: Path, source: Source) -> Texts:
 def read_jsonl(path: Path, source: Source) -> Texts:
     """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text.
 
-    Raises:
-        DomainbertError: as `read_lines`, or lines that are no such objects: the first 20 of them together.
+    Lines that are no such objects are an error, the first 20 of them together.
     """
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     key = source.text_key
@@ -78,9 +74,6 @@ def read_conll(path: Path, source: Source) -> Texts:
     """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
 
     For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them.
-
-    Raises:
-        DomainbertError: as `read_lines`, or a line without a word.
     """
     words: list[str] = []
     start = 0
@@ -101,9 +94,7 @@ def read_conll(path: Path, source: Source) -> Texts:
 def read_csv(path: Path, source: Source) -> Texts:
     """Read CSV with commas and a header; fields may hold line breaks inside double quotes.
 
-    Raises:
-        DomainbertError: as `read_lines`, no column `text_key`, rows of another width, or broken quoting: the first 20
-            of them together.
+    No column `text_key`, rows of another width and broken quoting are errors, the first 20 of them together.
     """
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)

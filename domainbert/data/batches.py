@@ -13,14 +13,10 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batch i of fine-tuning: whole examples, packed.
+    """Micro-batch i of fine-tuning: whole examples, packed, of this rank's share.
 
-    Args:
-        examples: the training set.
-        tokenizer: for the special tokens.
-        order: which examples belong to which optimiser step.
-        share: this rank's part.
-        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
+    The order says which examples belong to which optimiser step. These are numbered from 0; a resumed training begins
+    further on.
     """
 
     def __init__(

@@ -21,21 +21,13 @@ ROW_LENGTH = 128  # rows of short texts: long enough to be full, short enough fo
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of an example that the encoder reads at once.
+    """A stretch of an example that the encoder reads at once."""
 
-    Attributes:
-        input_ids: (n,) pieces without special tokens.
-        positions: (k,) the pieces, within the window, whose state the head reads; -1 is the special token before.
-        outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
-        targets: (k,) label ids, `IGNORED` where unknown; or (k, ...) what else a task compares its outputs with.
-        extra: special tokens around the pieces.
-    """
-
-    input_ids: Ints
-    positions: Ints
-    outputs: Ints
-    targets: NDArray[Any]
-    extra: int
+    input_ids: Ints  # (n,) pieces without special tokens
+    positions: Ints  # (k,) the pieces, within the window, whose state the head reads; -1 is the special token before
+    outputs: Ints  # (k,) which output of the example (word, or 0) each of them decides; -1 for none
+    targets: NDArray[Any]  # (k,) label ids, `IGNORED` where unknown; or (k, ...) what else outputs are compared with
+    extra: int  # special tokens around the pieces
 
     @property
     def num_tokens(self) -> int:
@@ -57,18 +49,11 @@ class Example:
 
 
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
-    """Overlapping windows over the pieces of a long input, each piece owned by one of them.
+    """Overlapping windows over the pieces of a long input: (start, stop, first owned, end of owned) of each.
 
-    Windows advance by half their size and begin at words. A piece is owned by the window in which it has the most
-    context on its poorer side, so that nothing is cut and nothing is predicted twice.
-
-    Args:
-        word_starts: the pieces that begin a word, ascending, from 0.
-        num_pieces: of the input.
-        room: the most pieces of a window.
-
-    Returns:
-        For each window (start, stop, first owned, end of owned).
+    Windows take at most `room` pieces, advance by half of that and begin at words, whose starts ascend from 0. A piece
+    is owned by the window in which it has the most context on its poorer side, so that nothing is cut and nothing is
+    predicted twice.
     """
     if num_pieces <= room:
         return [(0, num_pieces, 0, num_pieces)]
@@ -85,17 +70,12 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
 
 
 def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints, max_length: int) -> Example:
-    """A sentence whose words get a label each.
+    """A sentence whose words get a label each; `labels` are their ids (words,), or None when they are to be predicted.
 
     The head reads the first piece of every pre-token, so that raw text, where pre-tokens are the words, is what the
     model was trained on: in "men's" labelled B-population, `men` gets B-population, `'` and `s` I-population. Only the
-    first piece of a word decides the word's own label.
-
-    Args:
-        words: the pieces of the sentence.
-        labels: (words,) label ids, or None when they are to be predicted.
-        inside: (labels,) the id of the tag that continues each label (I-X for B-X).
-        max_length: of a window, special tokens included.
+    first piece of a word decides the word's own label. `inside` (label ids,) is the tag that continues each (I-X for
+    B-X). A window has at most `max_length` tokens, special ones included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     word_of = np.asarray(words.word_index, dtype=np.int64)
@@ -128,10 +108,7 @@ def encode_words(
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
     """A text that is labelled as a whole, read at the first special token of each of its windows.
 
-    Args:
-        words: the pieces of the text.
-        target: a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
-        max_length: of a window, special tokens included.
+    The target is a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
@@ -154,18 +131,12 @@ def _up(length: int) -> int:
 def collate(
     examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, places: Ints | None = None
 ) -> Batch:
-    """Pack whole examples into rows.
-
-    Args:
-        examples: of a batch.
-        items: their numbers in the data set.
-        tokenizer: for the ids of the special tokens.
-        places: (E,) their places in the global batch, for training.
+    """Pack whole examples, whose numbers in the data set are `items`, into rows.
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S); `items` (E,); and for every position that the head reads
         (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
-        `Window`). With `places` also `texts`, from `text_numbers`.
+        `Window`). With `places` (E,) in the global batch, for training, also `texts`, from `text_numbers`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
@@ -175,11 +146,8 @@ def collate(
     packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]
-    numbers = {}
-    if places is not None:
-        numbers["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
     reads = [len(window.positions) for _, window in placed]
-    return {
+    batch = {
         "input_ids": packed.input_ids,
         "position_ids": packed.position_ids,
         "segment_ids": packed.segment_ids,
@@ -189,5 +157,7 @@ def collate(
         "example": np.repeat([number for number, _ in placed], reads),
         "outputs": np.concatenate([window.outputs for _, window in placed]),
         "targets": np.concatenate([window.targets for _, window in placed]),
-        **numbers,
     }
+    if places is not None:
+        batch["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
+    return batch

@@ -14,9 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.template import Template
 
 Ints = NDArray[np.int64]
-Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]
-"""Token ids without special tokens, or those of a pair."""
-
+Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]  # ids without special tokens, or a pair
 _MOST_TEXTS = 1 << 32  # in a row or an example
 
 
@@ -50,23 +48,14 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Plan of the rows: which stretches of the token stream stand in each.
+    """Plan of the rows: which stretches of the token stream stand in each."""
 
-    Attributes:
-        starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
-        lengths: (pieces,) in tokens, without special ones.
-        maskable: (pieces,) how many of those tokens masked LM may hide: all but [UNK].
-        row_offsets: (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`.
-        row_length: tokens of a row.
-        extra: special tokens around each piece.
-    """
-
-    starts: Ints
-    lengths: Ints
-    maskable: Ints
-    row_offsets: Ints
-    row_length: int
-    extra: int
+    starts: Ints  # (pieces,) where each piece begins in the stream; pieces of a row are neighbours
+    lengths: Ints  # (pieces,) in tokens, without special ones
+    maskable: Ints  # (pieces,) how many of those tokens masked LM may hide: all but [UNK]
+    row_offsets: Ints  # (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`
+    row_length: int  # in tokens
+    extra: int  # special tokens around each piece
 
     @property
     def num_rows(self) -> int:
@@ -102,18 +91,11 @@ def plan_rows(
     length: int,
     extra: int,
 ) -> RowPlan:
-    """Cut documents into pieces at word boundaries and pack the pieces into rows.
+    """Cut documents into pieces at word boundaries and pack the pieces into rows of `length` tokens.
 
-    Every token of every document is in exactly one piece.
-
-    Args:
-        document_offsets: (documents + 1,) where documents begin in the token stream.
-        take: gives the tokens from one place of the stream to another.
-        take_starts: tells likewise which of those tokens begin a word.
-        vocab_size: entries.
-        special_ids: entries that masked LM never hides, [UNK] among them.
-        length: tokens of a row, special ones included.
-        extra: special tokens around each piece.
+    Every token of every document is in exactly one piece. `document_offsets` (documents + 1,) is where they begin in
+    the token stream, of which `take` gives the tokens from one place to another, and `take_starts` whether each begins
+    a word. Masked LM never hides `special_ids`, [UNK] among them. Around a piece stand `extra` special tokens.
     """
     room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
@@ -167,21 +149,13 @@ def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Token ids in rows, ready for an encoder.
+    """Token ids in rows, ready for an encoder."""
 
-    Attributes:
-        input_ids: (R, S).
-        position_ids: (R, S), restarting at 0 with each segment.
-        segment_ids: (R, S), counting from 1 in each row; 0 is padding.
-        token_type_ids: (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding.
-        first_positions: (segments,) where each segment's first token stands in the flattened (R * S) tokens.
-    """
-
-    input_ids: Ints
-    position_ids: Ints
-    segment_ids: Ints
-    token_type_ids: Ints
-    first_positions: Ints
+    input_ids: Ints  # (R, S)
+    position_ids: Ints  # (R, S), restarting at 0 with each segment
+    segment_ids: Ints  # (R, S), counting from 1 in each row; 0 is padding
+    token_type_ids: Ints  # (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding
+    first_positions: Ints  # (segments,) where each segment's first token stands in the flattened (R * S) tokens
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:

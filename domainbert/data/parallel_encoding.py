@@ -41,16 +41,12 @@ class EncodedBatch:
     """Documents and their token ids, back to back."""
 
     documents: list[Document]
-    lengths: np.ndarray
-    """Tokens of each document, int64 (documents,)."""
-    input_ids: np.ndarray
-    """Without special tokens, uint16 or uint32 (sum of lengths,)."""
-    starts_word: np.ndarray
-    """Whether each token begins a word, bool (sum of lengths,)."""
+    lengths: np.ndarray  # tokens of each document, int64 (documents,)
+    input_ids: np.ndarray  # without special tokens, uint16 or uint32 (sum of lengths,)
+    starts_word: np.ndarray  # whether each token begins a word, bool (sum of lengths,)
 
 
-Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""`lengths`, `input_ids` and `starts_word` of an `EncodedBatch`."""
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # all but the documents
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -59,15 +55,9 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
-    """Encode a stream of documents, which is read as needed; the batches do not depend on `num_workers`.
+    """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers.
 
-    Args:
-        documents: read never far ahead.
-        tokenizer: the tokenizer's folder, loaded in each worker.
-        num_workers: processes; 0 encodes in this one.
-
-    Raises:
-        DomainbertError: a worker process died.
+    The workers are processes, which load the tokenizer's folder; an error if one dies. 0 encodes in this process.
     """
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:

@@ -32,14 +32,8 @@ SPLITS = ("train", "validation")
 
 
 class PreparedSplit:
-    """The documents of one split back to back: token `t` of the split is token `t` of the concatenated shards.
-
-    Args:
-        files: the Arrow files, in order.
-
-    Raises:
-        DomainbertError: a file is missing or broken.
-    """
+    """The documents of one split back to back: token `t` is that of the Arrow files in order; an error if one is broken
+    or missing."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)
@@ -48,11 +42,11 @@ class PreparedSplit:
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]
         self._chunk_starts = np.cumsum([0, *map(len, self._chunks)], dtype=np.int64)  # (chunks + 1,)
+        # (documents,) tokens of each, int64
         self.lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(column.offsets.to_numpy()) for column in ids)])
-        """Tokens of each document, int64 (documents,)."""
         characters = (batch.column("num_characters").to_numpy() for batch in batches)
+        # (documents,) of each, int32
         self.num_characters = np.concatenate([np.zeros(0, np.int32), *characters])
-        """Characters of each document, int32 (documents,)."""
 
     def __reduce__(self) -> tuple[Callable[[Sequence[Path]], PreparedSplit], tuple[list[Path]]]:
         """A loader's worker process maps the files itself; the tokens are never sent to it."""
@@ -111,10 +105,9 @@ class PreparedCorpus:
     """One or several prepared folders as one corpus; `open_prepared` makes it."""
 
     def __init__(self, folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> None:
-        self.folders = list(folders)
         self.tokenizer_fingerprint: str = facts[0]["tokenizer_fingerprint"]
         self.vocab_size: int = facts[0]["vocab_size"]
-        self.tokenizer_folder = self.folders[0] / TOKENIZER_FOLDER
+        self.tokenizer_folder = folders[0] / TOKENIZER_FOLDER
         self.train, self.validation = (PreparedSplit(_files(folders, facts, split)) for split in SPLITS)
 
 

@@ -29,8 +29,7 @@ class PreparedWriter:
 
     def __init__(self, out: Path, tokenizer: DomainTokenizer) -> None:
         self.out, self.tokenizer = out, tokenizer
-        self.empty_documents = 0
-        """Documents without a single token; they are counted, not written."""
+        self.empty_documents = 0  # without a single token; they are counted, not written
         dtype = token_type(tokenizer.vocab_size)
         features = Features(
             {
@@ -53,11 +52,8 @@ class PreparedWriter:
             self._splits[document.split].write(document.id, tokens, starts, len(document.text))
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
-        """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned.
-
-        Raises:
-            DomainbertError: a split has no document.
-        """
+        """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned; an error if a split
+        has no document."""
         self._refuse_empty_split(report)
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
         splits = {split: writer.close() for split, writer in self._splits.items()}

@@ -22,33 +22,25 @@ from domainbert.tokenization.load import DomainTokenizer
 class AlignedWords:
     """The pieces of a list of words, without special tokens."""
 
-    input_ids: list[int]
-    """(pieces,) Ids of the pieces."""
-    word_index: list[int]
-    """(pieces,) Which word each piece belongs to; never falls, and every word has at least one piece."""
-    starts_pretoken: list[bool]
-    """(pieces,) False for a piece that continues a pre-token ("##ing"), or is a space."""
-    first_piece: list[int]
-    """(words,) Position of each word's first piece."""
-    extra: int
-    """Special tokens that the tokenizer puts around them."""
+    input_ids: list[int]  # (pieces,)
+    word_index: list[int]  # (pieces,) the word of each piece; never falls, and every word has at least one piece
+    starts_pretoken: list[bool]  # (pieces,) false for a piece that continues a pre-token ("##ing"), or is a space
+    first_piece: list[int]  # (words,) position of each word's first piece
+    extra: int  # special tokens that the tokenizer puts around them
 
 
 @dataclass(frozen=True)
 class AlignedText(AlignedWords):
     """The pieces of a text, and its words."""
 
-    word_offsets: list[tuple[int, int]]
-    """(words,) Characters of the text, end exclusive, that each pre-token covers."""
+    word_offsets: list[tuple[int, int]]  # (words,) characters of the text, end exclusive, that each pre-token covers
 
 
 def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
     """The pieces of each list of words; where spaces belong to pieces, the words are read with a space between them.
 
     A word that tokenizes to nothing (control characters only) gets one [UNK], so that it can be labelled and counted.
-
-    Raises:
-        DomainbertError: a word holds half a surrogate pair.
+    An error if one holds half a surrogate pair.
     """
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
@@ -68,10 +60,8 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     """The pieces of each text, and where in it its words stand: its pre-tokens, which are those of `basic_words`.
 
     Characters that BERT drops (spaces, control characters) belong to no word. Where they are pieces, these go with the
-    word before them, and before the first word they are left out. Words that share a piece are one.
-
-    Raises:
-        DomainbertError: a text holds half a surrogate pair.
+    word before them, and before the first word they are left out. Words that share a piece are one. An error if a text
+    holds half a surrogate pair.
     """
     encodings = tokenizer.encode_with_offsets(texts)
     begins = tokenizer.pieces.begins_word
@@ -140,10 +130,8 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Places of the words of each text: characters, end exclusive, before any vocabulary is chosen.
 
     They are the pre-tokens that `align_text` finds with a vocabulary of ours: cut at white space, beside each
-    punctuation mark and each Chinese character, without control characters.
-
-    Raises:
-        DomainbertError: a text holds half a surrogate pair.
+    punctuation mark and each Chinese character, without control characters. An error if a text holds half a surrogate
+    pair.
     """
     for text in texts:
         encode_text(text)

@@ -41,14 +41,11 @@ class Vocabulary:
     def __init__(self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None) -> None:
         kind = kind_of(backend)
         self.backend = backend
-        self.kind = None if kind is None else kind.name
-        """The name of its kind; None for one with "▁"."""
+        self.kind = None if kind is None else kind.name  # None for one with "▁"
         self.tokens = tokens_by_id(backend)
-        """The entries in the order of their ids; "" where an id is not used."""
         ids = backend.get_vocab(with_added_tokens=True)
         named = {**(_USUAL_NAMES if kind is None else kind.special_tokens), **(special_tokens or {})}
         self.special_ids = {role: ids[token] for role, token in named.items() if token in ids}
-        """Role to id, for the roles it has."""
         self._pieces = _marked(backend, ids) if kind is None else kind.pieces(backend)
 
     @cached_property
@@ -63,7 +60,7 @@ class Vocabulary:
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """The text as the vocabulary sees it: lowercased, without accents, or as it is."""
+        """See `Pieces.fold`."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:
@@ -103,11 +100,7 @@ def _marked(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary of a Hugging Face folder, of any supported kind.
-
-    Raises:
-        DomainbertError: there is no tokenizer that can be read, or it is of another kind.
-    """
+    """The vocabulary of a Hugging Face folder; errors are those of `read_backend` and `Vocabulary`."""
     backend, special_tokens, _ = read_backend(folder)
     backend.no_truncation()
     backend.no_padding()

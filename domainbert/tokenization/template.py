@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class Part(NamedTuple):
     """A special token, or the place of a text."""
 
-    token: int | str
-    """Id of the special token; "A" is the place of the first text, "B" that of the second."""
+    token: int | str  # id of the special token; "A" is the place of the first text, "B" that of the second
     token_type: int
 
 
@@ -81,11 +80,7 @@ class Template:
         return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
 
     def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
-        """The same as the post-processor of a `tokenizer.json`; `tokens` is the vocabulary in the order of its ids.
-
-        Raises:
-            DomainbertError: a special token is not in it.
-        """
+        """The same as the post-processor of a `tokenizer.json`; an error if `tokens`, by id, lack a special one."""
         strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
         if strange:
             raise DomainbertError(
@@ -116,11 +111,7 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def template_of(backend: Tokenizer) -> Template | None:
-    """The template in the post-processor of a tokenizer; None where it adds no special tokens.
-
-    Raises:
-        DomainbertError: it frames texts in a way that has no `Template`.
-    """
+    """The template in a tokenizer's post-processor; None where it adds no special tokens; an error as `Template`."""
     if backend.post_processor is None:
         return None
     return _read(json.loads(backend.post_processor.__getstate__()))

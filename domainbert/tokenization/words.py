@@ -34,8 +34,7 @@ class WordCounter:
     def __init__(self, sample_bytes: int, max_distinct: int = _MAX_DISTINCT) -> None:
         self.sample_bytes, self.max_distinct = sample_bytes, max_distinct
         self.documents_read = self.bytes_read = 0
-        self.forgotten = 0
-        """Occurrences of rare strings that were forgotten to bound memory."""
+        self.forgotten = 0  # occurrences of rare strings
         self._first_level = 0
         self._counts: dict[int, Counter[str]] = {}
         self._documents: Counter[int] = Counter()
@@ -52,11 +51,7 @@ class WordCounter:
         return self._bytes.total()
 
     def add(self, text: str) -> None:
-        """Count one document, if it belongs to the sample.
-
-        Raises:
-            DomainbertError: the text holds half a surrogate pair.
-        """
+        """Count one document, if it belongs to the sample; an error if it holds half a surrogate pair."""
         encoded = encode_text(text)
         self.documents_read += 1
         self.bytes_read += len(encoded)

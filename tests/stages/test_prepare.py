@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend

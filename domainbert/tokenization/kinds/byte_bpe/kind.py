@@ -47,14 +47,10 @@ def byte_bpe_backend(
     add_prefix_space: bool = True,
     special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
-    """A byte-level BPE tokenizer over a vocabulary, perhaps an uncased one.
+    """A byte-level BPE tokenizer over a vocabulary: entry, its bytes as characters, to id.
 
-    Args:
-        vocab: entry, its bytes as characters, to id; the special tokens are among them.
-        merges: pairs of entries, those merged first at the beginning.
-        lowercase: lowercase the text and strip its accents.
-        add_prefix_space: whether a text that begins without a space gets one.
-        special_tokens: role to the token's string.
+    The merges, pairs of entries, are in their order. `lowercase` strips accents, too; with `add_prefix_space` a text
+    that begins without a space gets one.
     """
     backend = Tokenizer(BPE(dict(vocab), list(merges)))
     if lowercase:

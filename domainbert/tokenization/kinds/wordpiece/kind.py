@@ -79,11 +79,11 @@ class WordPieceKind(TokenizerKind):
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Words that are normalized, not too long, and made of characters that are frequent enough.
+        """Words that are normalized, not too long, and of an alphabet.
 
-        The alphabet is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every
-        other character that occurs at least `min_character_count` times, up to the 1,000 most frequent (where counts
-        are equal, the smaller code point).
+        That is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every other
+        character that is frequent enough, up to the 1,000 most frequent (where counts are equal, the smaller code
+        point).
         """
         words = counter.words(_cutter(lowercase))
         characters: Counter[str] = Counter()
