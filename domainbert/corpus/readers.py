@@ -7,6 +7,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
     from domainbert.corpus.config import Source
 
+# the place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null
 Texts = Iterator[tuple[str, str]]
-"""The place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
-
 Reader = Callable[[Path, "Source"], Texts]
 
 _MAX_PROBLEMS = 20
@@ -77,7 +77,7 @@ def read_conll(path: Path, source: Source) -> Texts:
     """
     words: list[str] = []
     start = 0
-    for number, line in read_lines(path):
+    for number, line in chain(read_lines(path), [(0, "")]):
         word = line.split("\t" if "\t" in line else " ")[0].strip()
         if not word and line.strip():
             raise DomainbertError(f"{path}:{number}: the first column is empty; expected a word")
@@ -87,8 +87,6 @@ def read_conll(path: Path, source: Source) -> Texts:
         elif words:
             yield f":{start}", " ".join(words)
             words = []
-    if words:
-        yield f":{start}", " ".join(words)
 
 
 def read_csv(path: Path, source: Source) -> Texts:
@@ -166,11 +164,10 @@ def _column(path: Path, header: list[str], name: str) -> int:
     return header.index(name)
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {  # by suffix; .gz and .zst behind it are unpacked for all of them
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".csv": read_csv,
     ".parquet": read_parquet,
     ".conll": read_conll,
 }
-"""The reader of each suffix; .gz and .zst behind it are unpacked for all of them."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
@@ -19,12 +19,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
-from domainbert.tokenization.kind import Pieces, kind_of, known_kinds
-from domainbert.tokenization.template import template_of
-
-if TYPE_CHECKING:
-    from domainbert.tokenization.kind import Bools
-    from domainbert.tokenization.template import Ints
+from domainbert.tokenization.kind import Bools, Pieces, kind_of, known_kinds
+from domainbert.tokenization.template import Ints, template_of
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.surfaces import Vocabulary
 
 Kind = Literal["copied", "composed", "new"]
-KINDS: tuple[Kind, ...] = ("copied", "composed", "new")
 
 
 class Origin(NamedTuple):
@@ -54,7 +53,7 @@ def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Or
 def kind_shares(found: Sequence[Origin]) -> dict[str, float]:
     """The share of entries of each kind."""
     counts = Counter(origin.kind for origin in found)
-    return {kind: counts[kind] / max(len(found), 1) for kind in KINDS}
+    return {kind: counts[kind] / max(len(found), 1) for kind in get_args(Kind)}
 
 
 class _Known:

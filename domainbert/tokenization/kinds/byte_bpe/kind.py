@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
@@ -21,13 +21,10 @@ from tokenizers.trainers import BpeTrainer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import Template, roberta_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter
-
-if TYPE_CHECKING:
-    from domainbert.tokenization.kind import Bools
 
 SPECIAL_TOKENS = {  # the roles, and what RoBERTa calls each, in the order of ids 0-4
     "cls_token": "<s>",

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordPiece
@@ -21,14 +21,10 @@ from tokenizers.trainers import WordPieceTrainer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
 from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter, normalized_words
-
-if TYPE_CHECKING:
-    from domainbert.tokenization.kind import Bools
-
 
 _ASCII = frozenset(map(chr, range(33, 127)))
 
