@@ -32,18 +32,14 @@ def hash_json(value: Any) -> str:
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: these change with the content of a file.
-
-    A program may reset the modification time, or replace the file with another one; it cannot set the change time.
-    """
+    """Size, modification time, change time (both in ns) and inode: these change with the content of a file. A program
+    may reset the modification time, or replace the file with another one; it cannot set the change time."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class FileHashes:
-    """Hashes of files, remembered by path and `quick_look`, also in a JSON file, the cache, if one is given.
-
-    Hashes that are stored there are computed again if they are not to be believed.
-    """
+    """Hashes of files, remembered by path and `quick_look`, also in a JSON file, the cache, if one is given. Hashes
+    that are stored there are computed again if they are not to be believed."""
 
     def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
         self._cache = cache

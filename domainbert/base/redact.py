@@ -40,10 +40,8 @@ _SHORTEST = 8  # a shorter value is probably a setting, and may be part of any w
 
 
 def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
-    """A plain value in which the secrets are `***`; mappings and lists are walked, keys too.
-
-    The environment, whose variables may hold secrets, is that of the process unless another is given.
-    """
+    """A plain value in which the secrets are `***`; mappings and lists are walked, keys too. The environment, whose
+    variables may hold secrets, is that of the process unless another is given."""
     secrets = _secrets(os.environ if environment is None else environment)
     return _redacted(value, secrets)
 

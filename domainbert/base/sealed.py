@@ -156,10 +156,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Write facts as JSON, with outputs (see `record_outputs`) and the hash of it all.
-
-    Secrets are left out of the facts, but not out of the names of outputs: these files have to be found again.
-    """
+    """Write facts as JSON, with outputs (see `record_outputs`) and the hash of it all. Secrets are left out of the
+    facts, but not out of the names of outputs: these files have to be found again."""
     plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
     write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
 

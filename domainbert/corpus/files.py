@@ -34,9 +34,7 @@ def is_compressed(path: Path) -> bool:
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
-
-    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
-    """
+    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files."""
     root = Path(path)
     if root.is_file():
         yield root.name, root

@@ -52,10 +52,8 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text.
-
-    Lines that are no such objects are an error, the first 20 of them together.
-    """
+    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text. Lines that are
+    no such objects are an error, the first 20 of them together."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     key = source.text_key
     for number, row in json_rows(path, problems):
@@ -71,10 +69,8 @@ def read_jsonl(path: Path, source: Source) -> Texts:
 
 
 def read_conll(path: Path, source: Source) -> Texts:
-    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
-
-    For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them.
-    """
+    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces. For
+    pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them."""
     words: list[str] = []
     start = 0
     for number, line in chain(read_lines(path), [(0, "")]):
@@ -90,10 +86,8 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """Read CSV with commas and a header; fields may hold line breaks inside double quotes.
-
-    No column `text_key`, rows of another width and broken quoting are errors, the first 20 of them together.
-    """
+    """Read CSV with commas and a header; fields may hold line breaks inside double quotes. No column `text_key`, rows
+    of another width and broken quoting are errors, the first 20 of them together."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))

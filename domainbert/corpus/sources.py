@@ -49,10 +49,8 @@ def _why_nothing(path: str) -> str:
 
 
 def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
-    """The id and the unchanged text of each document of one source.
-
-    An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`.
-    """
+    """The id and the unchanged text of each document of one source. An id is the file's name below the source, and the
+    line or row: `speeches/1996.jsonl.gz:12`."""
     if source.hub_name:
         yield from _read_hub(source)
         return

@@ -13,11 +13,8 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batch i of fine-tuning: whole examples, packed, of this rank's share.
-
-    The order says which examples belong to which optimiser step. These are numbered from 0; a resumed training begins
-    further on.
-    """
+    """Micro-batch i of fine-tuning: whole examples, packed, of this rank's share. The order says which examples belong
+    to which optimiser step. These are numbered from 0; a resumed training begins further on."""
 
     def __init__(
         self, examples: Sequence[Example], tokenizer: DomainTokenizer, order: GlobalOrder, share: Share, steps: range

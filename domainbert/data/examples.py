@@ -106,10 +106,8 @@ def encode_words(
 
 
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
-    """A text that is labelled as a whole, read at the first special token of each of its windows.
-
-    The target is a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
-    """
+    """A text that is labelled as a whole, read at the first special token of each of its windows. The target is a label
+    id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))

@@ -139,10 +139,8 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
 
 
 def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
-    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,).
-
-    Of its rows or examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each.
-    """
+    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,). Of its rows or
+    examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each."""
     within = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     return np.repeat(places, counts) * _MOST_TEXTS + within
 
@@ -178,10 +176,8 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
 
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
-    """Group texts into rows by best fit decreasing: for each row, the indices of its texts.
-
-    The lengths (texts,) include the special tokens.
-    """
+    """Group texts into rows by best fit decreasing: for each row, the indices of its texts. The lengths (texts,)
+    include the special tokens."""
     rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
     for index, row in enumerate(rows.tolist()):

@@ -55,10 +55,8 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
-    """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers.
-
-    The workers are processes, which load the tokenizer's folder; an error if one dies. 0 encodes in this process.
-    """
+    """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers. The
+    workers are processes, which load the tokenizer's folder; an error if one dies. 0 encodes in this process."""
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)

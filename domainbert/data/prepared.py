@@ -73,11 +73,8 @@ class PreparedSplit:
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def take(self, start: int, stop: int) -> np.ndarray:
-        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,).
-
-        A view of the file where possible; a copy where the range crosses from one record batch (about a million
-        tokens) into the next.
-        """
+        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,). A view of the file where
+        possible; a copy where the range crosses from one record batch (about a million tokens) into the next."""
         pieces = [self._chunks[number][first:last] for number, first, last in self._stretches(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 

@@ -159,10 +159,8 @@ def _align(
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai.
-
-    The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets.
-    """
+    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai. The
+    normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
     offsets: list[tuple[int, int]] = []
     previous = None
     for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):

@@ -84,10 +84,8 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """The words to train on, perhaps lowercased and without accents.
-
-        A character must occur `min_character_count` times to get a piece, where it has none by itself.
-        """
+        """The words to train on, perhaps lowercased and without accents. A character must occur `min_character_count`
+        times to get a piece, where it has none by itself."""
 
     @abstractmethod
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
@@ -111,10 +109,8 @@ class TokenizerKind(ABC):
         return bert_template(cls_id, sep_id)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """The tokenizer of a folder without a `tokenizer.json`; None where there is none of this kind.
-
-        `config` is its `tokenizer_config.json`, `named` role to special token, as far as the folder says.
-        """
+        """The tokenizer of a folder without a `tokenizer.json`; None where there is none of this kind. `config` is its
+        `tokenizer_config.json`, `named` role to special token, as far as the folder says."""
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:

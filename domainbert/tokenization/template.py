@@ -67,10 +67,8 @@ class Template:
     def frame(
         self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
     ) -> tuple[Ints, Ints]:
-        """The ids of a text (n,), or of a pair (n,) and (m,), with its special tokens; and their token types.
-
-        Both are (n + extra(),) or (n + m + extra(pair=True),).
-        """
+        """The ids of a text (n,), or of a pair (n,) and (m,), with its special tokens; and their token types. Both are
+        (n + extra(),) or (n + m + extra(pair=True),)."""
         import numpy as np  # a recipe is checked without it
 
         parts = self._parts(second is not None)
