@@ -46,8 +46,8 @@ def byte_bpe_backend(
 ) -> Tokenizer:
     """A byte-level BPE tokenizer over a vocabulary: entry, its bytes as characters, to id.
 
-    The merges, pairs of entries, are in their order. `lowercase` strips accents, too; with `add_prefix_space` a text
-    that begins without a space gets one.
+    Merges are pairs of entries, those merged first at the beginning. `lowercase` strips accents, too; with
+    `add_prefix_space` a text that begins without a space gets one.
     """
     backend = Tokenizer(BPE(dict(vocab), list(merges)))
     if lowercase:
