@@ -8,7 +8,7 @@ continued words their second measure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -85,7 +85,8 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
     pieces = unknown = continued = 0
     longest: list[tuple[int, int, str]] = []
     for batch in _batches(words):
-        for word, ids in zip(batch, _encode(tokenizer, batch), strict=True):
+        encoded = tokenizer.encode([tokenizer.pieces.inside_text(word) for word in batch])
+        for word, ids in zip(batch, encoded, strict=True):
             count = words[word]
             pieces += count * len(ids)
             unknown += count * (tokenizer.unk_id in ids)
@@ -93,13 +94,15 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
             longest.append((-len(ids), -count, word))
         longest = sorted(longest)[:_LONGEST]
     total = max(sum(words.values()), 1)
+    split = [word for length, _, word in longest if length < -1]
+    cut = zip(split, vocabulary_of(tokenizer).cut(split), strict=True)
     return WordStatistics(
         words=sum(words.values()),
         distinct_words=len(words),
         pieces_per_word=pieces / total,
         share_unknown=unknown / total,
         share_continued=continued / total,
-        longest_split=[_long_word(tokenizer, word, -count) for length, count, word in longest if length < -1],
+        longest_split=[LongWord(word, parts, words[word]) for word, parts in cut],
     )
 
 
@@ -128,12 +131,11 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
 def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
     """A transfer view (as a dictionary) to read."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
-    lines = [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer"]
-    lines += [
+    fallen = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
         for word in view["fallen"][:shown]
-    ]
-    return lines
+    )
+    return [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer", *fallen]
 
 
 def vocabulary_report(
@@ -197,13 +199,3 @@ def _overlap_line(report: Mapping[str, Any]) -> str:
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:
     order = sorted(words)
     return (order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE))
-
-
-def _encode(tokenizer: DomainTokenizer, words: Sequence[str]) -> list[list[int]]:
-    """The pieces of words as they stand in the middle of a text."""
-    return tokenizer.encode([tokenizer.pieces.inside_text(word) for word in words])
-
-
-def _long_word(tokenizer: DomainTokenizer, word: str, count: int) -> LongWord:
-    (ids,) = _encode(tokenizer, [word])
-    return LongWord(word, [tokenizer.pieces.shown(tokenizer.tokens[piece]) for piece in ids], count)
