@@ -68,8 +68,7 @@ def with_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
     """The tokens, and what either part takes."""
-    from domainbert.corpus.config import CorpusConfig
-    from domainbert.corpus.source import Source
+    from domainbert.corpus.config import CorpusConfig, Source
     from domainbert.stages.prepare import prepare
 
     start = time.perf_counter()
@@ -204,9 +203,8 @@ def write_corpus(most: int | None, copies: int) -> tuple[str, list[Path]]:
 
     Each copy begins its documents with another sentence, so that none is a duplicate.
     """
-    from domainbert.corpus.config import CorpusConfig
+    from domainbert.corpus.config import CorpusConfig, Source
     from domainbert.corpus.documents import read_documents
-    from domainbert.corpus.source import Source
 
     name, path = raw_corpus()
     documents = islice(read_documents(CorpusConfig([Source(str(path))])), most)

@@ -58,8 +58,7 @@ class Runs:
     """Stage folders below one, on tiny synthetic data, each by a name; `results` holds what the stages returned."""
 
     def __init__(self, root: Path) -> None:
-        from domainbert.corpus.config import CorpusConfig
-        from domainbert.corpus.source import Source
+        from domainbert.corpus.config import CorpusConfig, Source
         from domainbert.encoders.bert.config import BertConfig
         from domainbert.tasks.classification.config import Classification
         from domainbert.tasks.ner.config import Ner

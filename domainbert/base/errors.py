@@ -8,8 +8,8 @@ from collections.abc import Sequence
 _EXAMPLES = 3  # of each kind of problem
 _KINDS = 20
 _PLACED = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
+# the parts in which problems of one kind differ: what was found, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
-"""Matches the parts in which problems of one kind differ: what was found, entity tags, numbers."""
 
 
 class DomainbertError(Exception):
@@ -17,22 +17,19 @@ class DomainbertError(Exception):
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.problems = list(problems) or [message]
-        """The single problems, where the message holds several."""
+        self.problems = list(problems) or [message]  # where the message holds several
 
 
 class Problems:
-    """Collects problems, so that a user sees all of them at once instead of one per run.
+    """Collects the problems of a file or setting, so that a user sees all of them at once.
+
+    With `most` of them they are raised, without reading further.
 
     >>> problems = Problems("train.conll")
     >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
     >>> problems.raise_if_any()
     Traceback (most recent call last):
     domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
-
-    Args:
-        subject: the name of the file or setting with the problems.
-        most: number of problems at which they are raised without reading further.
     """
 
     def __init__(self, subject: str, most: int | None = None) -> None:
@@ -56,7 +53,6 @@ class Problems:
 
 
 def _in_short(messages: Sequence[str]) -> list[str]:
-    """Three examples of each kind of problem in a file, kind after kind, and how many more there are."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         placed = _PLACED.fullmatch(message)
@@ -75,11 +71,7 @@ class TrainingFailed(DomainbertError):
 
 
 def diverged(found: str) -> TrainingFailed:
-    """The error of a training that finished with numbers that are not finite.
-
-    Args:
-        found: where, and what was found.
-    """
+    """The error of a training that finished with numbers that are not finite: where, and which."""
     return TrainingFailed(
         f"{found}: the training diverged, and its model is not saved; expected finite numbers: a lower optim.lr or "
         "more schedule.warmup_steps may help, and logs/metrics.jsonl shows where it began"

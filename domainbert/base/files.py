@@ -17,11 +17,8 @@ from domainbert.base.redact import redact
 
 
 def disk_full(error: BaseException) -> str:
-    """The system's message if a write failed because the disk is full; empty if it failed for another reason.
-
-    Libraries that write files raise errors of their own, which contain the system's message.
-    """
-    reasons = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+    """The system's message, which libraries put into errors of their own, if the disk is full; else empty."""
+    reasons = map(os.strerror, (errno.ENOSPC, errno.EDQUOT))
     return next((reason for reason in reasons if reason in str(error)), "")
 
 
@@ -41,13 +38,9 @@ def told_if_full(folder: Path) -> Iterator[None]:
 def read_json(path: Path, expected: str, kind: type = dict) -> Any:
     """The value in a JSON file.
 
-    Args:
-        path: the file, in UTF-8.
-        expected: the expected content, for the message, such as "a manifest of domainbert".
-        kind: of the value; `object` takes any.
-
     Raises:
-        DomainbertError: it cannot be read, is not valid JSON, or holds another kind of value.
+        DomainbertError: it cannot be read, is not valid JSON, or its value is not of the kind (`object`: any) that
+            `expected` tells, such as "a manifest of domainbert".
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -61,21 +54,13 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
 
 def write_json(path: Path, value: Any, as_is: bool = False) -> None:
-    """Write a JSON file completely or not at all.
-
-    Args:
-        path: the file.
-        value: plain values.
-        as_is: keep what looks like a secret; by default it is left out (see `redact`).
-    """
+    """Write a JSON file completely or not at all, without what looks like a secret (see `redact`) unless `as_is`."""
     write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text with its line ends unchanged, completely or not at all.
-
-    Processes of several machines may write the same file: the temporary name contains host and process.
-    """
+    """Write UTF-8 text with its line ends unchanged, completely or not at all."""
+    # processes of several machines may write the same file
     temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from domainbert.base.files import read_json, write_json
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
+_OF_THE_RUN = {"manifest.json", "status.json"}
 
 
 def hash_file(path: Path) -> str:
@@ -25,21 +25,6 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_folder(
-    folder: Path, ignore: frozenset[str] = frozenset(), file_hash: Callable[[Path], str] = hash_file
-) -> str:
-    """SHA-256 over the relative names and contents of all files below `folder`; independent of order and times.
-
-    Args:
-        folder: the folder; its own name does not count.
-        ignore: file names that do not count, at any depth.
-        file_hash: hashes one file; may be a cache.
-    """
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in ignore]
-    entries = {path.relative_to(folder).as_posix(): file_hash(path) for path in files}
-    return hash_json(entries)
-
-
 def hash_json(value: Any) -> str:
     """SHA-256 of a plain value (dict, list, str, numbers, None); the order of dictionary keys does not count."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
@@ -47,20 +32,14 @@ def hash_json(value: Any) -> str:
 
 
 def quick_look(status: os.stat_result) -> list[int]:
-    """Size, modification time, change time (both in ns) and inode: these change with the content of a file.
-
-    A program may reset the modification time, or replace the file with another one; it cannot set the change time.
-    """
+    """Size, modification time, change time (both in ns) and inode: these change with the content of a file. A program
+    may reset the modification time, or replace the file with another one; it cannot set the change time."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 class FileHashes:
-    """Hashes of files, remembered in a JSON file by path and `quick_look`.
-
-    Args:
-        cache: the file that stores them; None keeps them in memory only.
-        believe: whether to use the hashes that are stored there; if not, they are computed again.
-    """
+    """Hashes of files, remembered by path and `quick_look`, also in a JSON file, the cache, if one is given. Hashes
+    that are stored there are computed again if they are not to be believed."""
 
     def __init__(self, cache: Path | None = None, believe: bool = True) -> None:
         self._cache = cache
@@ -77,10 +56,12 @@ class FileHashes:
         return str(known[-1])
 
     def of(self, path: Path) -> str:
-        """Hash of a file, or of a folder without its `manifest.json` and `status.json` (which tell of the run)."""
-        if path.is_dir():
-            return hash_folder(path, ignore=frozenset({"manifest.json", "status.json"}), file_hash=self.of_file)
-        return self.of_file(path)
+        """Hash of a file; or of the relative names and contents of the files below a folder, but for `manifest.json`
+        and `status.json` (which tell of the run)."""
+        if not path.is_dir():
+            return self.of_file(path)
+        files = [file for file in path.rglob("*") if file.is_file() and file.name not in _OF_THE_RUN]
+        return hash_json({file.relative_to(path).as_posix(): self.of_file(file) for file in files})
 
     def save(self) -> None:
         """Write the cache file, if there is one."""
@@ -90,9 +71,8 @@ class FileHashes:
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
-    """The contents of a cache file. One that cannot be read (cut off by a crash) is empty: that only costs time."""
     try:
         known = read_json(path, "hashes of files by name")
-    except DomainbertError:
+    except DomainbertError:  # cut off by a crash: that only costs time
         return {}
     return {name: entry for name, entry in known.items() if isinstance(entry, list) and len(entry) == _ENTRY}

@@ -15,10 +15,7 @@ _HUB = "hub:"
 _PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
-STDIN = Path("-")
-"""The path that means standard input, where a stage reads streams."""
-
-_SMALL_FILES = ["*.json", "*.txt", "*.md"]
+STDIN = Path("-")  # where a stage reads streams
 
 
 @dataclass(frozen=True)
@@ -29,16 +26,11 @@ class OnHub:
         return "or hub:NAME"
 
 
-ModelPath = Annotated[Path, OnHub()]
-"""A model or tokenizer folder."""
+ModelPath = Annotated[Path, OnHub()]  # a model or tokenizer folder
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:
-    """The name and the revision of `hub:NAME@REVISION`.
-
-    Raises:
-        DomainbertError: a name or revision that the hub does not have.
-    """
+    """The name and the revision of `hub:NAME@REVISION`; an error if the hub can have no such name or revision."""
     name, at, revision = text.removeprefix(_HUB).partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
         form = "hub:NAME or hub:OWNER/NAME, perhaps with @REVISION, of letters, digits and . _ -"
@@ -56,8 +48,7 @@ def hub_advice(path: Path) -> str:
 def resolve_path(path: str | Path) -> Path:
     """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
 
-    `hub:NAME` or `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after
-    the commit, so the version that was used is recorded.
+    `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after the commit.
 
     Raises:
         DomainbertError: the package is not installed, the path leads out of it, or the model cannot be downloaded.
@@ -72,10 +63,9 @@ def stream_kind(path: Path) -> str | None:
     """The kind of a path that can be read only once, such as "a pipe"; None for other paths."""
     if path == STDIN:
         return "standard input"
-    for is_it, name in ((path.is_fifo, "a pipe"), (path.is_socket, "a socket"), (path.is_char_device, "a device")):
-        if is_it():
-            return name
-    return "a device" if path.is_block_device() else None
+    if path.is_fifo() or path.is_socket():
+        return "a pipe" if path.is_fifo() else "a socket"
+    return "a device" if path.is_char_device() or path.is_block_device() else None
 
 
 def check_regular(path: Path) -> None:
@@ -98,17 +88,15 @@ def model_name(path: Path) -> str:
 
 
 def _in_package(text: str) -> Path:
-    """The folder inside an installed package, which is found without importing it."""
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
-    spec = importlib.util.find_spec(name) if name.isidentifier() else None
+    spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
         raise DomainbertError(
             f"{text}: no installed Python package has the name '{name}'; expected package:NAME/folder"
         )
-    root = Path(spec.origin).parent if spec.submodule_search_locations else None
-    if root is None or ".." in Path(rest).parts:
+    if not spec.submodule_search_locations or ".." in Path(rest).parts:
         raise DomainbertError(f"{text}: expected a folder inside the Python package '{name}'")
-    return root / rest
+    return Path(spec.origin).parent / rest
 
 
 def _from_hub(text: str) -> Path:
@@ -118,10 +106,10 @@ def _from_hub(text: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise DomainbertError(f"{text}: needs huggingface_hub; pip install domainbert[hub]") from error
-    folder = Path()
     for weights in ("model*.safetensors", "pytorch_model*.bin"):
+        wanted = ["*.json", "*.txt", "*.md", weights]
         try:
-            folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*_SMALL_FILES, weights]))
+            folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
         except Exception as error:  # the hub's client raises dozens of unrelated types
             reason = " ".join(str(error).split())
             raise DomainbertError(f"{text}: the model cannot be downloaded from the hub: {reason}") from error

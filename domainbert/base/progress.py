@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import TextIO
 
 _TERMINAL_SECONDS = 0.2
@@ -22,18 +21,11 @@ def format_duration(seconds: float) -> str:
 
 
 class Progress:
-    """Shows the progress of `label`, its rate, and the time left.
+    """Shows the progress of `label`, its rate, and with a `total` the time left.
 
     On a terminal the line is rewritten in place; elsewhere a whole line is printed every 30 s, so that a cluster's log
-    is neither flooded nor silent. The closing line is always printed, except before an error.
-
-    Args:
-        label: what is being done.
-        total: how many `unit`s there are, or None when that is unknown.
-        unit: what is counted, in the plural.
-        stream: where to write; standard error by default.
-        clock: seconds, for tests.
-        start: units that were done before; the rate ignores them.
+    is neither flooded nor silent. The closing line is always printed, except before an error. The rate ignores the
+    `start` units that were done before.
     """
 
     def __init__(
@@ -46,8 +38,7 @@ class Progress:
         start: int = 0,
     ) -> None:
         self.label, self.total, self.unit = label, total, unit
-        self.stream = stream if stream is not None else sys.stderr
-        self.clock = clock
+        self.stream, self.clock = stream or sys.stderr, clock
         self.done = self._done_before = start
         self._note: Callable[[], str] | None = None
         self._terminal = self.stream.isatty()
@@ -57,9 +48,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         else:

@@ -27,18 +27,16 @@ class Range:
 
     low: float
     high: float
-    above: bool = False
-    """Whether `low` itself is left out."""
-    below: bool = False
-    """Whether `high` itself is left out."""
+    above: bool = False  # `low` itself is left out
+    below: bool = False  # `high` itself is left out
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a number in the range."""
         if not isinstance(value, Real) or isinstance(value, bool):
             return False
         number: Any = value
-        after_low = number > self.low if self.above else number >= self.low
-        return bool(after_low and (number < self.high if self.below else number <= self.high))
+        excluded = (self.above and number == self.low) or (self.below and number == self.high)
+        return bool(self.low <= number <= self.high and not excluded)
 
     def __str__(self) -> str:
         if (self.low, self.high) == (-_LARGEST, _LARGEST):
@@ -55,8 +53,7 @@ class Range:
 class Items:
     """Lists of one item or more."""
 
-    different: bool = False
-    """Whether no item may occur twice."""
+    different: bool = False  # no item may occur twice
 
     def holds(self, value: Any) -> bool:
         """Whether a value is such a list."""
@@ -66,60 +63,25 @@ class Items:
         return f"of one or more{' different' if self.different else ''} items"
 
 
-Limit = Range | Items
-
 PositiveInt = Annotated[int, Range(1, 1_000_000_000)]
-"""A number of things, at least one."""
-
 Count = Annotated[int, Range(0, 1_000_000_000)]
-"""A number of things."""
-
-BatchSize = Annotated[int, Range(1, 1_000_000)]
-"""Examples or rows that are computed together."""
-
+BatchSize = Annotated[int, Range(1, 1_000_000)]  # examples or rows that are computed together
 Epochs = Annotated[int, Range(1, 1_000_000)]
-"""Passes over a training set."""
-
-Length = Annotated[int, Range(3, 1_000_000)]
-"""Tokens of a sequence: [CLS], at least one piece, [SEP]."""
-
-SampleBytes = Annotated[int, Range(1, 4_000_000_000)]
-"""Bytes of text to train a vocabulary on: pairs are counted in 32 bits, and no text has more pairs than bytes."""
-
-Seed = Annotated[int, Range(0, 2**32 - 1)]
-"""A seed that NumPy and torch accept."""
-
-Seeds = Annotated[tuple[Seed, ...], Items(different=True)]
-"""One training each."""
-
-Column = Annotated[int, Range(-10_000, 10_000)]
-"""A column of a file; negative numbers count from the end."""
-
+Length = Annotated[int, Range(3, 1_000_000)]  # tokens of a sequence: [CLS], at least one piece, [SEP]
+SampleBytes = Annotated[int, Range(1, 4_000_000_000)]  # pairs, no more than bytes, are counted in 32 bits
+Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and torch accept
+Seeds = Annotated[tuple[Seed, ...], Items(different=True)]  # one training each
+Column = Annotated[int, Range(-10_000, 10_000)]  # negative numbers count from the end
 Fraction = Annotated[float, Range(0, 1)]
-"""A share from 0 to 1."""
-
 Dropout = Annotated[float, Range(0, 1, below=True)]
-"""A rate of dropout."""
-
-PositiveFraction = Annotated[float, Range(0, 1, above=True)]
-"""A learning rate, a factor, a share that is not none."""
-
+PositiveFraction = Annotated[float, Range(0, 1, above=True)]  # a learning rate, a factor, a share that is not none
 Finite = Annotated[float, Range(-_LARGEST, _LARGEST)]
-"""Any number."""
-
-MOST_PROCESSES = 256
-"""Processes beside this one: the same anywhere, so that a YAML is checked on another machine than it runs on."""
-
-Workers = Annotated[int, Range(0, MOST_PROCESSES)]
-"""Processes beside this one; 0 works without further ones."""
+MOST_PROCESSES = 256  # the same anywhere, so that a YAML is checked on another machine than it runs on
+Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 
 
 def check_fields(instance: object) -> None:
-    """Check the fields of a dataclass against the ranges in their types; for its `__post_init__`.
-
-    Raises:
-        DomainbertError: names every field that is out of its range.
-    """
+    """Raise an error that names every field of a dataclass that is out of the range in its type."""
     problems = Problems(type(instance).__name__)
     for name, hint in field_types(type(instance)).items():
         for place, found, expected in misfits(getattr(instance, name), hint):
@@ -153,7 +115,7 @@ def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
             yield from ((f"[{index}]{place}", *rest) for place, *rest in misfits(item, item_hint))
 
 
-def limits_of(hint: Any) -> list[Limit]:
+def limits_of(hint: Any) -> list[Range | Items]:
     """The limits written into a type itself."""
     found = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return [one for one in found if isinstance(one, (Range, Items))]
@@ -169,7 +131,7 @@ def without_limits(hint: Any) -> Any:
 
 
 def _may_be(value: Any, member: Any) -> bool:
-    """Whether a value is of the kind of a member of a union: a number, a list, or anything else."""
+    """Whether a value is a number, or a list, and so is a member of a union."""
     kind = without_limits(member)
     if isinstance(value, Real):
         return kind in (int, float)

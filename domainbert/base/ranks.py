@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-LAUNCH = "DOMAINBERT_LAUNCH"
-"""Set while a stage runs, for the processes that it starts itself: the same text for all of them."""
+LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: one text for all the processes that it starts itself
 
 _OF_A_LAUNCH = (
     (LAUNCH,),

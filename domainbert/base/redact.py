@@ -16,11 +16,11 @@ HIDDEN = "***"
 
 # scheme://user:password@host, RFC 3986 section 3.2.1; a password may itself hold an @ that should have been escaped,
 # and pathlib makes one slash of two
-_USER = r"(?<=\w)(:/{1,2}[^\s/?#:@\[]*)"
-_PASSWORD = re.compile(rf"{_USER}:[^\s/?#]*(?=@)")
+_USER = r"(?<=\w)(:/{1,2}[^\s/?#:@\[]*:)"
+_PASSWORD = re.compile(rf"{_USER}[^\s/?#]*(?=@)")
 # one with /, # or a space in it that should have been escaped; digits before those are rather a port
-_UNESCAPED = re.compile(rf"{_USER}:(?!\d{{1,5}}(?:[/?#\s]|$))(?:(?!://)[^\s@])(?:(?!://)[^@\n])*(?=@)")
-_OF_DATABASE = re.compile(r"(\b(?:postgres|mysql|mariadb|redis|mongodb|amqp)[\w+]*:/{1,2}[^\s/?#:@\[]*):[^\s@]+(?=@)")
+_UNESCAPED = re.compile(rf"{_USER}(?!\d{{1,5}}(?:[/?#\s]|$))(?:(?!://)[^\s@])(?:(?!://)[^@\n])*(?=@)")
+_OF_DATABASE = re.compile(r"(\b(?:postgres|mysql|mariadb|redis|mongodb|amqp)[\w+]*:/{1,2}[^\s/?#:@\[]*:)[^\s@]+(?=@)")
 # https://token@host, as Git and package indexes take it; elsewhere a name alone is a user
 _TOKEN = re.compile(r"(\bhttps?:/{1,2})[^\s/?#:@]+(?::(?:x-oauth-basic)?)?(?=@)", re.IGNORECASE)
 # ?password=..., which PostgreSQL's URLs may hold (libpq, section "Connection URIs"), the tokens of web services, and
@@ -34,19 +34,14 @@ _HEADER = re.compile(
     r"\b(authorization['\"]?\s*[:=]\s*['\"]?(?:basic|bearer|token|digest|apikey)\s+)[\w.~+/=-]+", re.IGNORECASE
 )
 _BEARER = re.compile(r"\b(bearer\s+)(?:(?=[\w.~+/=-]*\d)[\w.~+/=-]{8,}|[\w.~+/=-]{24,})", re.IGNORECASE)
-_WITH_COLON = (_PASSWORD, _OF_DATABASE, _UNESCAPED)
-_AFTER = (_TOKEN, _PARAMETER, _KEYWORD, _HEADER, _BEARER)
+_PATTERNS = (_TOKEN, _PARAMETER, _KEYWORD, _HEADER, _BEARER, _PASSWORD, _OF_DATABASE, _UNESCAPED)
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST = 8  # a shorter value is probably a setting, and may be part of any word
 
 
 def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
-    """A plain value in which the secrets are `***`; mappings and lists are walked, keys too.
-
-    Args:
-        value: text, or plain values that hold text.
-        environment: variables that may hold secrets; None takes those of the process.
-    """
+    """A plain value in which the secrets are `***`; mappings and lists are walked, keys too. The environment, whose
+    variables may hold secrets, is that of the process unless another is given."""
     secrets = _secrets(os.environ if environment is None else environment)
     return _redacted(value, secrets)
 
@@ -62,10 +57,8 @@ def _redacted(value: Any, secrets: list[str]) -> Any:
 def _redacted_text(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
-    for pattern in _AFTER:
+    for pattern in _PATTERNS:
         text = pattern.sub(rf"\1{HIDDEN}", text)
-    for pattern in _WITH_COLON:
-        text = pattern.sub(rf"\1:{HIDDEN}", text)
     return text
 
 

@@ -28,16 +28,14 @@ _SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dic
 _SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
 _SHOWN = 3
 
-_hashes = FileHashes()
-"""Hashes that readers had to compute, kept while the process lives: a copied model is opened more than once."""
+_hashes = FileHashes()  # kept while the process lives: a copied model is opened more than once
 
 
 def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
     """Hash every file that a stage wrote for others: relative name to `bytes`, `sha256` and `quick_look`."""
     names = sorted(output_names(folder))
     with ThreadPoolExecutor() as pool:  # hashing leaves Python's lock
-        facts = pool.map(_facts, (folder / name for name in names))
-        return dict(zip(names, facts, strict=True))
+        return dict(zip(names, pool.map(_facts, map(folder.joinpath, names)), strict=True))
 
 
 def output_names(folder: Path) -> Iterator[str]:
@@ -63,13 +61,8 @@ def damages(
 ) -> list[str]:
     """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
 
-    Args:
-        folder: the stage's.
-        manifest: its manifest; with one of an older version, which lists no outputs, nothing is found.
-        hashes: for files whose quick look differs.
-        concerns: tells which names are checked.
-        thorough: hash every file, even if its quick look is the same.
-        record: the name of the file that holds the manifest.
+    The manifest is what the file `record` holds; with one of an older version, which lists no outputs, nothing is
+    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all.
     """
     if not _is_unchanged(manifest):
         return [f"{record} has changed"]
@@ -100,19 +93,14 @@ def in_short(found: Sequence[str]) -> str:
 
 
 def check_sealed(folder: Path, *patterns: str) -> None:
-    """Refuse to read files that have changed since a stage wrote them; a folder that no stage sealed is not checked.
+    """Raise an error if files that are about to be read are missing, or have changed since a stage wrote them.
 
-    Args:
-        folder: of a stage, or one inside it (`seed-1`).
-        patterns: match the names, relative to the folder, of the files that are about to be read.
-
-    Raises:
-        DomainbertError: one is missing or has changed, or the manifest itself has.
+    The folder is that of a stage, or one inside it (`seed-1`), and the patterns match names relative to it. A folder
+    that no stage sealed is not checked.
     """
     place = Path(os.path.abspath(folder))
     for sealed in (place, place.parent):
-        manifest = _manifest_for_reader(sealed)
-        if manifest is not None:
+        if (manifest := read_manifest(sealed, foreign_too=True)) is not None:
             break
     else:
         return
@@ -131,44 +119,21 @@ def check_sealed(folder: Path, *patterns: str) -> None:
         )
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a stage folder, or None when there is none.
-
-    Raises:
-        DomainbertError: it is not one of domainbert.
-    """
+def read_manifest(folder: Path, foreign_too: bool = False) -> dict[str, Any] | None:
+    """The manifest of a stage folder, None where there is none; an error, or if `foreign_too` None, where it is not one
+    of domainbert."""
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    found = _parsed(path)
-    if not _is_ours(found):
-        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
-    return _checked(path, found)
-
-
-def _manifest_for_reader(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a stage; None where there is none, or one of other software."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        return None
-    found = _parsed(path)
-    return _checked(path, found) if _is_ours(found) else None
-
-
-def _parsed(path: Path) -> Any:
     found = read_json(path, "a manifest of domainbert", kind=object)
     try:
         hash_json(found)  # what is nested too deeply to be written is told here, too
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    return found
-
-
-def _is_ours(found: Any) -> bool:
-    return isinstance(found, dict) and {"stage", "key", "seal"} <= set(found)
-
-
-def _checked(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    if not (isinstance(found, dict) and {"stage", "key", "seal"} <= set(found)):
+        if foreign_too:
+            return None
+        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and seal")
     odd = [name for name, kind in _SHAPE.items() if not isinstance(found.get(name), kind)]
     odd = odd or [f"seal.{name}" for name in odd_in_seal(found["seal"])]
     if odd:
@@ -191,18 +156,10 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-    """Write facts as JSON, with outputs and the hash of it all.
-
-    Secrets are left out of the facts, but not out of the names of outputs: these files have to be found again.
-
-    Args:
-        path: the file.
-        facts: plain values.
-        outputs: from `record_outputs`.
-    """
+    """Write facts as JSON, with outputs (see `record_outputs`) and the hash of it all. Secrets are left out of the
+    facts, but not out of the names of outputs: these files have to be found again."""
     plain = json.loads(json.dumps({**redact(facts), "outputs": outputs}))
-    record = {**plain, "sha256": hash_json(plain)}
-    write_json(path, record, as_is=True)
+    write_json(path, {**plain, "sha256": hash_json(plain)}, as_is=True)
 
 
 def _is_unchanged(manifest: Mapping[str, Any]) -> bool:

@@ -29,13 +29,10 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 class StopSignals:
-    """Remembers a signal until it is obeyed; a second Ctrl-C ends the process at once.
+    """Remembers a signal until it is obeyed; a second Ctrl-C ends the process at once. A signal in the last step of a
+    training, when nothing is left to stop, stops the next training of the process."""
 
-    A signal in the last step of a training, when nothing is left to stop, stops the next training of the process.
-    """
-
-    received = 0
-    """Number of the signal, 0 while there was none."""
+    received = 0  # number of the signal
 
     def install(self) -> None:
         """Handle the signals from now on."""

@@ -15,7 +15,7 @@ from domainbert.corpus.files import read_lines
 Separator = Literal["tabs", "spaces"]
 Line = tuple[int, str]
 
-# Characters that end a line for some programs, but not in a CoNLL file.
+# characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
@@ -49,15 +49,11 @@ class Table:
     width: int
     names: list[str] | None
     blocks: list[Block]
-    marks: list[Row]
-    """The `-DOCSTART-` lines, which belong to no block and may have any number of columns."""
+    marks: list[Row]  # the `-DOCSTART-` lines, which belong to no block and may have any number of columns
 
     def column_index(self, column: int | str) -> int:
-        """The number from 0 of a column given by name, or by a number that may count from the end.
-
-        Raises:
-            DomainbertError: there is no such column, or the header names it twice.
-        """
+        """The number from 0 of a column given by name, or by a number that may count from the end; an error if there is
+        none, or the header names it twice."""
         if isinstance(column, str):
             names = self.names or []
             if names.count(column) != 1:
@@ -70,16 +66,10 @@ class Table:
         return column % self.width
 
     def check_breaks(self, word: int) -> None:
-        """Refuse a line break of Unicode (U+2028, form feed, ...) outside of the word.
+        """Refuse a line break of Unicode (U+2028, form feed, ...) outside of the column of the words.
 
-        In a word it is data. Elsewhere the program that wrote the file meant the end of a line, and the words after it
-        would be lost.
-
-        Args:
-            word: the column of the words; a column may repeat the break of its word, as a lemma does.
-
-        Raises:
-            DomainbertError: names the lines.
+        In a word it is data, which another column may repeat, as a lemma does. Elsewhere the program that wrote the
+        file meant the end of a line, and the words after it would be lost.
         """
         problems = Problems(str(self.path))
         for row in (row for block in self.blocks for row in block.rows):
@@ -90,11 +80,7 @@ class Table:
 
 
 def read_table(path: Path, with_header: bool) -> Table:
-    """Read the rows of a file, sentence by sentence.
-
-    Args:
-        path: a UTF-8 file, plain, .gz or .zst; columns separated by tabs or spaces, whichever most lines use.
-        with_header: the first line names the columns.
+    """Read the rows of a file, whose columns are separated by tabs or spaces, whichever most lines use.
 
     Raises:
         DomainbertError: the file cannot be read, holds no words, or has a row of another width, with an empty column,
@@ -117,48 +103,23 @@ def read_table(path: Path, with_header: bool) -> Table:
     return Table(path, separator, width, names, _group(lines, separator, bool(marks)), mark_rows)
 
 
-def read_words(
-    path: Path, token_column: int | str = 0, lines: Iterable[tuple[int, str]] | None = None
-) -> Iterator[list[str]]:
+def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
     """Yield the sentences of a CoNLL file as words, whether it has tags or not, as they are read.
 
-    Args:
-        path: the file, UTF-8; plain, .gz or .zst.
-        token_column: column of the words, by number from 0 (negative from the end), or by name when the
-            first line names the columns.
-        lines: of the file with their numbers, where it is being read already.
+    The first sentence decides the separator and the number of columns. The column of the words is given by number from
+    0 (negative from the end), or by name when the first line names the columns; numbered lines, if they are read
+    already.
 
     Raises:
-        DomainbertError: the file cannot be read, a line has another number of columns than the first, or a line break
-            of Unicode stands outside of a word.
-    """
-    lines = read_lines(path) if lines is None else lines
-    for table in read_sentences(path, lines, with_header=isinstance(token_column, str)):
-        column = table.column_index(token_column)
-        table.check_breaks(column)
-        yield [row.columns[column] for row in table.blocks[0].rows]
-
-
-def read_sentences(path: Path, lines: Iterable[Line], with_header: bool) -> Iterator[Table]:
-    """Yield each sentence as a table of its own as it is read, in constant memory; otherwise like `read_table`.
-
-    The first sentence decides the separator and the number of columns.
-
-    Args:
-        path: the name for messages.
-        lines: of the file, with their numbers from 1.
-        with_header: the first line names the columns.
-
-    Raises:
-        DomainbertError: as `read_table`, for the first sentence that is wrong.
+        DomainbertError: as `read_table` and `Table.check_breaks`, for the first sentence that is wrong.
     """
     names: list[str] | None = None
     shape: tuple[Separator, int, str] | None = None
     sentence: list[Line] = []
-    for number, line in chain(lines, [(0, "")]):
+    for number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
         is_mark = _DOCSTART.match(line)
         if line.strip(" \t") and not is_mark:
-            if with_header and names is None:
+            if isinstance(token_column, str) and names is None:
                 names = _names(line)
             else:
                 sentence.append((number, line))
@@ -169,7 +130,10 @@ def read_sentences(path: Path, lines: Iterable[Line], with_header: bool) -> Iter
             shape = shape or _shape(sentence, names)
             separator, width, expected = shape
             _check_rows(path, sentence, separator, width, expected)
-            yield Table(path, separator, width, names, _group(sentence, separator, False), [])
+            table = Table(path, separator, width, names, _group(sentence, separator, False), [])
+            column = table.column_index(token_column)
+            table.check_breaks(column)
+            yield [row.columns[column] for row in table.blocks[0].rows]
             sentence = []
     if shape is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.cleaning import Cleaned, clean
-from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
-from domainbert.corpus.source import Source
 from domainbert.corpus.sources import check_sources, read_source
 
 Split = Literal["train", "validation"]
+
+# everything that Unicode calls a line or page break, so that deleting control characters never joins two words
+_LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
+# C0 and C1 without tab and line feed, halves of surrogate pairs (no character: JSON's "\ud800"), byte order marks.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A cleaned text, and the changes made to it."""
+
+    text: str
+    line_breaks: bool  # whether others than line feeds were replaced by line feeds
+    control_characters: int  # removed
+    normalized: bool  # whether it was not in Unicode normal form C
+
+
+def clean(text: str) -> Cleaned:
+    r"""Make breaks `\n`, remove control characters, compose to NFC (Unicode Annex 15), strip.
+
+    >>> clean("cafe\u0301\r\n\x00").text
+    'café'
+    """
+    broken = _LINE_BREAK.sub("\n", text)
+    controlled = _CONTROL.sub("", broken)
+    normalized = controlled
+    if not controlled.isascii() and not unicodedata.is_normalized("NFC", controlled):
+        normalized = unicodedata.normalize("NFC", controlled)
+    return Cleaned(
+        text=normalized.strip(),
+        line_breaks=broken != text,
+        control_characters=len(broken) - len(controlled),
+        normalized=normalized != controlled,
+    )
 
 
 @dataclass(frozen=True)
 class Document:
     """A cleaned text that is kept."""
 
-    id: str
-    """The file below its source and the line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`."""
+    id: str  # the file below its source and the line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`
     text: str
     split: Split
 
@@ -32,9 +65,7 @@ class Document:
 def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Iterator[Document]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
-    Args:
-        config: the sources, and which of their documents are kept.
-        report: counts what is read, kept, dropped and changed; complete when the iterator is exhausted.
+    The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted.
 
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left.
@@ -50,12 +81,17 @@ def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> 
             for identity, raw in read_source(source, counts):
                 cleaned = clean(raw)
                 _count_read(counts, raw, cleaned)
-                digest = hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
-                reason = _reason_to_drop(cleaned.text, digest, config.min_characters, exact, near)
-                if reason:
-                    counts.dropped[reason] += 1
+                text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
+                if not text:
+                    counts.dropped["empty"] += 1
+                elif len(text) < config.min_characters:
+                    counts.dropped[f"shorter than {config.min_characters} characters"] += 1
+                elif exact is not None and not exact.is_new(digest):
+                    counts.dropped["exact duplicates"] += 1
+                elif near is not None and not near.is_new(text):
+                    counts.dropped["near duplicates"] += 1
                 else:
-                    yield from _copies(identity, cleaned.text, digest, source, config.validation_fraction, counts)
+                    yield from _copies(identity, text, digest, source, config.validation_fraction, counts)
     if not any(report.documents(split) for split in ("train", "validation")):
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
         why = f" ({dropped})" if dropped else ""
@@ -72,20 +108,6 @@ def _count_read(counts: SourceReport, raw: str, cleaned: Cleaned) -> None:
         "not in NFC": cleaned.normalized,
     }
     counts.changed.update(change for change, happened in changes.items() if happened)
-
-
-def _reason_to_drop(
-    text: str, digest: bytes, min_characters: int, exact: ExactDuplicates | None, near: NearDuplicates | None
-) -> str | None:
-    if not text:
-        return "empty"
-    if len(text) < min_characters:
-        return f"shorter than {min_characters} characters"
-    if exact is not None and not exact.is_new(digest):
-        return "exact duplicates"
-    if near is not None and not near.is_new(text):
-        return "near duplicates"
-    return None
 
 
 def _copies(
@@ -107,5 +129,4 @@ def _copies(
 
 
 def _uniform(digest: bytes) -> float:
-    """Eight bytes as a number from 0 to below 1."""
     return (int.from_bytes(digest, "big") >> 11) / 2**53

@@ -7,15 +7,14 @@ temporary file (in $TMPDIR), which is deleted when the database is closed or the
 from __future__ import annotations
 
 import sqlite3
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from domainbert.base.errors import DomainbertError
 
 if TYPE_CHECKING:
     from datasketch import MinHash
+    from typing_extensions import Self
 
-_Table = TypeVar("_Table", bound="_SpillingTable")
 _CACHE_KIB = 64 * 1024
 _PERMUTATIONS = 128
 _SHINGLE_WORDS = 5
@@ -31,12 +30,10 @@ class _SpillingTable:
         for statement in [*(f"PRAGMA {setting}" for setting in settings), *statements, "BEGIN"]:
             self.database.execute(statement)
 
-    def __enter__(self: _Table) -> _Table:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.database.close()
         if isinstance(error, sqlite3.Error):
             raise DomainbertError(f"the list of documents seen cannot be kept in $TMPDIR: {error}") from error
@@ -56,13 +53,8 @@ class ExactDuplicates(_SpillingTable):
 class NearDuplicates(_SpillingTable):
     """MinHash signatures and locality-sensitive hashing (Leskovec et al., Mining of Massive Datasets, section 3.4).
 
-    datasketch makes the signatures and chooses the bands; its own index would hold them all in memory.
-
-    Args:
-        threshold: the Jaccard similarity of five-word runs from which a text counts as a near duplicate.
-
-    Raises:
-        DomainbertError: datasketch is not installed.
+    A text counts as a near duplicate from a threshold of the Jaccard similarity of five-word runs on. datasketch makes
+    the signatures and chooses the bands; its own index would hold them all in memory.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -86,16 +78,14 @@ class NearDuplicates(_SpillingTable):
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
             for band in range(self.bands)
         ]
-        candidates = {row[0] for key in keys for row in self._rows("SELECT id FROM bands WHERE band=? AND rows=?", key)}
+        query = "SELECT id FROM bands WHERE band=? AND rows=?"
+        candidates = {number for key in keys for (number,) in self.database.execute(query, key)}
         if any(self._similarity(signature, candidate) >= self.threshold for candidate in sorted(candidates)):
             return False
         blob = signature.hashvalues.tobytes()
         number = self.database.execute("INSERT INTO signatures (signature) VALUES (?)", (blob,)).lastrowid
         self.database.executemany("INSERT INTO bands VALUES (?, ?, ?)", [(*key, number) for key in keys])
         return True
-
-    def _rows(self, query: str, values: tuple[object, ...]) -> list[tuple[int]]:
-        return self.database.execute(query, values).fetchall()
 
     def _similarity(self, signature: MinHash, candidate: int) -> float:
         """The Jaccard similarity, estimated by the share of equal minima (Broder 1997)."""

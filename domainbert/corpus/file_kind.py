@@ -24,6 +24,7 @@ _NAMES: dict[Kind, str] = {
     "csv": "CSV with a header",
     "tsv": "TSV with a header",
 }
+# the kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken
 _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     "": ("lines", "conll"),
     ".txt": ("lines", "conll"),
@@ -34,8 +35,6 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".tsv": ("conll", "tsv"),
     ".csv": ("csv",),
 }
-"""The kinds that a suffix may stand for; where the lines do not decide, the first that a stage reads is taken."""
-
 _MAX_CONTENT = 50  # lines that are not blank
 _MAX_LINES = 500
 _MAX_CHARACTERS = 1 << 20
@@ -49,8 +48,7 @@ class FileKind:
     """The kind that a file is read as."""
 
     kind: Kind
-    columns: int | None = None
-    """The number in the first line of a CoNLL file."""
+    columns: int | None = None  # in the first line of a CoNLL file
 
     def __str__(self) -> str:
         """`CoNLL (4 columns)`."""
@@ -60,7 +58,7 @@ class FileKind:
 
 
 def look(path: Path) -> list[str]:
-    """The first lines of a file, as many as decide its kind; raises `DomainbertError` like `read_lines`."""
+    """The first lines of a file, as many as decide its kind."""
     with closing(read_lines(path)) as lines:
         return [line for _, line in first_lines(lines)]
 
@@ -80,27 +78,20 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
-    """Decide the kind that a file is read as.
+    """Decide the kind, of those expected, that a file is read as.
 
     JSONL is recognised by its objects; CoNLL by `-DOCSTART-` or `# global.columns` in the first line, by a column with
     tags in most lines, or by lines with the same number of tabs and blank lines between them. Otherwise the suffix
-    decides.
-
-    Args:
-        path: the file, for its suffix and for messages; a stream has none.
-        first: its first lines, from `look`.
-        expected: the kinds that can be read here.
-        setting: the key that overrides this, for messages, if there is one.
+    decides. `setting` is the key that overrides this, if there is one.
 
     Raises:
         DomainbertError: neither lines nor suffix decide; or plain text can be read too, and every line has columns,
             which may be words without tags or a table.
     """
     listed = ", ".join(_NAMES[kind] for kind in expected)
-    found = evident_kind(first)
+    found, suffix = evident_kind(first), format_suffix(path)
     if found is not None and found in expected:
         return FileKind(found, _columns(first) if found == "conll" else None)
-    suffix = format_suffix(path)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _tab_columns(first)):
         raise DomainbertError(
@@ -115,7 +106,6 @@ def tell_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], settin
 
 
 def _is_enough(content: Sequence[str]) -> bool:
-    """Whether more lines would not help."""
     if len(content) >= _MAX_CONTENT:
         return True
     if len(content) < 2:
@@ -127,14 +117,15 @@ def _is_enough(content: Sequence[str]) -> bool:
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     """The kind that follows from the first lines of a file alone, by the rules of `tell_kind`."""
-    content = [line for line in first if line.strip(" \t")]
+    filled = [number for number, line in enumerate(first) if line.strip(" \t")]
+    content = [first[number] for number in filled]
     if not content:
         return None
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"
-    if _tab_columns(content) and any(not line.strip(" \t") for line in _trimmed(first)):
+    if _tab_columns(content) and filled[-1] - filled[0] >= len(filled):  # blank lines between them
         return "conll"
     widths = Counter(len(_split(line)) for line in content)
     width = widths.most_common(1)[0][0]
@@ -142,12 +133,6 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     rows = max(places.values(), default=0)
     headed = len(content) - (not _tag_places(content[0]))  # the first line may name the columns
     return "conll" if rows >= 2 and rows >= _MOST * headed else None
-
-
-def _trimmed(first: Sequence[str]) -> Sequence[str]:
-    """The lines without the blank ones at either end."""
-    filled = [number for number, line in enumerate(first) if line.strip(" \t")]
-    return first[filled[0] : filled[-1] + 1]
 
 
 def _is_object(line: str) -> bool:

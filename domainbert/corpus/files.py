@@ -9,14 +9,14 @@ import os
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN
 
-MAX_DOCUMENT_BYTES = 32 * 1024**2
-"""The longest line or document that is read: it has to fit into memory, and a longer one is rarely a single text."""
+MAX_DOCUMENT_BYTES = 32 * 1024**2  # of a line, too: it has to fit into memory, and longer ones are rarely one text
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
@@ -28,15 +28,13 @@ def format_suffix(path: Path) -> str:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether the file ends in .gz or .zst."""
+    """Whether the name ends in .gz or .zst."""
     return path.suffix.lower() in _COMPRESSED
 
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
-
-    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
-    """
+    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files."""
     root = Path(path)
     if root.is_file():
         yield root.name, root
@@ -64,34 +62,24 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 def _fixed_part(pattern: str) -> Path:
     """The folder that contains every match of a glob: `texts` for `texts/*/a.txt`."""
-    fixed = Path()
-    for part in Path(pattern).parts[:-1]:
-        if glob.has_magic(part):
-            break
-        fixed /= part
-    return fixed
+    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1]))
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """A file opened for reading bytes, decompressed if it ends in .gz or .zst; `-` is standard input."""
-    suffix = path.suffix.lower()
-    if path == STDIN:
-        with open(0, "rb", closefd=False) as standard_input:
-            yield standard_input
-        return
     if is_compressed(path) and path.is_file() and path.stat().st_size == 0:
         raise EOFError("it is empty")  # even nothing is some bytes when compressed, but the decompressors do not mind
-    if suffix == ".gz":
-        with gzip.open(path, "rb") as handle:
-            yield cast(BinaryIO, handle)
-    elif suffix == ".zst":
+    if path.suffix.lower() == ".zst":
         import pyarrow  # brings zstd, which the standard library has only from Python 3.14
 
         with pyarrow.OSFile(str(path)) as raw, pyarrow.CompressedInputStream(raw, "zstd") as stream:
             yield cast(BinaryIO, io.BufferedReader(stream, 1024**2))
+    elif path.suffix.lower() == ".gz":
+        with gzip.open(path, "rb") as unpacked:
+            yield cast(BinaryIO, unpacked)
     else:
-        with path.open("rb") as plain:
+        with open(0, "rb", closefd=False) if path == STDIN else path.open("rb") as plain:
             yield plain
 
 

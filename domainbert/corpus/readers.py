@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import reprlib
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
+from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.corpus.source import Source
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-Texts = Iterator[tuple[str, str]]
-"""The place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null."""
+    from domainbert.corpus.config import Source
 
-Reader = Callable[[Path, Source], Texts]
+# the place of a text in its file (":12" for line or row 12, "" for the whole file), and the text; "" for a null
+Texts = Iterator[tuple[str, str]]
+Reader = Callable[[Path, "Source"], Texts]
 
 _MAX_PROBLEMS = 20
 _PARQUET_ROWS = 128
 
 
 def read_text(path: Path, source: Source) -> Texts:
-    """Read plain text: a document is the file, the text between blank lines, or a line.
-
-    Raises:
-        DomainbertError: as `read_lines`, or a document is longer than `MAX_DOCUMENT_BYTES`.
-    """
+    """Read plain text: a document is the file, the text between blank lines, or a line; an error if it is too long."""
     if source.documents == "line":
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
         return
@@ -56,41 +52,28 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text.
-
-    Raises:
-        DomainbertError: as `read_lines`, or lines that are not such objects: the first 20 of them together.
-    """
+    """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text. Lines that are
+    no such objects are an error, the first 20 of them together."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
+    key = source.text_key
     for number, row in json_rows(path, problems):
-        problem = _no_text(row, source.text_key)
-        if problem:
-            problems.add(f"{path}:{number}: {problem}")
+        text = row.get(key)
+        if key not in row:
+            found = f"no key {key!r} (keys found: {listed(row)})"
+            problems.add(f"{path}:{number}: {found}; expected it to hold the text (text_key)")
+        elif text is not None and not isinstance(text, str):
+            problems.add(f"{path}:{number}: {key!r} holds a {type(text).__name__}; expected a string")
         elif not problems.messages:  # after a problem the rest is read only for further ones
-            yield f":{number}", row[source.text_key] or ""
+            yield f":{number}", text or ""
     problems.raise_if_any()
 
 
-def _no_text(row: dict[str, Any], key: str) -> str:
-    """The reason why `row[key]` is neither a string nor null; empty if it is one of them."""
-    if key not in row:
-        return f"no key {key!r} (keys found: {_listed(row)}); expected it to hold the text (text_key)"
-    if row[key] is not None and not isinstance(row[key], str):
-        return f"{key!r} holds a {type(row[key]).__name__}; expected a string"
-    return ""
-
-
 def read_conll(path: Path, source: Source) -> Texts:
-    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces.
-
-    For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them.
-
-    Raises:
-        DomainbertError: as `read_lines`, or a line without a word.
-    """
+    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces. For
+    pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them."""
     words: list[str] = []
     start = 0
-    for number, line in read_lines(path):
+    for number, line in chain(read_lines(path), [(0, "")]):
         word = line.split("\t" if "\t" in line else " ")[0].strip()
         if not word and line.strip():
             raise DomainbertError(f"{path}:{number}: the first column is empty; expected a word")
@@ -100,17 +83,11 @@ def read_conll(path: Path, source: Source) -> Texts:
         elif words:
             yield f":{start}", " ".join(words)
             words = []
-    if words:
-        yield f":{start}", " ".join(words)
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """Read CSV with commas and a header; fields may hold line breaks inside double quotes.
-
-    Raises:
-        DomainbertError: as `read_lines`, no column `text_key`, rows of another width, or broken quoting: the first 20
-            of them together.
-    """
+    """Read CSV with commas and a header; fields may hold line breaks inside double quotes. No column `text_key`, rows
+    of another width and broken quoting are errors, the first 20 of them together."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))
@@ -174,22 +151,17 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 def _column(path: Path, header: list[str], name: str) -> int:
     if name not in header:
-        found = _listed(header)
+        found = listed(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected it to hold the text")
     if header.count(name) > 1:
         raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected one that holds the text")
     return header.index(name)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(reprlib.repr, islice(names, 10))) or "none"
-
-
-READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {  # by suffix; .gz and .zst behind it are unpacked for all of them
     ".txt": read_text,
     ".jsonl": read_jsonl,
     ".csv": read_csv,
     ".parquet": read_parquet,
     ".conll": read_conll,
 }
-"""The reader of each suffix; .gz and .zst behind it are unpacked for all of them."""

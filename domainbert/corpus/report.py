@@ -13,22 +13,15 @@ class SourceReport:
 
     path: str
     files: int = 0
-    files_ignored: int = 0
-    """Files of a folder or glob that have no reader."""
-    read_as: Counter[str] = field(default_factory=Counter)
-    """Number of .txt files whose first lines are of another kind, by that kind."""
+    files_ignored: int = 0  # of a folder or glob, without a reader
+    read_as: Counter[str] = field(default_factory=Counter)  # .txt files by the other kind of their first lines
     read: int = 0
     read_characters: int = 0
-    documents: Counter[str] = field(default_factory=Counter)
-    """Kept, by split, copies included."""
-    characters: Counter[str] = field(default_factory=Counter)
-    """Of the kept documents, by split."""
-    copies: int = 0
-    """Extra copies, because of a weight above 1."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Documents by reason."""
-    changed: Counter[str] = field(default_factory=Counter)
-    """Documents by what cleaning changed in them."""
+    documents: Counter[str] = field(default_factory=Counter)  # kept, by split, copies included
+    characters: Counter[str] = field(default_factory=Counter)  # of these, by split
+    copies: int = 0  # extra ones, because of a weight above 1
+    dropped: Counter[str] = field(default_factory=Counter)  # by reason
+    changed: Counter[str] = field(default_factory=Counter)  # by what cleaning changed in them
     control_characters: int = 0
 
     def lines(self) -> list[str]:
@@ -47,7 +40,7 @@ class SourceReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as values that JSON can hold."""
+        """The counts as JSON can hold them."""
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
 
 

@@ -17,16 +17,10 @@ from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines
 def json_rows(
     path: Path, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file with their lines; blank lines hold none.
+    """The objects of a JSON Lines file with their lines, which may be given if they are read already.
 
-    Args:
-        path: plain, .gz or .zst.
-        problems: takes the lines that are not JSON, not an object, or an object with the same key twice (`json` would
-            drop one of them).
-        lines: of the file with their numbers, where it is being read already.
-
-    Raises:
-        DomainbertError: as `read_lines`.
+    Blank lines hold none. Problems are the lines that are not JSON, not an object, or an object with the same key twice
+    (`json` would drop one of them).
     """
     for line, content in read_lines(path) if lines is None else lines:
         if not content.strip():
@@ -47,7 +41,6 @@ def json_rows(
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object from its keys and values, each key once."""
     row = dict(pairs)
     if len(row) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -58,15 +51,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, list[str]]]:
     """The header of a CSV file and its rows, each with the line where it begins; blank lines hold none.
 
-    Fields may hold line breaks inside double quotes.
-
-    Args:
-        path: plain, .gz or .zst.
-        delimiter: between the columns.
-        problems: takes the rows that are not as wide as the header; and broken quoting, after which reading ends.
-
-    Raises:
-        DomainbertError: as `read_lines`.
+    Fields may hold line breaks inside double quotes. Problems are the rows that are not as wide as the header, and
+    broken quoting, after which reading ends.
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
     rows = csv.reader((line + "\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True)

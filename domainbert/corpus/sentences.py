@@ -12,9 +12,7 @@ _END = re.compile(r"([.!?][\"')\]]*)\s+(?=[\"'(\[]*[A-Z0-9])")
 
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
     """Cut a text after . ! ? where a capital or a digit follows, and at line ends; longer pieces every `max_words`.
-
-    This is rough on purpose: a wrong cut still gives text of the domain. No word is lost.
-    """
+    This is rough on purpose: a wrong cut still gives text of the domain. No word is lost."""
     for piece in _END.sub(r"\1\n", text).split("\n"):
         words = piece.split()
         for start in range(0, len(words), max_words):
@@ -22,10 +20,8 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 
 
 def sample_sentences(texts: Iterable[str], most: int | None, seed: int) -> tuple[list[str], int]:
-    """Sample different sentences of texts, in their order; and count all sentences, repeated ones included.
-
-    A sentence is drawn by a hash of its words, so only the drawn ones are held in memory.
-    """
+    """Sample different sentences of texts, in their order; and count all sentences, repeated ones included. A sentence
+    is drawn by a hash of its words, so only the drawn ones are held in memory."""
     places: dict[str, int] = {}
     drawn: list[tuple[int, str]] = []  # a heap: the first is dropped next
     total = 0

@@ -11,29 +11,21 @@ from domainbert.base.paths import stream_kind
 from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
 from domainbert.corpus.readers import READERS, Reader
-from domainbert.corpus.source import Source
 
 if TYPE_CHECKING:
+    from domainbert.corpus.config import Source
     from domainbert.corpus.report import SourceReport
 
 
 def list_files(sources: Sequence[Source]) -> list[Path]:
-    """The files of all sources, in the order in which they are read.
-
-    Raises:
-        DomainbertError: names all sources that hold nothing to read.
-    """
+    """The files of all sources, in the order in which they are read; an error if a source holds nothing."""
     check_sources(sources)
     on_disk = [source for source in sources if source.hub_name is None]
     return [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
 
 
 def check_sources(sources: Sequence[Source]) -> None:
-    """Fail before anything is read if a source holds nothing; only the first file of each is looked for.
-
-    Raises:
-        DomainbertError: names all such sources.
-    """
+    """Raise an error that names all sources that hold nothing; only the first file of each is looked for."""
     problems = Problems("sources")
     for number, source in enumerate(sources):
         if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
@@ -57,10 +49,8 @@ def _why_nothing(path: str) -> str:
 
 
 def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
-    """The id and the unchanged text of each document of one source.
-
-    An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`.
-    """
+    """The id and the unchanged text of each document of one source. An id is the file's name below the source, and the
+    line or row: `speeches/1996.jsonl.gz:12`."""
     if source.hub_name:
         yield from _read_hub(source)
         return

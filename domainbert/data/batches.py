@@ -13,23 +13,11 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 class LabelledTrainBatches(Dataset[Batch]):
-    """Micro-batch i of fine-tuning: whole examples, packed.
-
-    Args:
-        examples: the training set.
-        tokenizer: for the special tokens.
-        order: which examples belong to which optimiser step.
-        share: this rank's part.
-        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
-    """
+    """Micro-batch i of fine-tuning: whole examples, packed, of this rank's share. The order says which examples belong
+    to which optimiser step. These are numbered from 0; a resumed training begins further on."""
 
     def __init__(
-        self,
-        examples: Sequence[Example],
-        tokenizer: DomainTokenizer,
-        order: GlobalOrder,
-        share: Share,
-        steps: range,
+        self, examples: Sequence[Example], tokenizer: DomainTokenizer, order: GlobalOrder, share: Share, steps: range
     ) -> None:
         self.examples, self.tokenizer = examples, tokenizer
         self.order, self.share, self.steps = order, share, steps
@@ -46,13 +34,9 @@ class LabelledTrainBatches(Dataset[Batch]):
         items = self.share.of(everything, micro_batch).tolist()
         targets = sum(len(window.targets) for i in everything.tolist() for window in self.examples[i].windows)
         places = self.share.places(len(everything), micro_batch)
-        batch: Batch = dict(collate([self.examples[i] for i in items], items, self.tokenizer, places))
-        return batch | {
-            "step": step,
-            "micro_batch": micro_batch,
-            "num_examples": len(everything),
-            "num_targets": targets,
-        }
+        batch = collate([self.examples[i] for i in items], items, self.tokenizer, places)
+        counts = {"num_examples": len(everything), "num_targets": targets}
+        return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 class LabelledBatches(Dataset[Batch]):
@@ -70,17 +54,16 @@ class LabelledBatches(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Batch `index`."""
         items = self.batches[index]
-        return dict(collate([self.examples[i] for i in items], items, self.tokenizer))
+        return collate([self.examples[i] for i in items], items, self.tokenizer)
 
 
 def _by_budget(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
     batches: list[list[int]] = []
     used = max_tokens
     for item in items:
-        tokens = examples[item].num_tokens
-        if used + tokens > max_tokens:
+        used += examples[item].num_tokens
+        if used > max_tokens:
             batches.append([])
-            used = 0
+            used = examples[item].num_tokens
         batches[-1].append(item)
-        used += tokens
     return batches

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from domainbert.data.packing import fill_rows, pack_lengths, room_for_text, text_numbers
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORED, Batch
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -21,25 +21,17 @@ ROW_LENGTH = 128  # rows of short texts: long enough to be full, short enough fo
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of an example that the encoder reads at once.
+    """A stretch of an example that the encoder reads at once."""
 
-    Attributes:
-        input_ids: (n,) pieces without special tokens.
-        positions: (k,) the pieces, within the window, whose state the head reads; -1 is the special token before.
-        outputs: (k,) which output of the example (word, or 0) each of them decides; -1 for none.
-        targets: (k,) label ids, `IGNORED` where unknown; or (k, ...) what else a task compares its outputs with.
-        extra: special tokens around the pieces.
-    """
-
-    input_ids: Ints
-    positions: Ints
-    outputs: Ints
-    targets: NDArray[Any]
-    extra: int
+    input_ids: Ints  # (n,) pieces without special tokens
+    positions: Ints  # (k,) the pieces, within the window, whose state the head reads; -1 is the special token before
+    outputs: Ints  # (k,) which output of the example (word, or 0) each of them decides; -1 for none
+    targets: NDArray[Any]  # (k,) label ids, `IGNORED` where unknown; or (k, ...) what else outputs are compared with
+    extra: int  # special tokens around the pieces
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are computed, special ones included."""
+        """Tokens, special ones included."""
         return len(self.input_ids) + self.extra
 
 
@@ -52,23 +44,16 @@ class Example:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are computed, special ones included."""
+        """Tokens of all windows, special ones included."""
         return sum(window.num_tokens for window in self.windows)
 
 
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
-    """Overlapping windows over the pieces of a long input, each piece owned by one of them.
+    """Overlapping windows over the pieces of a long input: (start, stop, first owned, end of owned) of each.
 
-    Windows advance by half their size and begin at words. A piece is owned by the window in which it has the most
-    context on its poorer side, so that nothing is cut and nothing is predicted twice.
-
-    Args:
-        word_starts: the pieces that begin a word, ascending, from 0.
-        num_pieces: length of the input.
-        room: the most pieces a window takes.
-
-    Returns:
-        For each window (start, stop, first owned, end of owned).
+    Windows take at most `room` pieces, advance by half of that and begin at words, whose starts ascend from 0. A piece
+    is owned by the window in which it has the most context on its poorer side, so that nothing is cut and nothing is
+    predicted twice.
     """
     if num_pieces <= room:
         return [(0, num_pieces, 0, num_pieces)]
@@ -85,17 +70,12 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
 
 
 def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints, max_length: int) -> Example:
-    """A sentence whose words get a label each.
+    """A sentence whose words get a label each; `labels` are their ids (words,), or None when they are to be predicted.
 
     The head reads the first piece of every pre-token, so that raw text, where pre-tokens are the words, is what the
     model was trained on: in "men's" labelled B-population, `men` gets B-population, `'` and `s` I-population. Only the
-    first piece of a word decides the word's own label.
-
-    Args:
-        words: the pieces of the sentence.
-        labels: (words,) label ids, or None when they are to be predicted.
-        inside: (labels,) for each label id that of the tag that continues it (B-X gives I-X).
-        max_length: the longest window, special tokens included.
+    first piece of a word decides the word's own label. `inside` (label ids,) is the tag that continues each (I-X for
+    B-X). A window has at most `max_length` tokens, special ones included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     word_of = np.asarray(words.word_index, dtype=np.int64)
@@ -117,14 +97,7 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
 def encode_words(
     aligned: Sequence[AlignedWords], tags: Sequence[Sequence[int]] | None, labels: Sequence[str], max_length: int
 ) -> list[Example]:
-    """Sentences as examples.
-
-    Args:
-        aligned: the pieces of each sentence.
-        tags: label ids of each sentence's words, or None when they are to be predicted.
-        labels: label names; decides what continues B-X.
-        max_length: the longest window, special tokens included.
-    """
+    """Sentences as examples, see `word_example`; `tags` are the label ids of their words, of the names `labels`."""
     number = {label: index for index, label in enumerate(labels)}
     going_on = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
     inside = np.asarray([number[label] for label in going_on], dtype=np.int64)
@@ -133,13 +106,8 @@ def encode_words(
 
 
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
-    """A text that is labelled as a whole, read at the first special token of each of its windows.
-
-    Args:
-        words: the pieces of the text.
-        target: a label id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts.
-        max_length: the longest window, special tokens included.
-    """
+    """A text that is labelled as a whole, read at the first special token of each of its windows. The target is a label
+    id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
@@ -160,19 +128,13 @@ def _up(length: int) -> int:
 
 def collate(
     examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, places: Ints | None = None
-) -> dict[str, Ints]:
-    """Pack whole examples into rows.
-
-    Args:
-        examples: the examples of a batch.
-        items: their numbers in the data set.
-        tokenizer: for the ids of the special tokens.
-        places: (E,) their places in the global batch, for training.
+) -> Batch:
+    """Pack whole examples, whose numbers in the data set are `items`, into rows.
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S); `items` (E,); and for every position that the head reads
         (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
-        `Window`). With `places` also `texts`, from `text_numbers`.
+        `Window`). With `places` (E,) in the global batch, for training, also `texts`, from `text_numbers`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
@@ -182,11 +144,8 @@ def collate(
     packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]
-    numbers = {}
-    if places is not None:
-        numbers["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
     reads = [len(window.positions) for _, window in placed]
-    return {
+    batch = {
         "input_ids": packed.input_ids,
         "position_ids": packed.position_ids,
         "segment_ids": packed.segment_ids,
@@ -196,5 +155,7 @@ def collate(
         "example": np.repeat([number for number, _ in placed], reads),
         "outputs": np.concatenate([window.outputs for _, window in placed]),
         "targets": np.concatenate([window.targets for _, window in placed]),
-        **numbers,
     }
+    if places is not None:
+        batch["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
+    return batch

@@ -17,12 +17,8 @@ class GlobalOrder:
     """An endless sequence of passes over `size` items, each pass in an order of its own, cut into global batches.
 
     Batch t does not depend on what was drawn before, on workers or on ranks, so training resumes at any step at once.
-    A batch may span the end of a pass: nothing is dropped and nothing is repeated within a pass.
-
-    Args:
-        size: number of items.
-        batch_size: items of a global batch: over all ranks and accumulated micro-batches.
-        seed: of the run.
+    A batch, that of all ranks and accumulated micro-batches, may span the end of a pass: nothing is dropped and nothing
+    is repeated within a pass.
     """
 
     def __init__(self, size: int, batch_size: int, seed: int) -> None:

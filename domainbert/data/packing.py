@@ -14,24 +14,15 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.template import Template
 
 Ints = NDArray[np.int64]
-Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]
-"""Token ids without special tokens, or those of a pair."""
-
+Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]  # ids without special tokens, or a pair
 _MOST_TEXTS = 1 << 32  # in a row or an example
 
 
 def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
-    """The row of each item when items are packed, longest first, each into the fullest row that takes it.
+    """The row of each item (items,) when items are packed, longest first, each into the fullest row that takes it.
 
-    Deterministic: items of equal length keep their order, and of equally full rows the one that was filled last is
-    taken. Rows are numbered in the order they were opened.
-
-    Args:
-        lengths: (items,), each at most `capacity`.
-        capacity: length of a row.
-
-    Returns:
-        Row numbers (items,).
+    Items of equal length keep their order, and of equally full rows the one that was filled last is taken. Rows are
+    numbered in the order they were opened. No length may exceed the capacity.
     """
     assert lengths.size == 0 or lengths.max() <= capacity
     rows = np.empty(len(lengths), dtype=np.int64)
@@ -57,27 +48,18 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Plan of the rows: which stretches of the token stream stand in each.
+    """Plan of the rows: which stretches of the token stream stand in each."""
 
-    Attributes:
-        starts: (pieces,) where each piece begins in the stream; pieces of a row are neighbours.
-        lengths: (pieces,) in tokens, without special ones.
-        maskable: (pieces,) how many of those tokens masked LM may hide: all but [UNK].
-        row_offsets: (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`.
-        row_length: tokens of a row.
-        extra: special tokens around each piece.
-    """
-
-    starts: Ints
-    lengths: Ints
-    maskable: Ints
-    row_offsets: Ints
-    row_length: int
-    extra: int
+    starts: Ints  # (pieces,) where each piece begins in the stream; pieces of a row are neighbours
+    lengths: Ints  # (pieces,) in tokens, without special ones
+    maskable: Ints  # (pieces,) how many of those tokens masked LM may hide: all but [UNK]
+    row_offsets: Ints  # (rows + 1,) row r holds the pieces `row_offsets[r]:row_offsets[r + 1]`
+    row_length: int  # in tokens
+    extra: int  # special tokens around each piece
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """Rows."""
         return len(self.row_offsets) - 1
 
     @cached_property
@@ -109,18 +91,11 @@ def plan_rows(
     length: int,
     extra: int,
 ) -> RowPlan:
-    """Cut documents into pieces at word boundaries and pack the pieces into rows.
+    """Cut documents into pieces at word boundaries and pack the pieces into rows of `length` tokens.
 
-    Every token of every document is in exactly one piece.
-
-    Args:
-        document_offsets: (documents + 1,) where documents begin in the token stream.
-        take: gives the tokens from one place of the stream to another.
-        take_starts: tells likewise which of those tokens begin a word.
-        vocab_size: number of entries.
-        special_ids: entries that masked LM never hides, [UNK] among them.
-        length: tokens of a row, special ones included.
-        extra: special tokens around each piece, see `Template.extra`.
+    Every token of every document is in exactly one piece. `document_offsets` (documents + 1,) is where they begin in
+    the token stream, of which `take` gives the tokens from one place to another, and `take_starts` whether each begins
+    a word. Masked LM never hides `special_ids`, [UNK] among them. Around a piece stand `extra` special tokens.
     """
     room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
@@ -128,8 +103,7 @@ def plan_rows(
     starts: list[int] = []
     stops: list[int] = []
     maskable: list[int] = []
-    offsets = document_offsets.tolist()
-    for begin, end in itertools.pairwise(offsets):
+    for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
         cuts = _cuts(take_starts(begin, end), room)
         starts.extend(begin + cut for cut in cuts[:-1])
@@ -145,11 +119,7 @@ def plan_rows(
 
 
 def room_for_text(length: int, extra: int) -> int:
-    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones.
-
-    Raises:
-        DomainbertError: none.
-    """
+    """Tokens of text that a row or window of `length` tokens takes beside `extra` special ones; an error if none."""
     if length <= extra:
         raise DomainbertError(
             f"max_length: {length}; the vocabulary puts {extra} special tokens around a text: no room"
@@ -169,44 +139,25 @@ def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
 
 
 def text_numbers(places: Ints, counts: Ints | Sequence[int]) -> Ints:
-    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,).
-
-    Args:
-        places: (items,) the places of its rows or examples in the global batch.
-        counts: (items,) how many texts each of them has.
-    """
+    """A number for each text of a micro-batch, the same however the global batch is divided: (texts,). Of its rows or
+    examples, `places` (items,) are those in the global batch, and `counts` (items,) the texts of each."""
     within = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     return np.repeat(places, counts) * _MOST_TEXTS + within
 
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Token ids in rows, ready for an encoder.
+    """Token ids in rows, ready for an encoder."""
 
-    Attributes:
-        input_ids: (R, S).
-        position_ids: (R, S), restarting at 0 with each segment.
-        segment_ids: (R, S), counting from 1 in each row; 0 is padding.
-        token_type_ids: (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding.
-        first_positions: (segments,) where each segment's first token stands in the flattened (R * S) tokens.
-    """
-
-    input_ids: Ints
-    position_ids: Ints
-    segment_ids: Ints
-    token_type_ids: Ints
-    first_positions: Ints
+    input_ids: Ints  # (R, S)
+    position_ids: Ints  # (R, S), restarting at 0 with each segment
+    segment_ids: Ints  # (R, S), counting from 1 in each row; 0 is padding
+    token_type_ids: Ints  # (R, S), which text of a pair a token belongs to, as the template has it; 0 in padding
+    first_positions: Ints  # (segments,) where each segment's first token stands in the flattened (R * S) tokens
 
 
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
-    """Lay texts out in rows, each between its special tokens.
-
-    Args:
-        rows: for each row its texts, or pairs of texts.
-        length: tokens of a row.
-        template: the special tokens.
-        pad_id: id of the padding.
-    """
+    """Lay texts, or pairs of texts, out in the rows given, each `length` tokens, between their special tokens."""
     input_ids = np.full((len(rows), length), pad_id, dtype=np.int64)
     position_ids, segment_ids, token_type_ids = (np.zeros((len(rows), length), dtype=np.int64) for _ in range(3))
     firsts: list[int] = []
@@ -225,12 +176,8 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
 
 def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
-    """Group texts into rows by best fit decreasing: for each row, the indices of its texts.
-
-    Args:
-        lengths: (texts,) with their special tokens.
-        row_length: tokens of a row.
-    """
+    """Group texts into rows by best fit decreasing: for each row, the indices of its texts. The lengths (texts,)
+    include the special tokens."""
     rows = best_fit_decreasing(lengths, row_length)
     grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
     for index, row in enumerate(rows.tolist()):

@@ -5,18 +5,20 @@ Worker processes import this module, so it stays light.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,6 +32,7 @@ _BATCH_DOCUMENTS = 10_000
 _PIECE_CHARACTERS = 3_000
 _CALL_CHARACTERS = 100_000
 _CHARACTERS_UNDER_WAY = 100_000_000  # bounds the memory when single documents are huge and workers many
+T = TypeVar("T")
 _CUT = re.compile(r"(?<=\S) ")
 
 
@@ -38,16 +41,12 @@ class EncodedBatch:
     """Documents and their token ids, back to back."""
 
     documents: list[Document]
-    lengths: np.ndarray
-    """Tokens of each document, int64 (documents,)."""
-    input_ids: np.ndarray
-    """Without special tokens, uint16 or uint32 (sum of lengths,)."""
-    starts_word: np.ndarray
-    """Whether each token begins a word, bool (sum of lengths,)."""
+    lengths: np.ndarray  # tokens of each document, int64 (documents,)
+    input_ids: np.ndarray  # without special tokens, uint16 or uint32 (sum of lengths,)
+    starts_word: np.ndarray  # whether each token begins a word, bool (sum of lengths,)
 
 
-Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""`lengths`, `input_ids` and `starts_word` of an `EncodedBatch`."""
+Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # all but the documents
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -56,36 +55,29 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
-    """Encode a stream of documents; the batches do not depend on `num_workers`.
-
-    Args:
-        documents: read as needed, never far ahead.
-        tokenizer: the tokenizer's folder, loaded in each worker.
-        num_workers: processes; 0 encodes in this one.
-
-    Raises:
-        DomainbertError: a worker process died.
-    """
-    batches = _batches(documents)
-    if num_workers == 0:
-        encoder = _Encoder(load_tokenizer(tokenizer))
-        for batch in batches:
-            yield EncodedBatch(batch, *encoder([document.text for document in batch]))
-    else:
+    """Encode a stream of documents, never read far ahead; the batches do not depend on the number of workers. The
+    workers are processes, which load the tokenizer's folder; an error if one dies. 0 encodes in this process."""
+    batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
+    if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)
+        return
+    loaded = load_tokenizer(tokenizer)
+    for batch in batches:
+        yield EncodedBatch(batch, *_encode(loaded, [document.text for document in batch]))
 
 
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if characters >= _BATCH_CHARACTERS or len(batch) >= _BATCH_DOCUMENTS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
+def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: float = math.inf) -> Iterator[list[T]]:
+    """The items in lists of `enough` size, or of `most` items."""
+    chunk: list[T] = []
+    total = 0
+    for item in items:
+        chunk.append(item)
+        total += size(item)
+        if total >= enough or len(chunk) >= most:
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
 
 
 def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_workers: int) -> Iterator[EncodedBatch]:
@@ -115,38 +107,19 @@ def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_w
         pool.shutdown(cancel_futures=True)
 
 
-class _Encoder:
-    """Encodes texts of any length; long ones in pieces, which is faster and takes less memory."""
-
-    def __init__(self, tokenizer: DomainTokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.dtype = token_type(tokenizer.vocab_size)
-
-    def __call__(self, texts: Sequence[str]) -> Encoded:
-        lengths = np.zeros(len(texts), np.int64)
-        input_ids, starts_word = [np.zeros(0, self.dtype)], [np.zeros(0, np.bool_)]
-        for group in _groups(texts):
-            encoded = self.tokenizer.encode_with_starts([piece for _, piece in group])
-            for (owner, _), (ids, starts) in zip(group, encoded, strict=True):
-                lengths[owner] += len(ids)
-                input_ids.append(ids.astype(self.dtype))
-                starts_word.append(starts)
-        return lengths, np.concatenate(input_ids), np.concatenate(starts_word)
-
-
-def _groups(texts: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
-    """The pieces of the texts, each with the number of its text, as many together as one call should encode."""
-    group: list[tuple[int, str]] = []
-    characters = 0
-    for number, text in enumerate(texts):
-        for piece in split_text(text, _PIECE_CHARACTERS):
-            group.append((number, piece))
-            characters += len(piece)
-            if characters >= _CALL_CHARACTERS:
-                yield group
-                group, characters = [], 0
-    if group:
-        yield group
+def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
+    """Encode texts of any length; long ones in pieces, which is faster and takes less memory."""
+    dtype = token_type(tokenizer.vocab_size)
+    lengths = np.zeros(len(texts), np.int64)
+    input_ids, starts_word = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)]
+    pieces = ((owner, piece) for owner, text in enumerate(texts) for piece in split_text(text, _PIECE_CHARACTERS))
+    for group in _chunks(pieces, lambda owned: len(owned[1]), _CALL_CHARACTERS):
+        encoded = tokenizer.encode_with_starts([piece for _, piece in group])
+        for (owner, _), (ids, starts) in zip(group, encoded, strict=True):
+            lengths[owner] += len(ids)
+            input_ids.append(ids.astype(dtype))
+            starts_word.append(starts)
+    return lengths, np.concatenate(input_ids), np.concatenate(starts_word)
 
 
 def split_text(text: str, characters: int) -> Iterator[str]:
@@ -163,20 +136,20 @@ def split_text(text: str, characters: int) -> Iterator[str]:
         start = stop
 
 
-_encoder: _Encoder | None = None  # of a worker process
+_tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(tokenizer: Path, allowed: Sequence[str]) -> None:
-    global _encoder
+    global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops its workers
     allow_imports(",".join(allowed) or None)  # the tokenizer may be of a kind that a user package defines
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _encoder = _Encoder(load_tokenizer(tokenizer))
+    _tokenizer = load_tokenizer(tokenizer)
 
 
 def _exit_with_parent() -> None:
-    """End with the parent: one that is killed cannot stop its workers, which would never end."""
+    """End with the parent: one that is killed cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -184,5 +157,5 @@ def _exit_with_parent() -> None:
 
 
 def _encode_in_worker(texts: list[str]) -> Encoded:
-    assert _encoder is not None, "_start_worker runs first"
-    return _encoder(texts)
+    assert _tokenizer is not None, "_start_worker runs first"
+    return _encode(_tokenizer, texts)

@@ -32,26 +32,21 @@ SPLITS = ("train", "validation")
 
 
 class PreparedSplit:
-    """The documents of one split back to back: token `t` of the split is token `t` of the concatenated shards.
-
-    Args:
-        files: the Arrow files, in order.
-
-    Raises:
-        DomainbertError: a file is missing or broken.
-    """
+    """The documents of one split back to back: token `t` is that of the Arrow files in order; an error if one is broken
+    or missing."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = list(files)
         batches = [batch for file in self.files for batch in _read_batches(file)]
-        self._chunks = [_values(batch.column("input_ids")) for batch in batches]  # views of the mapped files
+        ids = [batch.column("input_ids") for batch in batches]
+        self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]
-        sizes = np.array([len(chunk) for chunk in self._chunks], dtype=np.int64)
-        self._chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])  # (chunks + 1,)
-        self.lengths = _joined([_lengths(batch.column("input_ids")) for batch in batches], np.int64)
-        """Tokens of each document, int64 (documents,)."""
-        self.num_characters = _joined([_numbers(batch.column("num_characters")) for batch in batches], np.int32)
-        """Characters of each document, int32 (documents,)."""
+        self._chunk_starts = np.cumsum([0, *map(len, self._chunks)], dtype=np.int64)  # (chunks + 1,)
+        # (documents,) tokens of each, int64
+        self.lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(column.offsets.to_numpy()) for column in ids)])
+        characters = (batch.column("num_characters").to_numpy() for batch in batches)
+        # (documents,) of each, int32
+        self.num_characters = np.concatenate([np.zeros(0, np.int32), *characters])
 
     def __reduce__(self) -> tuple[Callable[[Sequence[Path]], PreparedSplit], tuple[list[Path]]]:
         """A loader's worker process maps the files itself; the tokens are never sent to it."""
@@ -59,35 +54,27 @@ class PreparedSplit:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents."""
+        """Documents."""
         return len(self.lengths)
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in all documents."""
+        """Tokens of all documents."""
         return int(self._chunk_starts[-1])
-
-    @property
-    def num_characters_total(self) -> int:
-        """Number of characters in all documents."""
-        return int(self.num_characters.sum(dtype=np.int64))
 
     @property
     def tokens_per_character(self) -> float:
         """Factor from a loss per token to one per character."""
-        return self.num_tokens / self.num_characters_total
+        return self.num_tokens / int(self.num_characters.sum(dtype=np.int64))
 
     @cached_property
     def document_offsets(self) -> np.ndarray:
         """First token of each document, and the end of the last: int64 (documents + 1,)."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def take(self, start: int, stop: int) -> np.ndarray:
-        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,).
-
-        A view of the file where possible; a copy where the range crosses from one record batch (about a million
-        tokens) into the next.
-        """
+        """Tokens `start` to before `stop` of the split: uint16 or uint32 (stop - start,). A view of the file where
+        possible; a copy where the range crosses from one record batch (about a million tokens) into the next."""
         pieces = [self._chunks[number][first:last] for number, first, last in self._stretches(start, stop)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -115,23 +102,18 @@ class PreparedCorpus:
     """One or several prepared folders as one corpus; `open_prepared` makes it."""
 
     def __init__(self, folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> None:
-        self.folders = list(folders)
         self.tokenizer_fingerprint: str = facts[0]["tokenizer_fingerprint"]
         self.vocab_size: int = facts[0]["vocab_size"]
-        self.tokenizer_folder = self.folders[0] / TOKENIZER_FOLDER
-        self.train = _open_split(self.folders, facts, "train")
-        self.validation = _open_split(self.folders, facts, "validation")
+        self.tokenizer_folder = folders[0] / TOKENIZER_FOLDER
+        self.train, self.validation = (PreparedSplit(_files(folders, facts, split)) for split in SPLITS)
 
 
 def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = None) -> PreparedCorpus:
-    """Open prepared folders, one after the other as one corpus.
+    """Open folders that `prepare` wrote, all with the same tokenizer, one after the other as one corpus.
 
     Every file is hashed, about a second per gigabyte and processor: a bit that flipped on a disk is told here, and not
-    by a training that fails, or learns nonsense, hours later.
-
-    Args:
-        folders: written by `prepare`, all with the same tokenizer.
-        tokenizer_fingerprint: of the tokenizer that will be used with them; None takes whichever it is.
+    by a training that fails, or learns nonsense, hours later. The fingerprint is that of the tokenizer to be used with
+    them; None takes whichever it is.
 
     Raises:
         DomainbertError: no folder, one that `prepare` did not finish, another tokenizer, a file that is missing or is
@@ -194,14 +176,9 @@ def _problem_with(path: Path, recorded: dict[str, Any]) -> str:
     return ""
 
 
-def _open_split(folders: Sequence[Path], facts: Sequence[dict[str, Any]], split: str) -> PreparedSplit:
-    return PreparedSplit(
-        [
-            folder / split / file["name"]
-            for folder, content in zip(folders, facts, strict=True)
-            for file in content["splits"][split]["files"]
-        ]
-    )
+def _files(folders: Sequence[Path], facts: Sequence[dict[str, Any]], split: str) -> list[Path]:
+    described = zip(folders, facts, strict=True)
+    return [folder / split / file["name"] for folder, one in described for file in one["splits"][split]["files"]]
 
 
 def _read_batches(path: Path) -> list[pa.RecordBatch]:
@@ -210,10 +187,6 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
             return list(stream)
     except (pa.ArrowException, OSError) as error:
         raise DomainbertError(f"{path}: not an Arrow stream that can be read ({error})") from error
-
-
-def _values(column: pa.ListArray) -> np.ndarray:
-    return column.flatten().to_numpy(zero_copy_only=True)
 
 
 def _bits(column: pa.ListArray) -> np.ndarray:
@@ -226,15 +199,3 @@ def _unpacked(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
     first = start // 8
     unpacked = np.unpackbits(bits[first : -(-stop // 8)], bitorder="little")
     return unpacked[start - 8 * first : stop - 8 * first].view(np.bool_)
-
-
-def _lengths(column: pa.ListArray) -> np.ndarray:
-    return np.diff(column.offsets.to_numpy(zero_copy_only=True))
-
-
-def _numbers(column: pa.Int32Array) -> np.ndarray:
-    return column.to_numpy(zero_copy_only=True)
-
-
-def _joined(arrays: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
-    return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.zeros(0, dtype)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 from datasets import DatasetInfo, Features, List, Value
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_json
 from domainbert.base.hashes import hash_file, hash_json
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_type
@@ -25,17 +24,12 @@ _SHARD_BYTES = 500 * 1024**2
 
 
 class PreparedWriter:
-    """Takes encoded batches in order and writes both splits; what it writes depends on the documents only.
-
-    Args:
-        out: the folder, which exists.
-        tokenizer: the one that encodes the documents.
-    """
+    """Takes encoded batches in order and writes both splits into a folder, which exists; what it writes depends on the
+    documents and their tokenizer only."""
 
     def __init__(self, out: Path, tokenizer: DomainTokenizer) -> None:
         self.out, self.tokenizer = out, tokenizer
-        self.empty_documents = 0
-        """Documents without a single token; they are counted, not written."""
+        self.empty_documents = 0  # without a single token; they are counted, not written
         dtype = token_type(tokenizer.vocab_size)
         features = Features(
             {
@@ -58,15 +52,12 @@ class PreparedWriter:
             self._splits[document.split].write(document.id, tokens, starts, len(document.text))
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
-        """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned.
-
-        Raises:
-            DomainbertError: a split has no document.
-        """
+        """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned; an error if a split
+        has no document."""
         self._refuse_empty_split(report)
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
         splits = {split: writer.close() for split, writer in self._splits.items()}
-        _write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)})
+        write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, as_is=True)
         others = [self.out / "dataset_dict.json"]
         for folder in (TOKENIZER_FOLDER, *SPLITS):
             others += sorted(path for path in (self.out / folder).iterdir() if path.suffix != ".arrow")
@@ -78,7 +69,7 @@ class PreparedWriter:
             "other_files": [_file_facts(path, self.out) for path in others],
         }
         facts["sha256"] = hash_json(facts)
-        _write_json(self.out / PREPARED_FILE, facts)
+        write_json(self.out / PREPARED_FILE, facts, as_is=True)
         return facts
 
     def _refuse_empty_split(self, report: CorpusReport) -> None:
@@ -94,39 +85,29 @@ class PreparedWriter:
                 )
 
 
-@dataclass
 class _SplitWriter:
     """One split: rows are gathered into record batches, record batches into shards."""
 
-    folder: Path
-    features: Features
-    documents: int = 0
-    tokens: int = 0
-    characters: int = 0
-    _ids: list[str] = field(default_factory=list)
-    _input_ids: list[np.ndarray] = field(default_factory=list)
-    _starts_word: list[np.ndarray] = field(default_factory=list)
-    _characters: list[int] = field(default_factory=list)
-    _waiting: int = 0
-    _shard: _Shard | None = None
-    _files: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, folder: Path, features: Features) -> None:
+        self.folder, self.features = folder, features
+        self.documents = self.tokens = self.characters = 0
+        self._rows: list[tuple[str, np.ndarray, np.ndarray, int]] = []
+        self._waiting = 0  # tokens of these rows
+        self._sink: pa.OSFile | None = None  # of the shard that is being written
+        self._files: list[dict[str, Any]] = []
 
     def write(self, identity: str, input_ids: np.ndarray, starts_word: np.ndarray, characters: int) -> None:
-        """Append one document; a record batch is written when enough are waiting."""
         self.documents += 1
         self.tokens += len(input_ids)
         self.characters += characters
-        self._ids.append(identity)
-        self._input_ids.append(input_ids)
-        self._starts_word.append(starts_word)
-        self._characters.append(characters)
+        self._rows.append((identity, input_ids, starts_word, characters))
         self._waiting += len(input_ids)
-        if self._waiting >= _BATCH_TOKENS or len(self._ids) >= _BATCH_DOCUMENTS:
+        if self._waiting >= _BATCH_TOKENS or len(self._rows) >= _BATCH_DOCUMENTS:
             self._write_batch()
 
     def close(self) -> dict[str, Any]:
         """Write the last batch and what datasets wants beside it; return the facts of the split."""
-        if self._ids:
+        if self._rows:
             self._write_batch()
         self._close_shard()
         DatasetInfo(features=self.features).write_to_directory(str(self.folder))
@@ -140,60 +121,40 @@ class _SplitWriter:
             "_output_all_columns": False,
             "_split": self.folder.name,
         }
-        _write_json(self.folder / "state.json", state)
+        write_json(self.folder / "state.json", state, as_is=True)
         counts = {"documents": self.documents, "tokens": self.tokens, "characters": self.characters}
         return {**counts, "files": self._files}
 
     def _write_batch(self) -> None:
-        stops = pa.array(np.cumsum([0, *(len(ids) for ids in self._input_ids)], dtype=np.int32))
+        ids, input_ids, starts_word, characters = zip(*self._rows, strict=True)
+        stops = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
         lists = [
-            pa.ListArray.from_arrays(stops, pa.array(np.concatenate(values)))
-            for values in (self._input_ids, self._starts_word)
+            pa.ListArray.from_arrays(stops, pa.array(np.concatenate(values))) for values in (input_ids, starts_word)
         ]
-        columns = [pa.array(self._ids, pa.string()), *lists, pa.array(self._characters, pa.int32())]
-        if self._shard is None:
+        columns = [pa.array(ids, pa.string()), *lists, pa.array(characters, pa.int32())]
+        schema = self.features.arrow_schema
+        if self._sink is None:
             self.folder.mkdir(exist_ok=True)
-            self._shard = _Shard(self.folder / f"data-{len(self._files):05d}.arrow", self.features.arrow_schema)
-        self._shard.write(columns)
-        self._ids, self._input_ids, self._starts_word, self._characters, self._waiting = [], [], [], [], 0
-        if self._shard.num_bytes >= _SHARD_BYTES:
+            self._sink = pa.OSFile(str(self._shard), "wb")
+            self._stream = pa.ipc.new_stream(self._sink, schema)
+        self._stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._rows, self._waiting = [], 0
+        if self._sink.tell() >= _SHARD_BYTES:
             self._close_shard()
 
-    def _close_shard(self) -> None:
-        if self._shard is not None:
-            self._files.append(self._shard.close())
-            self._shard = None
-
-
-class _Shard:
-    """One Arrow stream file."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.path, self.schema = path, schema
-        self.sink = pa.OSFile(str(path), "wb")
-        self.stream = pa.ipc.new_stream(self.sink, schema)
-
     @property
-    def num_bytes(self) -> int:
-        """Written so far."""
-        return int(self.sink.tell())
+    def _shard(self) -> Path:
+        return self.folder / f"data-{len(self._files):05d}.arrow"
 
-    def write(self, columns: list[pa.Array]) -> None:
-        """Append one record batch."""
-        self.stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-
-    def close(self) -> dict[str, Any]:
-        """Finish the file; returns its name, size and hash."""
-        self.stream.close()
-        self.sink.close()
-        return _file_facts(self.path, self.path.parent)
+    def _close_shard(self) -> None:
+        if self._sink is not None:
+            self._stream.close()
+            self._sink.close()
+            self._sink = None
+            self._files.append(_file_facts(self._shard, self.folder))
 
 
 def _file_facts(path: Path, folder: Path) -> dict[str, Any]:
     """Facts of a file that `open_prepared` checks, with its name below `folder`."""
     name = path.relative_to(folder).as_posix()
     return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-IGNORED = -100
-"""Target of a position without one, as `torch.nn.functional.cross_entropy` has it."""
-
+IGNORED = -100  # target of a position without one, as `torch.nn.functional.cross_entropy` has it
 Batch = dict[str, Any]
 TrainBatches = Callable[["Share", range], "Dataset[Batch]"]
 ValidationBatches = Callable[["Share"], "Dataset[Batch]"]
@@ -22,13 +20,7 @@ ValidationBatches = Callable[["Share"], "Dataset[Batch]"]
 
 @dataclass(frozen=True)
 class Share:
-    """Part of a global batch that a micro-batch on one rank is.
-
-    Attributes:
-        rank: of this process.
-        world_size: number of processes.
-        accumulation: micro-batches of a rank in one optimiser step.
-    """
+    """Part of a global batch that a micro-batch is: one of `accumulation` that a rank computes in an optimiser step."""
 
     rank: int = 0
     world_size: int = 1

@@ -22,33 +22,25 @@ from domainbert.tokenization.load import DomainTokenizer
 class AlignedWords:
     """The pieces of a list of words, without special tokens."""
 
-    input_ids: list[int]
-    """(pieces,) Ids of the pieces."""
-    word_index: list[int]
-    """(pieces,) Which word each piece belongs to; never falls, and every word has at least one piece."""
-    starts_pretoken: list[bool]
-    """(pieces,) False for a piece that continues a pre-token ("##ing"), or is a space."""
-    first_piece: list[int]
-    """(words,) Position of each word's first piece."""
-    extra: int
-    """Special tokens that the tokenizer puts around them."""
+    input_ids: list[int]  # (pieces,)
+    word_index: list[int]  # (pieces,) the word of each piece; never falls, and every word has at least one piece
+    starts_pretoken: list[bool]  # (pieces,) false for a piece that continues a pre-token ("##ing"), or is a space
+    first_piece: list[int]  # (words,) position of each word's first piece
+    extra: int  # special tokens that the tokenizer puts around them
 
 
 @dataclass(frozen=True)
 class AlignedText(AlignedWords):
     """The pieces of a text, and its words."""
 
-    word_offsets: list[tuple[int, int]]
-    """(words,) Characters of the text, end exclusive, that each pre-token covers."""
+    word_offsets: list[tuple[int, int]]  # (words,) characters of the text, end exclusive, that each pre-token covers
 
 
 def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
     """The pieces of each list of words; where spaces belong to pieces, the words are read with a space between them.
 
     A word that tokenizes to nothing (control characters only) gets one [UNK], so that it can be labelled and counted.
-
-    Raises:
-        DomainbertError: a word holds half a surrogate pair.
+    An error if one holds half a surrogate pair.
     """
     for word in (word for sentence in words for word in sentence):
         encode_text(word)
@@ -68,10 +60,8 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     """The pieces of each text, and where in it its words stand: its pre-tokens, which are those of `basic_words`.
 
     Characters that BERT drops (spaces, control characters) belong to no word. Where they are pieces, these go with the
-    word before them, and before the first word they are left out. Words that share a piece are one.
-
-    Raises:
-        DomainbertError: a text holds half a surrogate pair.
+    word before them, and before the first word they are left out. Words that share a piece are one. An error if a text
+    holds half a surrogate pair.
     """
     encodings = tokenizer.encode_with_offsets(texts)
     begins = tokenizer.pieces.begins_word
@@ -82,7 +72,7 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     for text, encoding in zip(texts, encodings, strict=True):
         offsets = _word_offsets(text, encoding)
         pieces = _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(offsets))
-        aligned.append(_with_offsets(pieces, offsets))
+        aligned.append(AlignedText(**vars(pieces), word_offsets=offsets))
     return aligned
 
 
@@ -90,9 +80,8 @@ def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence
     """As the words stand in running text, with a space between them: so a piece gets the space it is trained with."""
     texts = [" ".join(sentence) for sentence in words]
     aligned = []
-    for text, encoding, units, sentence in zip(
-        texts, tokenizer.encode_with_offsets(texts), basic_words(texts), words, strict=True
-    ):
+    encodings = tokenizer.encode_with_offsets(texts)
+    for text, encoding, units, sentence in zip(texts, encodings, basic_words(texts), words, strict=True):
         ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
         word_of = _words_at(text, encoding.offsets, [0, *ends[:-1]] if sentence else [])
         unit_of = _words_at(text, encoding.offsets, [start for start, _ in units])
@@ -115,19 +104,15 @@ def _align_text_by_offsets(
     starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]
     pieces = _align(tokenizer, ids, [number[word] for word in word_of], starts, len(present))
     stops = [*(words[after - 1][1] for after in present[1:]), *(end for _, end in words[-1:])]
-    return _with_offsets(pieces, [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)])
+    offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
+    return AlignedText(**vars(pieces), word_offsets=offsets)
 
 
 def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
     """The word that each piece belongs to, by its first character that is no space; -1 before the first word.
 
     A piece that is nothing but space goes with the one before it, unless it is the space of a word that it has not
-    merged with: then its offsets are empty, and where that word begins.
-
-    Args:
-        text: what was encoded.
-        offsets: (pieces,) characters of each piece, end exclusive.
-        begins: (words,) where the words begin, ascending.
+    merged with: then its offsets are empty, and where that word begins. `begins` (words,) is ascending.
     """
     found: list[int] = []
     for start, stop in offsets:
@@ -145,10 +130,8 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Places of the words of each text: characters, end exclusive, before any vocabulary is chosen.
 
     They are the pre-tokens that `align_text` finds with a vocabulary of ours: cut at white space, beside each
-    punctuation mark and each Chinese character, without control characters.
-
-    Raises:
-        DomainbertError: a text holds half a surrogate pair.
+    punctuation mark and each Chinese character, without control characters. An error if a text holds half a surrogate
+    pair.
     """
     for text in texts:
         encode_text(text)
@@ -159,11 +142,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
 
 def _align(
-    tokenizer: DomainTokenizer,
-    ids: list[int],
-    word_of: Sequence[int | None],
-    starts: list[bool],
-    num_words: int,
+    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int | None], starts: list[bool], num_words: int
 ) -> AlignedWords:
     aligned = AlignedWords([], [], [], [], tokenizer.template.extra())
     position = 0
@@ -179,17 +158,9 @@ def _align(
     return aligned
 
 
-def _with_offsets(pieces: AlignedWords, offsets: list[tuple[int, int]]) -> AlignedText:
-    return AlignedText(
-        pieces.input_ids, pieces.word_index, pieces.starts_pretoken, pieces.first_piece, pieces.extra, offsets
-    )
-
-
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai.
-
-    The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets.
-    """
+    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai. The
+    normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
     offsets: list[tuple[int, int]] = []
     previous = None
     for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):

@@ -10,41 +10,27 @@ from tokenizers.models import WordPiece
 
 from domainbert.base.errors import DomainbertError
 
-SPECIAL_TOKENS = {
+SPECIAL_TOKENS = {  # the roles, and what BERT calls each, in the order of ids 0-4
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-"""The roles BERT knows and what each is called unless a folder says otherwise; the order is that of ids 0-4."""
-
-PREFIX = "##"
-"""Stands before a piece that continues a word."""
-
-MAX_WORD_CHARACTERS = 100
-"""A longer word becomes [UNK], in BERT and in what transformers builds from a `tokenizer_config.json`."""
+PREFIX = "##"  # stands before a piece that continues a word
+MAX_WORD_CHARACTERS = 100  # a longer word is [UNK], in BERT and in what transformers builds of a tokenizer_config.json
 
 
 def bert_backend(
     vocab: Mapping[str, int], config: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
 ) -> Tokenizer:
-    """A plain BERT WordPiece tokenizer over a vocabulary.
+    """A plain BERT WordPiece tokenizer over a vocabulary: piece to id.
 
-    Args:
-        vocab: piece to id.
-        config: `do_lower_case` (true unless given), `strip_accents` (as `do_lower_case` unless given) and
-            `tokenize_chinese_chars` (true unless given), as in a `tokenizer_config.json`.
-        special_tokens: role to the token's string.
+    `config` is as a `tokenizer_config.json`: `do_lower_case` (true unless given), `strip_accents` (as `do_lower_case`
+    unless given) and `tokenize_chinese_chars` (true unless given).
     """
-    backend = Tokenizer(
-        WordPiece(
-            dict(vocab),
-            unk_token=special_tokens["unk_token"],
-            max_input_chars_per_word=MAX_WORD_CHARACTERS,
-            continuing_subword_prefix=PREFIX,
-        )
-    )
+    options: dict[str, Any] = {"max_input_chars_per_word": MAX_WORD_CHARACTERS, "continuing_subword_prefix": PREFIX}
+    backend = Tokenizer(WordPiece(dict(vocab), unk_token=special_tokens["unk_token"], **options))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
@@ -59,19 +45,12 @@ def bert_backend(
 
 def tokens_by_id(backend: Tokenizer) -> list[str]:
     """The vocabulary, added tokens included, in the order of its ids; "" where an id is not used."""
-    vocab = backend.get_vocab(with_added_tokens=True)
-    tokens = [""] * (max(vocab.values(), default=-1) + 1)
-    for token, token_id in vocab.items():
-        tokens[token_id] = token
-    return tokens
+    tokens = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
+    return [tokens.get(number, "") for number in range(max(tokens, default=-1) + 1)]
 
 
 def encode_text(text: str) -> bytes:
-    """The text in UTF-8.
-
-    Raises:
-        DomainbertError: it holds half a surrogate pair (JSON's "\\ud800"), which `tokenizers` cannot take.
-    """
+    """The text in UTF-8; an error if it holds half a surrogate pair (JSON's "\\ud800"), which `tokenizers` refuses."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

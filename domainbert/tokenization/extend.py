@@ -12,20 +12,11 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: int) -> list[str]:
-    """The words with the largest (pieces - 1) x occurrences: how many pieces an entry of their own saves.
+    """The `count` words with the largest (pieces - 1) x occurrences: how many pieces an entry of their own saves.
 
-    What a word saves is counted by itself: that "banks" may become shorter once "bank" is an entry does not matter.
-
-    Args:
-        tokenizer: the vocabulary to extend.
-        words: how often each word occurs, as `TokenizerKind.cutter` gives them.
-        count: how many words to add.
-
-    Returns:
-        The words, the most useful first; where two save as much, in the order of their characters.
-
-    Raises:
-        DomainbertError: fewer words than that are cut into more than one piece.
+    Words are those of `TokenizerKind.cutter`, with their occurrences. What a word saves is counted by itself: that
+    "banks" may become shorter once "bank" is an entry does not matter. The most useful word comes first; where two save
+    as much, they stand in the order of their characters. An error if fewer are cut into more than one piece.
     """
     known, model = set(tokenizer.tokens), tokenizer.backend.model
     saved: dict[str, int] = {}
@@ -42,14 +33,9 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 
 
 def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> DomainTokenizer:
-    """The tokenizer with words appended to its vocabulary: they get the ids after the last one.
-
-    Raises:
-        DomainbertError: a word is an entry already.
-    """
+    """The tokenizer with words appended to its vocabulary, after the last id; an error if one is an entry already."""
     entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + number for number, word in enumerate(words)}
-    known = sorted(entries.keys() & set(tokenizer.tokens))
-    if known:
+    if known := sorted(entries.keys() & set(tokenizer.tokens)):
         raise DomainbertError(f"{known[0]!r} is an entry already; expected new words only")
     state = json.loads(tokenizer.backend.to_str())
     tokenizer.kind.extend(state["model"], entries)

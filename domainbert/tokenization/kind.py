@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tokenizers import Encoding, Tokenizer, decoders, processors
 
@@ -20,24 +20,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Bools = NDArray[np.bool_]
+Bools: TypeAlias = "NDArray[np.bool_]"
 
 
 class Surface(NamedTuple):
     """Text and role of an entry."""
 
-    text: str
-    """Its characters, without "##" or "Ġ"."""
-    starts_word: bool
-    """Whether it begins a word; otherwise it continues one."""
+    text: str  # without "##" or "Ġ"
+    starts_word: bool  # or continues one
 
 
 class Pieces(ABC):
-    """Text of the entries of one vocabulary, and its marks of words.
-
-    Args:
-        backend: the tokenizer, of a kind that knows this class.
-    """
+    """Text of the entries of one vocabulary, whose tokenizer is `backend`, and its marks of words."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
@@ -79,12 +73,10 @@ class Pieces(ABC):
 class TokenizerKind(ABC):
     """A kind of vocabulary: how it is trained, read, written and extended, and how it marks words."""
 
-    name: str
-    """Name in messages."""
+    name: str  # in messages
     special_tokens: Mapping[str, str]
     """Role (`pad_token`, ...) to the token's string unless a folder says otherwise; in the order of their ids."""
-    lowercases: bool
-    """Whether a vocabulary of this kind is uncased unless it is told."""
+    lowercases: bool  # whether a vocabulary of this kind is uncased unless it is told
 
     @abstractmethod
     def accepts(self, backend: Tokenizer) -> bool:
@@ -92,21 +84,12 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """The words to train on.
-
-        Args:
-            counter: of the strings between spaces.
-            lowercase: uncased: lowercase the text and strip its accents.
-            min_character_count: how often a character must occur to get a piece, where it has none by itself.
-        """
+        """The words to train on, perhaps lowercased and without accents. A character must occur `min_character_count`
+        times to get a piece, where it has none by itself."""
 
     @abstractmethod
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Train on counted words; the bytes depend on the arguments only.
-
-        Raises:
-            DomainbertError: there are no words; or too few for so many pieces, or the alphabet needs more.
-        """
+        """Train on counted words, as `train.learn` does; the bytes depend on the arguments only."""
 
     @abstractmethod
     def pieces(self, backend: Tokenizer) -> Pieces:
@@ -126,13 +109,8 @@ class TokenizerKind(ABC):
         return bert_template(cls_id, sep_id)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """The tokenizer of a folder without a `tokenizer.json`; None where there is none of this kind.
-
-        Args:
-            folder: where.
-            config: its `tokenizer_config.json`, or nothing.
-            named: role to the special token, as far as the folder names them.
-        """
+        """The tokenizer of a folder without a `tokenizer.json`; None where there is none of this kind. `config` is its
+        `tokenizer_config.json`, `named` role to special token, as far as the folder says."""
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
@@ -159,9 +137,9 @@ class TokenizerKind(ABC):
 def known_kinds() -> list[TokenizerKind]:
     """Every kind in the order of their names, those of packages that `--allow-import` names first."""
     choices_of(TokenizerKindConfig)  # imports ours
-    configs = concrete_subclasses(TokenizerKindConfig)
-    order = sorted(configs, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
-    return [kind().build() for kind in order]
+    kinds = concrete_subclasses(TokenizerKindConfig)
+    kinds = sorted(kinds, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
+    return [kind().build() for kind in kinds]
 
 
 def kind_of(backend: Tokenizer) -> TokenizerKind | None:

@@ -11,25 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import read_json
 from domainbert.base.sealed import check_sealed
-from domainbert.tokenization.bert import encode_text, tokens_by_id
-from domainbert.tokenization.kind import Pieces, kind_of, known_kinds
-from domainbert.tokenization.save import save_tokenizer
-from domainbert.tokenization.template import template_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from domainbert.tokenization.kind import Bools
-
-ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-"""The special tokens that a tokenizer has to have."""
+from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
+from domainbert.tokenization.kind import Bools, Pieces, kind_of, known_kinds
+from domainbert.tokenization.template import Ints, template_of
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
@@ -38,22 +29,17 @@ _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many pos
 class DomainTokenizer:
     """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
 
-    Args:
-        backend: a tokenizer of one of the known kinds; its truncation and padding are switched off, and
-            its post-processor is written anew, by which offsets are the same however it was made.
-        special_tokens: role (`pad_token`, ...) to the token's string; None takes those of the kind.
-        model_max_length: the longest input of the model, special tokens included, or None when unknown.
+    Truncation and padding of the backend are switched off, and its post-processor is written anew, by which offsets are
+    the same however it was made. Special tokens are by role (`pad_token`, ...), those of the kind unless given. The
+    longest input of the model, special tokens included, may be unknown.
 
     Raises:
-        DomainbertError: a tokenizer of another kind, a special token that is not in the vocabulary, or a
-            post-processor that frames texts in a way that has no `Template`.
+        DomainbertError: another kind, a special token that is not in the vocabulary, or a post-processor that frames
+            texts in a way that has no `Template`.
     """
 
     def __init__(
-        self,
-        backend: Tokenizer,
-        special_tokens: Mapping[str, str] | None = None,
-        model_max_length: int | None = None,
+        self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None, model_max_length: int | None = None
     ) -> None:
         kind = kind_of(backend)
         if kind is None:
@@ -69,17 +55,13 @@ class DomainTokenizer:
         backend.no_padding()
         backend.encode_special_tokens = True  # "[SEP]" in a text is text
         self.kind = kind
+        # around a text or a pair, as the post-processor has it, else as the kind does
         self.template = template_of(backend) or kind.template(ids["cls_token"], ids["sep_token"])
-        """The special tokens around a text or a pair, as the post-processor has them, else those of the kind."""
         backend.post_processor = kind.post_processor(self.template, tokens_by_id(backend))
         self.backend = backend
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
-        self.pad_id = ids["pad_token"]
-        self.unk_id = ids["unk_token"]
-        self.cls_id = ids["cls_token"]
-        self.sep_id = ids["sep_token"]
-        self.mask_id = ids["mask_token"]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
         self.special_ids = frozenset(ids.values()) | self.template.special_ids
 
     @cached_property
@@ -111,7 +93,7 @@ class DomainTokenizer:
             encode_text(text)
         return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int64], Bools]]:
+    def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
         """The ids of each text as `encode` gives them, and whether each piece begins a word."""
         import numpy as np  # a recipe is checked without it
 
@@ -128,14 +110,32 @@ class DomainTokenizer:
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
     def save(self, folder: Path, model_max_length: int | None = None) -> None:
-        """Write the tokenizer files of a Hugging Face folder, which transformers loads with the same ids.
+        """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
 
-        Args:
-            folder: where; made if it is missing, and other files in it are left alone.
-            model_max_length: the longest input of the model, special tokens included; else what was loaded.
+        The folder is made if it is missing, and other files in it are left alone. The longest input of the model is
+        what was loaded, unless it is given.
         """
-        length = self.model_max_length if model_max_length is None else model_max_length
-        save_tokenizer(self.backend, self.kind, Path(folder), length, self.special_tokens)
+        config = {**self.kind.hugging_face_config(self.backend, self.special_tokens), **self.special_tokens}
+        length = model_max_length or self.model_max_length
+        if length is not None:
+            config["model_max_length"] = length
+        whole = Tokenizer.from_str(self.backend.to_str())
+        whole.decoder = self.kind.decoder(self.backend)  # from pieces to text again, which is not asked for here
+        files = {
+            "tokenizer.json": whole.to_str(pretty=True) + "\n",
+            "tokenizer_config.json": _json(config),
+            "special_tokens_map.json": _json(self.special_tokens),
+            **self.kind.other_files(self.backend),
+        }
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / name).write_text(content, encoding="utf-8", newline="\n")
+            (folder / name).chmod(0o644)
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def _matched_by(added: Mapping[str, Any]) -> list[str]:
@@ -144,12 +144,7 @@ def _matched_by(added: Mapping[str, Any]) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Read the tokenizer of a Hugging Face folder; see `read_backend` for its files.
-
-    Raises:
-        DomainbertError: no tokenizer is there, a file cannot be read, it is of no known kind, or a special token is
-            not in the vocabulary.
-    """
+    """Read the tokenizer of a Hugging Face folder; errors are those of `read_backend` and `DomainTokenizer`."""
     backend, special_tokens, length = read_backend(folder)
     try:
         return DomainTokenizer(backend, special_tokens, length)
@@ -171,17 +166,18 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
     check_sealed(folder, *_FILES)
-    config = _read_json(folder / "tokenizer_config.json")
-    named = _special_tokens(folder, config, _read_json(folder / "special_tokens_map.json"))
+    beside = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
+    config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in beside)
+    named = _special_tokens(folder, config, tokens_map)
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
     else:
-        found = (kind.read(folder, config, named) for kind in known_kinds())
-        older = next((one for one in found if one is not None), None)
-        if older is None:
+        read = (kind.read(folder, config, named) for kind in known_kinds())
+        found = next((one for one in read if one is not None), None)
+        if found is None:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
-        backend = older
+        backend = found
     kind = kind_of(backend)
     usual = {} if kind is None else kind.special_tokens
     return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
@@ -191,24 +187,22 @@ def _max_length(folder: Path, value: Any) -> int | None:
     if value is None:
         return None
     if type(value) not in (int, float) or not value >= 1:
-        raise DomainbertError(
-            f"{folder}: model_max_length in tokenizer_config.json: {value!r}; expected a positive number"
-        )
+        found = f"model_max_length in tokenizer_config.json: {value!r}"
+        raise DomainbertError(f"{folder}: {found}; expected a positive number")
     return int(value) if value < _NO_LIMIT else None
 
 
 def _special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """The token of each role that a source names, the first one; there it is a string or a mapping with `content`."""
+    """The token of each role, from the first source that names it; there it is a string or a mapping with `content`."""
     found: dict[str, str] = {}
-    for role in ROLES:
+    for role in SPECIAL_TOKENS:
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
-            raise DomainbertError(
-                f"{folder}: {role}: {str(value)[:80]}; expected the token, or an object with its content"
-            )
+            expected = "expected the token, or an object with its content"
+            raise DomainbertError(f"{folder}: {role}: {str(value)[:80]}; {expected}")
         found[role] = token
     return found
 
@@ -220,16 +214,3 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
         raise
     except BaseException as error:  # the Rust side raises plain Exception whatever is wrong, or panics, which is none
         raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty when there is no such file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DomainbertError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise DomainbertError(f"{path}: a JSON {type(content).__name__}; expected an object")
-    return content

@@ -11,31 +11,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.surfaces import Vocabulary
 
 Kind = Literal["copied", "composed", "new"]
-KINDS: tuple[Kind, ...] = ("copied", "composed", "new")
 
 
 class Origin(NamedTuple):
     """Origin of an entry."""
 
     kind: Kind
-    pieces: tuple[int, ...]
-    """Old ids: one for a copy, the pieces in order for a composition, none for a new entry."""
+    pieces: tuple[int, ...]  # old ids: one for a copy, several in order for a composition, none for a new entry
 
 
 def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Origin]:
-    """Origin of each entry of `new` in `old`.
+    """Origin of each entry of `new`, the vocabulary to fill, in `old`, the one that has vectors.
 
-    Args:
-        new: the vocabulary to fill.
-        old: the vocabulary that has vectors.
-        keep_role: cut an entry that continues a word ("##ing") into pieces that continue one; otherwise, and where
-            those pieces do not exist, it is cut as a word of its own ("ing").
+    With `keep_role` an entry that continues a word ("##ing") is cut into pieces that continue one; otherwise, and where
+    those pieces do not exist, it is cut as a word of its own ("ing").
     """
     known = _Known(old)
     special = {number: role for role, number in new.special_ids.items()}
@@ -58,7 +53,7 @@ def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Or
 def kind_shares(found: Sequence[Origin]) -> dict[str, float]:
     """The share of entries of each kind."""
     counts = Counter(origin.kind for origin in found)
-    return {kind: counts[kind] / max(len(found), 1) for kind in KINDS}
+    return {kind: counts[kind] / max(len(found), 1) for kind in get_args(Kind)}
 
 
 class _Known:

@@ -8,12 +8,11 @@ continued words their second measure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from domainbert.tokenization.bert import encode_text
-from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.matching import kind_shares, origins
 from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
@@ -30,24 +29,19 @@ class LongWord:
 
     word: str
     pieces: list[str]
-    count: int
-    """Occurrences of the word."""
+    count: int  # occurrences
 
 
 @dataclass(frozen=True)
 class WordStatistics:
     """Statistics of how one tokenizer cuts the words of some text; every occurrence of a word counts."""
 
-    words: int
-    """Occurrences of words."""
+    words: int  # occurrences
     distinct_words: int
     pieces_per_word: float
-    share_unknown: float
-    """Share of words with an [UNK] among their pieces."""
-    share_continued: float
-    """Share of words cut into more than one piece."""
-    longest_split: list[LongWord]
-    """The words with the most pieces, the more frequent first where the number is equal."""
+    share_unknown: float  # of words with an [UNK] among their pieces
+    share_continued: float  # of words cut into more than one piece
+    longest_split: list[LongWord]  # those with the most pieces, the more frequent first where the number is equal
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,8 @@ class Overlap:
     """The entries that two vocabularies share, the same text in the same role; special tokens left out."""
 
     shared: int
-    share_of_ours: float
-    """Share of our entries that are in theirs, as Beltagy et al. (2019), "SciBERT", section 2, count: 42 % there."""
+    share_of_ours: float  # as Beltagy et al. (2019), "SciBERT", section 2, count: 42 % there
     share_of_theirs: float
-    """Share of their entries that are in ours."""
 
 
 @dataclass(frozen=True)
@@ -67,31 +59,21 @@ class FallenWord:
 
     word: str
     before: list[str]
-    """Its pieces in the old vocabulary."""
     after: list[str]
-    """Its pieces in the new one."""
-    count: int
-    """Occurrences of the word."""
+    count: int  # occurrences
 
 
 @dataclass(frozen=True)
 class TransferView:
     """Effects of a change from one vocabulary to another: what it would keep, and what it would save."""
 
-    shares: dict[str, float]
-    """Share of the new entries that are copied, composed of old pieces, or new; see `matching.origins`."""
-    pieces_saved: float
-    """Pieces per word, old less new."""
-    fallen: list[FallenWord]
-    """The words that save the most pieces: (pieces before - pieces after) x occurrences."""
+    shares: dict[str, float]  # of the new entries that are copied, composed of old pieces, or new; see `origins`
+    pieces_saved: float  # pieces per word, old less new
+    fallen: list[FallenWord]  # those that save the most pieces: (pieces before - pieces after) x occurrences
 
 
 def words_of(texts: Iterable[str]) -> dict[str, int]:
-    """Occurrences of each word in the texts.
-
-    Raises:
-        DomainbertError: a text holds half a surrogate pair.
-    """
+    """Occurrences of each word in the texts; an error if one holds half a surrogate pair."""
     counted = Counter(texts)
     for text in counted:
         encode_text(text)
@@ -99,18 +81,12 @@ def words_of(texts: Iterable[str]) -> dict[str, int]:
 
 
 def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> WordStatistics:
-    """Measure a tokenizer on counted words; all shares are 0 when there are none.
-
-    Args:
-        tokenizer: what to measure.
-        words: how often each word occurs.
-    """
+    """Measure a tokenizer on words and their occurrences; all shares are 0 when there are none."""
     pieces = unknown = continued = 0
     longest: list[tuple[int, int, str]] = []
-    order = sorted(words)
-    for start in range(0, len(order), _AT_ONCE):
-        batch = order[start : start + _AT_ONCE]
-        for word, ids in zip(batch, _encode(tokenizer, batch), strict=True):
+    for batch in _batches(words):
+        encoded = tokenizer.encode([tokenizer.pieces.inside_text(word) for word in batch])
+        for word, ids in zip(batch, encoded, strict=True):
             count = words[word]
             pieces += count * len(ids)
             unknown += count * (tokenizer.unk_id in ids)
@@ -118,38 +94,32 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
             longest.append((-len(ids), -count, word))
         longest = sorted(longest)[:_LONGEST]
     total = max(sum(words.values()), 1)
+    split = [word for length, _, word in longest if length < -1]
+    cut = zip(split, vocabulary_of(tokenizer).cut(split), strict=True)
     return WordStatistics(
         words=sum(words.values()),
         distinct_words=len(words),
         pieces_per_word=pieces / total,
         share_unknown=unknown / total,
         share_continued=continued / total,
-        longest_split=[_long_word(tokenizer, word, -count) for length, count, word in longest if length < -1],
+        longest_split=[LongWord(word, parts, words[word]) for word, parts in cut],
     )
 
 
 def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
     """The entries that are in both vocabularies."""
-    first, second = _entries(ours), _entries(theirs)
+    first, second = ({one for one in vocabulary_of(tokenizer).surfaces if one} for tokenizer in (ours, theirs))
     shared = len(first & second)
     return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
 
 
 def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """Effects on counted words of a change from `old` to `new`.
-
-    Args:
-        new: the vocabulary to change to.
-        old: the vocabulary of the model there is; of any kind.
-        words: how often each word occurs.
-    """
-    order = sorted(words)
+    """Effects, on words and their occurrences, of a change from `old`, a vocabulary of any kind, to `new`."""
     saved: dict[str, int] = {}
-    for start in range(0, len(order), _AT_ONCE):
-        batch = order[start : start + _AT_ONCE]
+    for batch in _batches(words):
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
             saved[word] = (len(before) - len(after)) * words[word]
-    fallen = sorted((word for word in order if saved[word] > 0), key=lambda word: (-saved[word], word))[:_FALLEN]
+    fallen = sorted((word for word in saved if saved[word] > 0), key=lambda word: (-saved[word], word))[:_FALLEN]
     pieces = zip(fallen, old.cut(fallen), new.cut(fallen), strict=True)
     return TransferView(
         shares=kind_shares(origins(new, old)),
@@ -161,23 +131,19 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
 def transfer_lines(view: Mapping[str, Any], shown: int = _FALLEN) -> list[str]:
     """A transfer view (as a dictionary) to read."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
-    lines = [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer"]
-    lines += [
+    fallen = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
         for word in view["fallen"][:shown]
-    ]
-    return lines
+    )
+    return [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer", *fallen]
 
 
 def vocabulary_report(
     ours: DomainTokenizer, theirs: DomainTokenizer | None, words: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
-    """The report of a vocabulary, for `report.json`.
+    """The report of a vocabulary, ours, perhaps compared with another one, for `report.json`.
 
-    Args:
-        ours: the new vocabulary.
-        theirs: one to compare with, if any.
-        words: name of a text (a side of the corpus, a labelled file) to how often each word occurs in it.
+    Words are, by the name of a text (a side of the corpus, a labelled file), how often each occurs in it.
 
     Returns:
         `vocab_size`, `compared` (`vocab_size` and the overlap, or None), `transfer` (what changing from theirs to ours
@@ -201,12 +167,7 @@ def vocabulary_report(
 
 
 def report_lines(report: Mapping[str, Any], shown: int = 8) -> list[str]:
-    """A vocabulary report to read.
-
-    Args:
-        report: what `vocabulary_report` gave.
-        shown: how many of the longest-split words to show for the first text.
-    """
+    """A vocabulary report to read, with a few of the longest-split words of the first text."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
@@ -235,15 +196,6 @@ def _overlap_line(report: Mapping[str, Any]) -> str:
     return f"overlap: {both['shared']:,} entries, {ours} and {theirs} (special tokens left out)"
 
 
-def _entries(tokenizer: DomainTokenizer) -> set[Surface]:
-    return {surface for surface in vocabulary_of(tokenizer).surfaces if surface is not None}
-
-
-def _encode(tokenizer: DomainTokenizer, words: Sequence[str]) -> list[list[int]]:
-    """The pieces of words as they stand in the middle of a text."""
-    return tokenizer.encode([tokenizer.pieces.inside_text(word) for word in words])
-
-
-def _long_word(tokenizer: DomainTokenizer, word: str, count: int) -> LongWord:
-    (ids,) = _encode(tokenizer, [word])
-    return LongWord(word, [tokenizer.pieces.shown(tokenizer.tokens[piece]) for piece in ids], count)
+def _batches(words: Iterable[str]) -> Iterator[list[str]]:
+    order = sorted(words)
+    return (order[start : start + _AT_ONCE] for start in range(0, len(order), _AT_ONCE))

@@ -19,23 +19,20 @@ from domainbert.tokenization.kind import Pieces, Surface, kind_of, known_kinds
 from domainbert.tokenization.load import DomainTokenizer, read_backend
 
 _META_SPACE = "\u2581"  # how a space before a word is written: "▁bank"
-_USUAL_NAMES = {
+_USUAL_NAMES = {  # of the roles, in most vocabularies with "▁"
     "pad_token": "<pad>",
     "unk_token": "<unk>",
     "cls_token": "<s>",
     "sep_token": "</s>",
     "mask_token": "<mask>",
 }
-"""Names of the roles in most vocabularies with "▁"."""
 
 
 class Vocabulary:
     """A vocabulary as a list of surfaces, and how it cuts any surface into its own entries.
 
-    Args:
-        backend: a tokenizer of a known kind, or a Unigram or other "▁"-marked one.
-        special_tokens: role (`pad_token`, ...) to the token's string, as `tokenization.load.read_backend` gives it;
-            roles that are not named are called as usual.
+    The tokenizer is of a known kind, or a Unigram or other "▁"-marked one. The special tokens are those of
+    `load.read_backend`; roles that are not among them are called as usual.
 
     Raises:
         DomainbertError: the tokenizer is of another kind.
@@ -44,14 +41,11 @@ class Vocabulary:
     def __init__(self, backend: Tokenizer, special_tokens: Mapping[str, str] | None = None) -> None:
         kind = kind_of(backend)
         self.backend = backend
-        self.kind = None if kind is None else kind.name
-        """The name of its kind; None for one with "▁"."""
+        self.kind = None if kind is None else kind.name  # None for one with "▁"
         self.tokens = tokens_by_id(backend)
-        """The entries in the order of their ids; "" where an id is not used."""
         ids = backend.get_vocab(with_added_tokens=True)
         named = {**(_USUAL_NAMES if kind is None else kind.special_tokens), **(special_tokens or {})}
         self.special_ids = {role: ids[token] for role, token in named.items() if token in ids}
-        """Role to id, for the roles it has."""
         self._pieces = _marked(backend, ids) if kind is None else kind.pieces(backend)
 
     @cached_property
@@ -66,7 +60,7 @@ class Vocabulary:
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """The text as the vocabulary sees it: lowercased, without accents, or as it is."""
+        """See `Pieces.fold`."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:
@@ -86,17 +80,14 @@ class _MarkedPieces(Pieces):
     """Pieces that begin a word begin with "▁", as in Unigram vocabularies."""
 
     def surface(self, token: str) -> Surface | None:
-        """See `Pieces.surface`."""
         text = token.removeprefix(_META_SPACE)
         return Surface(text, token.startswith(_META_SPACE)) if text else None
 
     def spell(self, surface: Surface) -> list[int]:
-        """See `Pieces.spell`."""
         spelt = _META_SPACE * surface.starts_word + surface.text
         return [token.id for token in self.backend.model.tokenize(spelt)]
 
     def fold(self, text: str) -> str:
-        """See `Pieces.fold`."""
         return super().fold(text).removeprefix(_META_SPACE)
 
 
@@ -109,11 +100,7 @@ def _marked(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary of a Hugging Face folder, of any supported kind.
-
-    Raises:
-        DomainbertError: there is no tokenizer that can be read, or it is of another kind.
-    """
+    """The vocabulary of a Hugging Face folder; errors are those of `read_backend` and `Vocabulary`."""
     backend, special_tokens, _ = read_backend(folder)
     backend.no_truncation()
     backend.no_padding()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tokenizers import Tokenizer, processors
 
@@ -15,24 +15,21 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
+Ints: TypeAlias = "NDArray[np.int64]"
 
 
 class Part(NamedTuple):
     """A special token, or the place of a text."""
 
-    token: int | str
-    """Id of the special token; "A" is the place of the first text, "B" that of the second."""
+    token: int | str  # id of the special token; "A" is the place of the first text, "B" that of the second
     token_type: int
 
 
 @dataclass(frozen=True)
 class Template:
-    """Frame of texts: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
+    """Frame of one text and of a pair: `[CLS] A [SEP] B [SEP]` (BERT), `<s> A </s></s> B </s>` (RoBERTa).
 
-    Attributes:
-        single: the parts of one text.
-        pair: the parts of two; none where the tokenizer does not say how a pair is framed.
+    That of a pair is empty where the tokenizer does not say it.
 
     Raises:
         DomainbertError: a text has no place or more than one, or it is not one special token that comes first, which
@@ -43,7 +40,6 @@ class Template:
     pair: tuple[Part, ...]
 
     def __post_init__(self) -> None:
-        """Check the places of the texts."""
         wanted = [(self.single, ["A"]), *([(self.pair, ["A", "B"])] if self.pair else [])]
         for parts, places in wanted:
             tokens = [part.token for part in parts]
@@ -71,15 +67,8 @@ class Template:
     def frame(
         self, first: NDArray[np.integer] | Sequence[int], second: NDArray[np.integer] | Sequence[int] | None = None
     ) -> tuple[Ints, Ints]:
-        """A text, or a pair, with its special tokens.
-
-        Args:
-            first: (n,) ids of the text.
-            second: (m,) ids of the second text of a pair.
-
-        Returns:
-            The ids and their token types, each (n + extra(),) or (n + m + extra(pair=True),).
-        """
+        """The ids of a text (n,), or of a pair (n,) and (m,), with its special tokens; and their token types. Both are
+        (n + extra(),) or (n + m + extra(pair=True),)."""
         import numpy as np  # a recipe is checked without it
 
         parts = self._parts(second is not None)
@@ -89,14 +78,7 @@ class Template:
         return ids, np.repeat([part.token_type for part in parts], [len(piece) for piece in pieces])
 
     def processor(self, tokens: Sequence[str]) -> processors.TemplateProcessing:
-        """The same as the post-processor of a `tokenizer.json`.
-
-        Args:
-            tokens: the vocabulary in the order of its ids.
-
-        Raises:
-            DomainbertError: a special token is not in the vocabulary.
-        """
+        """The same as the post-processor of a `tokenizer.json`; an error if `tokens`, by id, lack a special one."""
         strange = [number for number in sorted(self.special_ids) if not "".join(tokens[number : number + 1])]
         if strange:
             raise DomainbertError(
@@ -127,11 +109,7 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def template_of(backend: Tokenizer) -> Template | None:
-    """The template in the post-processor of a tokenizer; None where it adds no special tokens.
-
-    Raises:
-        DomainbertError: it frames texts in a way that has no `Template`.
-    """
+    """The template in a tokenizer's post-processor; None where it adds no special tokens; an error as `Template`."""
     if backend.post_processor is None:
         return None
     return _read(json.loads(backend.post_processor.__getstate__()))

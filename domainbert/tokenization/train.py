@@ -16,12 +16,8 @@ from tokenizers.trainers import Trainer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 
-MULTIPLE = 64
-"""Vocabulary sizes are multiples of this, which keeps the output matrix on the fast path of matrix products."""
-
-MAX_ALPHABET = 1000
-"""Most characters other than printable ASCII that get a piece, in a vocabulary of characters."""
-
+MULTIPLE = 64  # vocabulary sizes that keep the output matrix on the fast path of matrix products
+MAX_ALPHABET = 1000  # characters other than printable ASCII that get a piece, in a vocabulary of characters
 _MAX_WORDS = 400_000  # distinct; the trainer needs up to 1 kB for each
 _FED_AT_ONCE = 20_000  # characters in a string; tokenizers holds 256 strings at a time
 
@@ -30,18 +26,14 @@ _FED_AT_ONCE = 20_000  # characters in a string; tokenizers holds 256 strings at
 class TrainingWords:
     """The words a vocabulary is trained on, and what was left out."""
 
-    counts: dict[str, int]
-    """Occurrences of each word, as the vocabulary sees it; in the order of the words."""
-    alphabet: list[str]
-    """Characters that get a piece, in the order of their code points."""
+    counts: dict[str, int]  # occurrences of each word, as the vocabulary sees it; in the order of the words
+    alphabet: list[str]  # characters that get a piece, in the order of their code points
     rare_characters: dict[str, int] = field(default_factory=dict)
     """Characters without a piece, the most frequent first: a word that holds one becomes [UNK]."""
-    rare_words: int = 0
-    """Occurrences of words left out because they hold a rare character."""
-    infrequent_words: int = 0
-    """Occurrences of words left out because 400,000 words are more frequent."""
-    long_words: int = 0
-    """Occurrences of words left out because they have too many characters: those become [UNK]."""
+    # occurrences of words left out because ...
+    rare_words: int = 0  # they hold a rare character
+    infrequent_words: int = 0  # 400,000 words are more frequent
+    long_words: int = 0  # they have too many characters: those become [UNK]
 
 
 def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
@@ -59,18 +51,10 @@ def learn(
     vocab_size: int,
     min_frequency: int,
 ) -> Tokenizer:
-    """Train on counted words.
+    """Give the learner, an empty model of a kind, a vocabulary from counted words; returns it.
 
-    Args:
-        learner: an empty model of the kind.
-        make_trainer: its trainer, which is given the settings.
-        words: what is learnt from.
-        seeds: the entries that are not learnt, in the order of their ids.
-        vocab_size: rounded up to a multiple of 64.
-        min_frequency: how often a pair of pieces must occur to become a piece.
-
-    Returns:
-        The learner, with its vocabulary.
+    The size is rounded up to a multiple of 64. The first entries are the seeds, in the order of their ids. A pair of
+    pieces must occur `min_frequency` times to become one.
 
     Raises:
         DomainbertError: there are no words; or too few for so many pieces, or the seeds alone are more.

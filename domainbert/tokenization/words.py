@@ -27,19 +27,14 @@ class WordCounter:
     passed over from there on. So the sample ends between a half and the whole of `sample_bytes` (all of a smaller
     corpus), give or take a document, and is the same in whatever order the documents come.
 
-    Memory is bounded too: when the strings of one level exceed `max_distinct`, its rarest are forgotten, half or more.
-
-    Args:
-        sample_bytes: how much text to count at most, in bytes of UTF-8.
-        max_distinct: how many distinct strings a level may hold.
+    Memory is bounded too: when the distinct strings of one level exceed `max_distinct`, its rarest are forgotten, half
+    or more.
     """
 
     def __init__(self, sample_bytes: int, max_distinct: int = _MAX_DISTINCT) -> None:
-        self.sample_bytes = sample_bytes
-        self.max_distinct = max_distinct
+        self.sample_bytes, self.max_distinct = sample_bytes, max_distinct
         self.documents_read = self.bytes_read = 0
-        self.forgotten = 0
-        """Occurrences of rare strings that were forgotten to bound memory."""
+        self.forgotten = 0  # occurrences of rare strings
         self._first_level = 0
         self._counts: dict[int, Counter[str]] = {}
         self._documents: Counter[int] = Counter()
@@ -56,11 +51,7 @@ class WordCounter:
         return self._bytes.total()
 
     def add(self, text: str) -> None:
-        """Count one document, if it belongs to the sample.
-
-        Raises:
-            DomainbertError: the text holds half a surrogate pair.
-        """
+        """Count one document, if it belongs to the sample; an error if it holds half a surrogate pair."""
         encoded = encode_text(text)
         self.documents_read += 1
         self.bytes_read += len(encoded)
@@ -77,11 +68,7 @@ class WordCounter:
             self._forget_level()
 
     def words(self, cut: Callable[[str], list[str]]) -> Counter[str]:
-        """Occurrences of each word in the sample.
-
-        Args:
-            cut: gives the words of a string that holds no space, see `normalized_words` and `plain_words`.
-        """
+        """Occurrences of each word in the sample; `cut` gives the words of a string that holds no space."""
         words: Counter[str] = Counter()
         for counts in self._counts.values():
             words.update(count_words(counts, cut))

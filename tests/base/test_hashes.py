@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.hashes import FileHashes, hash_file, hash_folder, hash_json
+from domainbert.base.hashes import FileHashes, hash_file, hash_json
 from domainbert.base.paths import resolve_path
 
 
@@ -19,17 +19,19 @@ def test_hash_file_is_sha256(tmp_path: Path) -> None:
     assert hash_file(tmp_path / "a") == hashlib.sha256(data).hexdigest()
 
 
-def test_hash_folder_sees_names_and_contents_only(tmp_path: Path) -> None:
+def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "sub").mkdir(parents=True)
         (tmp_path / name / "sub" / "a").write_text("x")
     os.utime(tmp_path / "two" / "sub" / "a", (0, 0))
-    before = hash_folder(tmp_path / "one")
-    assert before == hash_folder(tmp_path / "two")
+    before = FileHashes().of(tmp_path / "one")
+    assert before == FileHashes().of(tmp_path / "two")
     (tmp_path / "one" / "manifest.json").write_text("{}")
-    assert hash_folder(tmp_path / "one", ignore=frozenset({"manifest.json"})) == before != hash_folder(tmp_path / "one")
+    assert FileHashes().of(tmp_path / "one") == before
+    (tmp_path / "one" / "b").write_text("{}")
+    assert FileHashes().of(tmp_path / "one") != before
     (tmp_path / "two" / "sub" / "a").rename(tmp_path / "two" / "sub" / "b")
-    assert hash_folder(tmp_path / "two") != before
+    assert FileHashes().of(tmp_path / "two") != before
 
 
 def test_hash_json_ignores_the_order_of_keys() -> None:

@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.corpus.cleaning import Cleaned, clean
+from domainbert.corpus.documents import Cleaned, clean
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=[]))
 

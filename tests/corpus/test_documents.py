@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.report import CorpusReport
-from domainbert.corpus.source import Source
 
 
 def write(folder: Path, name: str, texts: list[str]) -> str:
@@ -136,7 +135,7 @@ def test_reading_needs_no_heavy_library_and_little_memory(tmp_path: Path) -> Non
 import re, sys
 from pathlib import Path
 from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import Source
 from domainbert.corpus.documents import read_documents
 print(sum(1 for _ in read_documents(CorpusConfig([Source({str(tmp_path / "a.jsonl")!r})]))))
 print(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.file_kind import first_lines, look, tell_kind
 from domainbert.corpus.report import SourceReport
-from domainbert.corpus.source import Source
 from domainbert.corpus.sources import read_source
 
 TEXT, NER, CLASSES = ("lines", "jsonl", "conll"), ("conll", "jsonl"), ("jsonl", "csv", "tsv")

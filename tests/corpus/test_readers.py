@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus import files
+from domainbert.corpus.config import Source
 from domainbert.corpus.readers import READERS, read_conll, read_csv, read_jsonl, read_parquet, read_text
-from domainbert.corpus.source import Source
 
 TEXTS = ["Inflation rose.", 'He said "no",\nand left.', "Zinsen fielen später.", "tab\there"]
 

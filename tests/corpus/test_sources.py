@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.report import SourceReport
-from domainbert.corpus.source import Source
 from domainbert.corpus.sources import read_source
 
 NO_NAMES = ("", "../..", "./data", "/etc", "a/b/c", "a b", "a/", "a/..", "-x", "a/b@", "a@../x", "a..b", "ä", "a\\nb")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.settings.deciding import part_key
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.training.optim_config import OptimConfig

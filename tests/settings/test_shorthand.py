@@ -14,8 +14,7 @@ import pytest
 
 import domainbert
 from domainbert.base.errors import Problems
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
 from domainbert.runner.stage_table import load_stage

@@ -13,8 +13,7 @@ import pytest
 import domainbert.stages
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import PositiveInt, Seeds, field_types
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.distillation.config import LossConfig
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.encoders.bert.config import BertConfig

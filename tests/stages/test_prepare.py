@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -87,4 +86,4 @@ def test_the_econ_corpus_is_prepared_whole(tmp_path: Path, tokenizer: Path, econ
     prepare(out, corpus=CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), tokenizer=tokenizer)
     corpus = open_prepared([out])
     assert corpus.train.num_documents + corpus.validation.num_documents == 1_316 - 4
-    assert corpus.train.num_characters_total + corpus.validation.num_characters_total == 30_435_272
+    assert corpus.train.num_characters.sum() + corpus.validation.num_characters.sum() == 30_435_272

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain

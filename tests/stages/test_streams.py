@@ -14,8 +14,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.serving.texts import as_they_come
 from domainbert.tasks.classification.config import ClassificationFormat
 from domainbert.tasks.classification.files import read_classification

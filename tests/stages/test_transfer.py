@@ -14,8 +14,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.source import Source
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model
 from domainbert.stages.transfer import transfer

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
-from domainbert.corpus.source import Source
 from domainbert.stages.vocab import vocab
 from domainbert.tokenization.load import load_tokenizer
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.cleaning import clean
+from domainbert.corpus.config import Source
+from domainbert.corpus.documents import clean
 from domainbert.corpus.readers import READERS
-from domainbert.corpus.source import Source
 from domainbert.serving.texts import read_texts
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import NerFormat

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization import train
 from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kinds.wordpiece.train import select_words, train_wordpiece
+from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.train import round_vocab_size
 from domainbert.tokenization.words import WordCounter
@@ -27,9 +27,13 @@ _TRAIN = """
 import json, sys
 from pathlib import Path
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.kinds.wordpiece.train import train_wordpiece
-texts = json.loads(Path(sys.argv[1]).read_text())
-DomainTokenizer(train_wordpiece(texts, int(sys.argv[2]), lowercase=sys.argv[3] == "True")).save(Path(sys.argv[4]), 512)
+from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
+from domainbert.tokenization.words import WordCounter
+kind, counter, lowercase = WordPieceKind(), WordCounter(10**9), sys.argv[3] == "True"
+for text in json.loads(Path(sys.argv[1]).read_text()):
+    counter.add(text)
+words = kind.select(counter, lowercase, 10)
+DomainTokenizer(kind.train(words, int(sys.argv[2]), lowercase, 2)).save(Path(sys.argv[4]), 512)
 """
 
 _FEW = "one two three two"
@@ -42,6 +46,13 @@ def _texts(seed: int = 0, documents: int = 200) -> list[str]:
     syllables = [a + b for a in "bcdfghklmnprst" for b in "aeiouy"]
     words = ["".join(chance.choices(syllables, k=chance.randint(1, 4))) for _ in range(1500)]
     return [" ".join(chance.choices(words, k=100)).capitalize() + "." for _ in range(documents)]
+
+
+def train_wordpiece(texts: list[str], vocab_size: int, lowercase: bool = True) -> Tokenizer:
+    counter, kind = WordCounter(10**9), WordPieceKind()
+    for text in texts:
+        counter.add(text)
+    return kind.train(kind.select(counter, lowercase, 10), vocab_size, lowercase, 2)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +123,7 @@ def test_cased_keeps_case_and_accents() -> None:
 def test_rare_characters_and_long_words_are_left_out_and_counted() -> None:
     counter = WordCounter(10**6)
     counter.add("é" * 10 + " ☃☃ a☃ €ab " + "€ " * 9 + "x" * 101 + " ok ok")
-    words = select_words(counter, lowercase=False)
+    words = WordPieceKind().select(counter, False, 10)
     assert words.counts == {"ok": 2, "é" * 10: 1, "€": 9, "€ab": 1}
     assert "é" in words.alphabet
     assert words.rare_characters == {"☃": 3}
@@ -123,7 +134,7 @@ def test_the_alphabet_is_limited_by_count_then_code_point() -> None:
     counter = WordCounter(10**6)
     letters = [chr(0x0400 + number % 256) + chr(0x1000 + number) for number in range(1200)]
     counter.add(" ".join(letters * 10))
-    words = select_words(counter, lowercase=False)
+    words = WordPieceKind().select(counter, False, 10)
     assert len(words.alphabet) == 94 + 1000
     assert all(count == 10 for count in words.rare_characters.values())
     assert min(words.rare_characters) > max(character for character in words.alphabet)
@@ -133,7 +144,7 @@ def test_only_the_most_frequent_words_are_held(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(train, "_MAX_WORDS", 2)
     counter = WordCounter(10**6)
     counter.add("c c c b b a a d")
-    words = select_words(counter, lowercase=True)
+    words = WordPieceKind().select(counter, True, 10)
     assert (words.counts, words.infrequent_words) == ({"a": 2, "c": 3}, 3)
 
 

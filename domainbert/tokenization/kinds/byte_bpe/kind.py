@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
@@ -21,26 +21,19 @@ from tokenizers.trainers import BpeTrainer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import Template, roberta_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter
 
-if TYPE_CHECKING:
-    from domainbert.tokenization.kind import Bools
-
-SPECIAL_TOKENS = {
+SPECIAL_TOKENS = {  # the roles, and what RoBERTa calls each, in the order of ids 0-4
     "cls_token": "<s>",
     "pad_token": "<pad>",
     "sep_token": "</s>",
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
-"""The roles and what RoBERTa calls each; the order is that of ids 0-4."""
-
-MAX_WORD_PIECES = 16
-"""A longer run of pieces without a space, as in Chinese or Thai, counts as several words."""
-
+MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Chinese or Thai, counts as several words
 _SPACE = "\u0120"  # how the byte of a space is written
 
 
@@ -51,14 +44,10 @@ def byte_bpe_backend(
     add_prefix_space: bool = True,
     special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
-    """A byte-level BPE tokenizer over a vocabulary.
+    """A byte-level BPE tokenizer over a vocabulary: entry, its bytes as characters, to id.
 
-    Args:
-        vocab: entry, its bytes as characters, to id; the special tokens are among them.
-        merges: pairs of entries, those merged first at the beginning.
-        lowercase: uncased: lowercase the text and strip its accents.
-        add_prefix_space: whether a text that begins without a space gets one.
-        special_tokens: role to the token's string.
+    Merges are pairs of entries, those merged first at the beginning. `lowercase` strips accents, too; with
+    `add_prefix_space` a text that begins without a space gets one.
     """
     backend = Tokenizer(BPE(dict(vocab), list(merges)))
     if lowercase:
@@ -76,15 +65,12 @@ def byte_bpe_backend(
     return backend
 
 
-class BytePieces(Pieces):
+class _BytePieces(Pieces):
     """Pieces that begin a word begin with a space, and each character stands for a byte."""
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """See `Pieces.word_starts`.
-
-        A pre-token is a word. But a combining mark continues the word before it, and so do the letters after it; and
-        where a word has more than 16 pieces, the next piece that begins a character begins another one.
-        """
+        """A pre-token is a word. But a combining mark continues the word before it, and so do the letters after it; and
+        where a word has more than 16 pieces, the next piece that begins a character begins another one."""
         import numpy as np  # a recipe is checked without it
 
         starts = super().word_starts(text, encoding)
@@ -103,25 +89,20 @@ class BytePieces(Pieces):
         """(vocab_size,) Whether each entry begins with a byte that is not the first of its character."""
         import numpy as np
 
-        tokens = tokens_by_id(self.backend)
-        return np.asarray(
-            [bool(token) and 0x80 <= _BYTE_OF.get(token[0], 0) < 0xC0 for token in tokens], dtype=np.bool_
-        )
+        first_bytes = (_BYTE_OF.get(token[:1], 0) for token in tokens_by_id(self.backend))
+        return np.asarray([0x80 <= byte < 0xC0 for byte in first_bytes], dtype=np.bool_)
 
     def surface(self, token: str) -> Surface | None:
-        """See `Pieces.surface`; None for a part of a character."""
         text = _from_bytes(token.removeprefix(_SPACE))
         return Surface(text, token.startswith(_SPACE)) if text else None
 
     def spell(self, surface: Surface) -> list[int]:
-        """See `Pieces.spell`."""
         spelt = normalizers.ByteLevel().normalize_str(" " * surface.starts_word + surface.text)
         return [token.id for token in self.backend.model.tokenize(spelt)]
 
     def fold(self, text: str) -> str:
-        """See `Pieces.fold`; a normalizer that writes bytes is none of the text."""
-        normalizer = self.backend.normalizer
-        return text.strip() if isinstance(normalizer, normalizers.ByteLevel) else super().fold(text)
+        writes_bytes = isinstance(self.backend.normalizer, normalizers.ByteLevel)  # that is none of the text
+        return text.strip() if writes_bytes else super().fold(text)
 
     def shown(self, token: str) -> str:
         """The text, with the mark of the space; a part of a character as it is."""
@@ -129,7 +110,6 @@ class BytePieces(Pieces):
         return _SPACE * text.startswith(" ") + text.removeprefix(" ") if text.strip() else token
 
     def inside_text(self, word: str) -> str:
-        """See `Pieces.inside_text`."""
         return f" {word}"
 
 
@@ -162,7 +142,7 @@ class ByteBPEKind(TokenizerKind):
 
     def pieces(self, backend: Tokenizer) -> Pieces:
         """See `TokenizerKind.pieces`."""
-        return BytePieces(backend)
+        return _BytePieces(backend)
 
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Cuts into pre-tokens, the first with a space before it, as text and not as bytes."""
@@ -215,7 +195,7 @@ class ByteBPEKind(TokenizerKind):
 
 
 def _continues(text: str, place: int) -> bool:
-    """Whether the character belongs to the word of the one before it, because one of the two is a combining mark."""
+    """Whether a character is of the word of the one before it, because one of the two is a combining mark."""
     if not 0 < place < len(text) or text[place - 1].isspace():
         return False
     before, here = (unicodedata.category(text[at])[0] for at in (place - 1, place))

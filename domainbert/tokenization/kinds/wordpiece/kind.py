@@ -1,30 +1,35 @@
-"""WordPiece: BERT's tokenizer, its folder and its marks."""
+"""WordPiece: BERT's tokenizer, its training, its folder and its marks.
+
+`tokenizers.WordPieceTrainer` learns byte-pair merges and writes them down as WordPiece. Run as it is, it gives other
+ids every time: a piece `##c` gets its id when the trainer first meets it, in the random order of a hash table, and the
+ids then decide between merges of equal count. Here every `##c` has its id before training begins.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
+from tokenizers.trainers import WordPieceTrainer
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, TokenizerKind
-from domainbert.tokenization.kinds.wordpiece.train import select_words, train_on_words
+from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
-from domainbert.tokenization.train import TrainingWords
+from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter, normalized_words
 
-if TYPE_CHECKING:
-    from domainbert.tokenization.kind import Bools
+_ASCII = frozenset(map(chr, range(33, 127)))
 
 
-class WordPieces(Pieces):
+class _WordPieces(Pieces):
     """Pieces that continue a word are marked, by "##" as a rule."""
 
     @property
@@ -33,25 +38,22 @@ class WordPieces(Pieces):
 
     @cached_property
     def begins_word(self) -> Bools | None:
-        """See `Pieces.begins_word`: what is not marked does."""
         import numpy as np  # a recipe is checked without it
 
         surfaces = map(self.surface, tokens_by_id(self.backend))
         return np.asarray([surface is None or surface.starts_word for surface in surfaces], dtype=np.bool_)
 
     def surface(self, token: str) -> Surface | None:
-        """See `Pieces.surface`."""
         inside = token.startswith(self._prefix) and len(token) > len(self._prefix)
         return Surface(token.removeprefix(self._prefix) if inside else token, not inside) if token else None
 
     def spell(self, surface: Surface) -> list[int]:
-        """See `Pieces.spell`."""
         model = self.backend.model if surface.starts_word else self._inner
         return [token.id for token in model.tokenize(surface.text)]
 
     @cached_property
     def _inner(self) -> WordPiece:
-        """A model of the continuing pieces alone, without their prefix: it cuts the inside of a word as they do."""
+        """Model of the continuing pieces alone, without their prefix: it cuts the inside of a word as they do."""
         prefix, unknown = self._prefix, self.backend.model.unk_token
         ids = self.backend.get_vocab(with_added_tokens=False)
         inner = {token.removeprefix(prefix): number for token, number in ids.items() if token.startswith(prefix)}
@@ -73,16 +75,44 @@ class WordPieceKind(TokenizerKind):
         return isinstance(backend.model, WordPiece)
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """See `TokenizerKind.select`."""
-        return select_words(counter, lowercase, min_character_count)
+        """Words that are normalized, not too long, and of an alphabet.
+
+        That is printable ASCII, whether it occurs or not, so that no word of it is ever unknown; and every other
+        character that is frequent enough, up to the 1,000 most frequent (where counts are equal, the smaller code
+        point).
+        """
+        words = counter.words(_cutter(lowercase))
+        characters: Counter[str] = Counter()
+        for word, count in words.items():
+            for character in word:
+                characters[character] += count
+        usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
+        ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
+        frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
+        alphabet = usual.union(frequent)
+        long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
+        rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
+        counts, infrequent = most_frequent({word: words[word] for word in words.keys() - long - rare})
+        return TrainingWords(
+            counts=counts,
+            alphabet=sorted(alphabet),
+            rare_characters={character: characters[character] for character in ranked[len(frequent) :]},
+            rare_words=sum(words[word] for word in rare),
+            infrequent_words=infrequent,
+            long_words=sum(words[word] for word in long),
+        )
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """See `TokenizerKind.train`."""
-        return train_on_words(words, vocab_size, lowercase, min_frequency)
+        """The ids are those of the special tokens, the characters, the `##` characters, and the pieces as learnt."""
+        seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *_continuing(words.alphabet, lowercase)]
+        learner = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
+        trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
+        pieces = tokens_by_id(learn(learner, trainer, words, seeds, vocab_size, min_frequency))
+        return bert_backend({piece: number for number, piece in enumerate(pieces)}, {"do_lower_case": lowercase})
 
     def pieces(self, backend: Tokenizer) -> Pieces:
         """See `TokenizerKind.pieces`."""
-        return WordPieces(backend)
+        return _WordPieces(backend)
 
     def cutter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """See `TokenizerKind.cutter`."""
@@ -127,6 +157,16 @@ class WordPieceKind(TokenizerKind):
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
 
 
+def _cutter(lowercase: bool) -> Callable[[str], list[str]]:
+    return normalized_words(bert_backend({}, {"do_lower_case": lowercase}))
+
+
+def _continuing(alphabet: Iterable[str], lowercase: bool) -> list[str]:
+    """`##c` for each character that can stand inside a word: punctuation and Chinese characters never do."""
+    cut = _cutter(lowercase)
+    return [PREFIX + character for character in alphabet if cut(f"a{character}") == [f"a{character}"]]
+
+
 def _settings(backend: Tokenizer) -> list[Any]:
     """All that decides the ids of a text but the entries."""
     state = json.loads(backend.to_str())
@@ -148,8 +188,7 @@ def _read_vocab(path: Path) -> dict[str, int]:
     vocab: dict[str, int] = {}
     for number, token in enumerate(lines, 1):
         if token in vocab:
-            raise DomainbertError(
-                f"{path}:{number}: {token!r} is in line {vocab[token] + 1} too; expected each piece once"
-            )
+            found = f"{token!r} is in line {vocab[token] + 1} too"
+            raise DomainbertError(f"{path}:{number}: {found}; expected each piece once")
         vocab[token] = number - 1
     return vocab
