@@ -11,9 +11,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.embeddings import Embeddings
 from domainbert.encoders.families import build_model, config_class
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:

@@ -1,4 +1,4 @@
-"""Heads of an encoder: masked-LM, token and sequence heads, and the models that join them."""
+"""Heads of an encoder: masked-LM, token and sequence heads, and the model that joins the two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.layers import ACTIVATIONS, Dropout
+from domainbert.encoders.config import Sizes
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 from domainbert.encoders.packed import Packed
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
@@ -75,6 +76,41 @@ class SequenceHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """[CLS] states (N, H) -> logits (N, labels)."""
         return self.classifier(self.dropout(self.activation(self.pooler(self.input_dropout(hidden)))))
+
+
+def build_head(
+    kind: str,
+    encoder: Encoder,
+    sizes: Sizes,
+    num_labels: int,
+    *,
+    dropout: float,
+    activation: str | None = None,
+    pooler: str = "tanh",
+    pooler_dropout: float = 0.0,
+) -> nn.Module:
+    """A freshly initialised head of one of these kinds.
+
+    Args:
+        kind: `masked_lm`, `tokens` or `sequence`.
+        encoder: its word embeddings are the output weights of masked LM.
+        sizes: of the encoder.
+        num_labels: outputs for tokens and sequences.
+        dropout: before the classifier.
+        activation: of masked LM; None is that of the layers.
+        pooler: activation of the pooler of sequences.
+        pooler_dropout: before it.
+    """
+    head: nn.Module
+    if kind == "masked_lm":
+        activation = activation or sizes.activation
+        head = MaskedLMHead(encoder.input_embeddings, sizes.hidden_size, activation, sizes.layer_norm_eps)
+    elif kind == "tokens":
+        head = TokenHead(sizes.hidden_size, num_labels, dropout)
+    else:
+        head = SequenceHead(sizes.hidden_size, num_labels, dropout, pooler, pooler_dropout)
+    initialise(head, sizes.initializer_range)
+    return head
 
 
 class EncoderWithHead(nn.Module):

@@ -13,8 +13,19 @@ from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.families import architecture, build_model, config_class, family, kind_of, name_map
-from domainbert.encoders.kinds import SEQUENCE, TOKENS, family_kind, has_labels, has_more
+from domainbert.encoders.families import (
+    SEQUENCE,
+    TOKENS,
+    architecture,
+    build_model,
+    config_class,
+    family,
+    family_kind,
+    has_labels,
+    has_more,
+    kind_of,
+    name_map,
+)
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
