@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Unit, divergence, full
+from domainbert.distillation.losses import LayerLoss, Outputs, Places, Unit, divergence, full
 from domainbert.encoders.recording import Projections
-
-Pairs = Sequence[tuple[int, int]]
 
 _NEVER = -1e9  # finite, so that the difference of two such scores is a number
 
 
-class AttentionLoss(DistillationLoss):
-    """A loss between the projections of pairs of layers, summed over these."""
+class AttentionLoss(LayerLoss):
+    """A loss between projections."""
 
-    unit: Unit = "tokens"
     attends: ClassVar[bool] = True
 
-    def __init__(self, pairs: Pairs) -> None:
-        super().__init__()
-        self.pairs = list(pairs)
-
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
-        assert teacher is not None
-        sums = [
-            self.between(student.projections[own], teacher.projections[source], places) for own, source in self.pairs
-        ]
-        return torch.stack(sums).sum()
-
-    @abstractmethod
-    def between(self, student: Projections, teacher: Projections, places: Places) -> Tensor:
-        """The sum over one pair of layers."""
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Projections:
+        """See `LayerLoss.of_layer`."""
+        return outputs.projections[layer]
 
 
 class AttentionMSELoss(AttentionLoss):
@@ -46,8 +30,8 @@ class AttentionMSELoss(AttentionLoss):
 
     unit: Unit = "pairs"
 
-    def between(self, student: Projections, teacher: Projections, places: Places) -> Tensor:
-        """See `AttentionLoss.between`."""
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
         own, source = (scores(one.queries, one.keys) for one in (student, teacher))
         return ((own - source).square().mean(dim=1) * places.pairs).sum()
 
@@ -55,25 +39,25 @@ class AttentionMSELoss(AttentionLoss):
 class AttentionKLLoss(AttentionLoss):
     """KL(teacher || student) of softmax(Q Kᵀ / sqrt(d)), mean over heads (Wang et al. 2020, eq. 6)."""
 
-    def between(self, student: Projections, teacher: Projections, places: Places) -> Tensor:
-        """See `AttentionLoss.between`."""
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
         return row_divergence(scores(student.queries, student.keys), scores(teacher.queries, teacher.keys), places)
 
 
 class RelationsLoss(AttentionLoss):
     """KL(teacher || student) of softmax(A Aᵀ / sqrt(d)), mean over relation heads (Wang et al. 2021, eq. 4 and 5)."""
 
-    def __init__(self, pairs: Pairs, relations: Sequence[str], num_heads: int) -> None:
+    def __init__(self, pairs: Sequence[tuple[int, int]], relations: Sequence[str], num_heads: int) -> None:
         super().__init__(pairs)
         self.relations, self.num_heads = tuple(relations), num_heads
 
-    def between(self, student: Projections, teacher: Projections, places: Places) -> Tensor:
-        """See `AttentionLoss.between`."""
-        own, source = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         sums = []
         for name in self.relations:
-            one, other = getattr(own, name), getattr(source, name)
-            sums.append(row_divergence(scores(one, one), scores(other, other), places))
+            own, source = (scores(part, part) for part in (getattr(side, name) for side in sides))
+            sums.append(row_divergence(own, source, places))
         return torch.stack(sums).sum()
 
 
@@ -83,13 +67,8 @@ def scores(left: Tensor, right: Tensor) -> Tensor:
 
 
 def row_divergence(student: Tensor, teacher: Tensor, places: Places) -> Tensor:
-    """KL(teacher || student) of each token's distribution over its segment; mean over heads, summed over tokens.
-
-    Args:
-        student: scores (B, heads, S, S).
-        teacher: the same.
-        places: says which tokens are of one segment.
-    """
+    """KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean over
+    heads, summed over tokens."""
     # Padding sees itself, so that no softmax is empty; it is left out of the sum.
     same = places.segment_ids.unsqueeze(-1) == places.segment_ids.unsqueeze(-2)
     apart = ~same.unsqueeze(1)

@@ -83,13 +83,8 @@ class Distilling(TrainedModule):
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
     """Parameters that stay frozen in an optimiser step (from 0): layers learn from the top, the embeddings last
-    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3).
-
-    Args:
-        encoder: the student's.
-        step: the optimiser step.
-        unfreeze_every: steps after which one layer more learns; at first the head alone does. 0 freezes nothing.
-    """
+    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3), one more after `unfreeze_every` steps; at first the head
+    alone does. 0 freezes nothing."""
     if not unfreeze_every:
         return []
     frozen = encoder.num_hidden_layers - step // unfreeze_every  # up to that depth

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,15 +41,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Places:
-    """Places in a batch where the losses look.
+    """Places in packed rows where the losses look: of (B, S) tokens, whose positions restart with each segment."""
 
-    Attributes:
-        segment_ids: (B, S), 0 is padding.
-        first: (segments,) the first token of each segment in the flattened rows: its [CLS].
-    """
-
+    position_ids: Tensor
     segment_ids: Tensor
-    first: Tensor
 
     @property
     def real(self) -> Tensor:
@@ -61,11 +57,10 @@ class Places:
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
-    @classmethod
-    def of(cls, position_ids: Tensor, segment_ids: Tensor) -> Places:
-        """The places of a packed batch, whose positions restart with each segment."""
-        first = ((position_ids == 0) & (segment_ids > 0)).flatten().nonzero().flatten()
-        return cls(segment_ids, first)
+    @cached_property
+    def first(self) -> Tensor:
+        """(segments,) the first token of each segment in the flattened rows: its [CLS]."""
+        return ((self.position_ids == 0) & self.real).flatten().nonzero().flatten()
 
 
 class DistillationLoss(nn.Module, ABC):
@@ -80,7 +75,7 @@ class DistillationLoss(nn.Module, ABC):
     """
 
     unit: Unit
-    reads: ClassVar[Reads] = "none"
+    reads: Reads = "none"
     needs_teacher: ClassVar[bool] = True
     attends: ClassVar[bool] = False
     pairs: Sequence[tuple[int, int]] = ()
@@ -93,6 +88,33 @@ class DistillationLoss(nn.Module, ABC):
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         """The sum over the micro-batch, a scalar; `teacher` is None only where no loss needs it."""
+
+
+class LayerLoss(DistillationLoss):
+    """A loss between layers, summed over pairs of them."""
+
+    unit: Unit = "tokens"
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.pairs = list(pairs)
+
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """See `DistillationLoss.forward`."""
+        assert teacher is not None
+        sums = [
+            self.between(self.of_layer(student, own, places), self.of_layer(teacher, source, places), places, index)
+            for index, (own, source) in enumerate(self.pairs)
+        ]
+        return torch.stack(sums).sum()
+
+    @abstractmethod
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Any:
+        """What is compared of a layer of either side."""
+
+    @abstractmethod
+    def between(self, student: Any, teacher: Any, places: Places, index: int) -> Tensor:
+        """The sum over one pair of layers, number `index` of all."""
 
 
 def full(tensor: Tensor) -> Tensor:

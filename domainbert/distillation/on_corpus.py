@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torchmetrics import MetricCollection, SumMetric
 from domainbert.data.types import IGNORED
 from domainbert.distillation.batches import batch_counts
 from domainbert.distillation.distilling import COUNTS, Distilling
-from domainbert.distillation.losses import Outputs, Places
+from domainbert.distillation.losses import Places
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs, observe
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -22,15 +23,7 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 class CorpusDistillation(Distilling):
     """Distils masked language models on packed rows of a corpus.
 
-    Args:
-        model: the student with a masked-LM head.
-        teachers: see `Distilling.learn_from`.
-        losses: see there.
-        optim: optimiser settings.
-        schedule: learning-rate settings.
-        num_steps: optimiser steps of the whole training.
-        seed: of the dropout.
-        unfreeze_every: see `Distilling.learn_from`.
+    Args are those of `TrainedModule` and of `Distilling.learn_from`.
     """
 
     def __init__(
@@ -82,13 +75,10 @@ class CorpusDistillation(Distilling):
         if "hard" in reads:
             assert student.logits is not None
             hard = functional.cross_entropy(student.logits.float(), batch["targets"][used], reduction="sum")
-            student = Outputs(student.hidden, student.projections, student.logits, student.all_logits, hard)
-        teacher = self._ask(batch, positions if "predicted" in reads else None, "all" in reads)
-        return self.losses.sums(student, teacher, Places.of(batch["position_ids"], batch["segment_ids"]))
-
-    def _ask(self, batch: Mapping[str, Tensor], positions: Tensor | None, every: bool) -> Outputs | None:
-        if not self.losses.needs_teacher:
-            return None
-        layers = self.losses.layers(1)
-        with torch.no_grad():
-            return mean_outputs([observe(teacher, batch, layers, positions, every) for teacher in self.teachers])
+            student = replace(student, hard_loss=hard)
+        teacher = None
+        if self.losses.needs_teacher:
+            asked = self.losses.layers(1), positions if "predicted" in reads else None, "all" in reads
+            with torch.no_grad():
+                teacher = mean_outputs([observe(one, batch, *asked) for one in self.teachers])
+        return self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,18 +23,8 @@ from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 class TaskDistillation(Distilling, FineTuning):
     """Distils fine-tuned models on labelled and unlabelled text of their task.
 
-    Args:
-        model: the student with the task's head.
-        teachers: see `Distilling.learn_from`; not asked for logits where the batches bring these.
-        losses: see there.
-        task: its loss and metric.
-        optim: optimiser settings.
-        schedule: learning-rate settings.
-        num_steps: optimiser steps of the whole training.
-        validation: the labelled items whose numbers the validation batches carry.
-        seed: of the dropout.
-        unfreeze_every: see `Distilling.learn_from`.
-        row: see `FineTuning`; the teachers have the embeddings of all entries.
+    Args are those of `FineTuning` and of `Distilling.learn_from`; teachers are not asked for logits where the batches
+    bring these, and have the embeddings of all entries.
     """
 
     def __init__(
@@ -63,20 +54,17 @@ class TaskDistillation(Distilling, FineTuning):
         student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None, False)
         student = self._outputs(student, batch)
         teacher = self._ask(batch) if self.losses.needs_teacher else None
-        sums = self.losses.sums(student, teacher, Places.of(batch["position_ids"], batch["segment_ids"]))
-        counted = batch | {"num_targets": batch[self.task.counted]}
-        means = self.means(sums, counted)
+        sums = self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
+        means = self.means(sums, batch | {"num_targets": batch[self.task.counted]})
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
         """Logits of words or texts instead of positions, and the task's own loss."""
         if student.logits is None:
             return student
-        hard = None
-        if "hard" in self.losses.reads:
-            hard = self.task.loss(student.logits, batch)
+        hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         logits = output_logits(student.logits, batch["output_index"], batch["num_outputs_here"])
-        return Outputs(student.hidden, student.projections, logits, None, hard)
+        return replace(student, logits=logits, hard_loss=hard)
 
     def _ask(self, batch: dict[str, Any]) -> Outputs:
         given = batch.get("teacher_logits")
@@ -84,17 +72,14 @@ class TaskDistillation(Distilling, FineTuning):
             return Outputs([], {}, given)
         positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
         with torch.no_grad():
-            outputs = [self._opinion(one, batch, positions) for one in self.teachers]
-        teacher = mean_outputs(outputs)
-        logits = given
-        if teacher.logits is not None:
-            logits = output_logits(teacher.logits, batch["output_index"], batch["num_outputs_here"])
-        return Outputs(teacher.hidden, teacher.projections, logits)
+            teacher = mean_outputs([self._opinion(one, batch, positions) for one in self.teachers])
+        if teacher.logits is None:
+            return replace(teacher, logits=given)
+        return replace(teacher, logits=output_logits(teacher.logits, batch["output_index"], batch["num_outputs_here"]))
 
     def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Outputs of one teacher for a batch; the logits of a CRF are its marginals."""
         found = observe(teacher, batch, self.losses.layers(1), positions, False)
         if found.logits is None:
             return found
-        logits = label_logits(teacher.head, found.logits, batch["example"], batch["outputs"])
-        return Outputs(found.hidden, found.projections, logits)
+        return replace(found, logits=label_logits(teacher.head, found.logits, batch["example"], batch["outputs"]))

@@ -10,46 +10,32 @@ from domainbert.distillation.losses import DistillationLoss, Outputs, Places, Re
 
 
 class SoftTargetsLoss(DistillationLoss):
-    """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2), at predicted positions.
+    """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2).
 
     T² keeps the gradient's size whatever the temperature.
+
+    Args:
+        temperature: T.
+        every: at every token that is not padding (Sanh et al. 2019, section 2), not only at predicted positions.
     """
 
-    unit: Unit = "outputs"
-    reads: ClassVar[Reads] = "predicted"
-
-    def __init__(self, temperature: float) -> None:
+    def __init__(self, temperature: float, every: bool) -> None:
         super().__init__()
         self.temperature = temperature
+        self.unit, self.reads = ("tokens", "all") if every else ("outputs", "predicted")
 
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         """See `DistillationLoss.forward`."""
-        assert teacher is not None and teacher.logits is not None and student.logits is not None
-        return self.between(student.logits, teacher.logits)
-
-    def between(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """The sum over rows of logits, both (N, C)."""
-        temperature = self.temperature
-        return temperature**2 * self.divergence(full(teacher) / temperature, full(student) / temperature).sum()
-
-
-class AllSoftTargetsLoss(SoftTargetsLoss):
-    """The same at every token that is not padding (Sanh et al. 2019, section 2)."""
-
-    unit: Unit = "tokens"
-    reads: ClassVar[Reads] = "all"
-
-    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
-        """See `DistillationLoss.forward`."""
-        assert teacher is not None and teacher.all_logits is not None and student.all_logits is not None
-        return self.between(student.all_logits, teacher.all_logits)
+        logits = "all_logits" if self.reads == "all" else "logits"
+        own, source = (full(getattr(one, logits)) / self.temperature for one in (student, teacher))
+        return self.temperature**2 * self.divergence(source, own).sum()
 
 
 class HardTargetsLoss(DistillationLoss):
     """Cross-entropy with the true classes, which whoever runs the student computes: a task has its own way."""
 
     unit: Unit = "targets"
-    reads: ClassVar[Reads] = "hard"
+    reads: Reads = "hard"
     needs_teacher: ClassVar[bool] = False
 
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
@@ -62,7 +48,7 @@ class LogitMSELoss(DistillationLoss):
     """Mean over the classes of (student - teacher)² (Ba and Caruana 2014, eq. 1)."""
 
     unit: Unit = "outputs"
-    reads: ClassVar[Reads] = "predicted"
+    reads: Reads = "predicted"
 
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         """See `DistillationLoss.forward`."""

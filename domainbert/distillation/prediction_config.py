@@ -25,10 +25,9 @@ class SoftTargets(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import AllSoftTargetsLoss, SoftTargetsLoss
+        from domainbert.distillation.prediction import SoftTargetsLoss
 
-        kind = AllSoftTargetsLoss if self.positions == "all" else SoftTargetsLoss
-        return kind(self.temperature)
+        return SoftTargetsLoss(self.temperature, every=self.positions == "all")
 
 
 @dataclass(frozen=True)

@@ -101,16 +101,6 @@ def head_kinds(config: EncoderConfig) -> list[str]:
     return own + [kind for kind, base in _ON_TOP_OF.items() if base in own]
 
 
-def has_labels(kind: str | None) -> bool:
-    """Whether the outputs of a kind are labels."""
-    return family_kind(kind) in (TOKENS, SEQUENCE)
-
-
-def has_more(kind: str | None) -> bool:
-    """Whether a kind is one of a family's with more on top."""
-    return kind in _ON_TOP_OF
-
-
 def family_kind(kind: str | None) -> str | None:
     """The kind of head that a family makes for it."""
     return kind if kind is None else _ON_TOP_OF.get(kind, kind)

@@ -21,8 +21,6 @@ from domainbert.encoders.families import (
     config_class,
     family,
     family_kind,
-    has_labels,
-    has_more,
     kind_of,
     name_map,
 )
@@ -106,7 +104,7 @@ def open_model(path: Path) -> ModelFolder:
         config = config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         # transformers leaves the names out of config.json when they are the two it gives by default
-        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if has_labels(head) else {}
+        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if family_kind(head) in (TOKENS, SEQUENCE) else {}
         labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
@@ -148,7 +146,7 @@ def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     names: list[str] = fields.get("architectures") or [""]
     kind, ours = kind_of(config, names[0]), fields.get(_HEAD)
     # transformers keeps our key when it saves the encoder with another head
-    return ours if has_more(ours) and family_kind(ours) == kind else kind
+    return ours if family_kind(ours) == kind else kind
 
 
 def best_seed_folder(path: Path) -> Path:
@@ -173,7 +171,7 @@ def best_seed_folder(path: Path) -> Path:
 def load_model(
     path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """Load an encoder with a head; what the folder lacks of the head is made.
+    """Load an encoder with a head, in fp32; what the folder lacks of the head is made.
 
     The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
     head is part of Hugging Face's base model, so it is taken wherever it is found.
@@ -185,7 +183,7 @@ def load_model(
         dropout: overrides the dropout in `config.json`.
 
     Returns:
-        The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
+        The model, the opened folder, and the Hugging Face names of the tensors that were made.
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
@@ -258,7 +256,7 @@ def save_model(
     Args:
         path: the folder; made if absent.
         model: the encoder with its head.
-        config: the encoder's architecture.
+        config: its architecture.
         tokenizer: saved beside the weights.
         head: the kind of head on the model; None leaves it out.
         card: text of the model card (README.md).
@@ -272,7 +270,7 @@ def save_model(
         TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.names import to_hugging_face
-    from domainbert.models.weights import non_finite
+    from domainbert.models.tensors import non_finite
 
     tensors = to_hugging_face(weights or model.state_dict(), name_map(config, head))
     if found := non_finite(tensors):
@@ -284,7 +282,7 @@ def save_model(
         "dtype": "float32",
         **(facts or {}),
     }
-    if has_more(head):
+    if family_kind(head) != head:
         fields[_HEAD] = head
     if teachers:
         fields[_TEACHERS] = list(teachers)
@@ -302,35 +300,31 @@ def save_with_vocabulary(
     Args:
         path: the folder; made if absent.
         folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
-        tensors: what `models.tensors.load_tensors` gave, with other word embeddings and masked-LM bias.
+        tensors: what `load_tensors` gave, with other word embeddings and masked-LM bias.
         tokenizer: the new one.
         card: text of the model card.
 
     Raises:
         DomainbertError: a weight is not finite; nothing is written.
     """
-    from domainbert.models.tensors import vocabulary_names
-    from domainbert.models.weights import non_finite
+    from domainbert.models.tensors import non_finite
 
     if found := non_finite(tensors):
         raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
-    config = folder.config
-    tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
-    vocab_size = len(tensors[vocabulary_names(config)[0]])
+    config, own = folder.config, family(folder.config)
+    tensors = own.with_padding(tensors, config, tokenizer.pad_id)
+    vocab_size = len(tensors[own.per_entry(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # what is equal is saved once
-    _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
+    _write_folder(path, tensors, fields, tokenizer, config.max_length, card)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
     """Those that a `config.json` of the family has, and that the model's own has."""
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return {
-        name: number
-        for name, number in ids.items()
-        if name in config.special_ids or config.others.get(name) is not None
-    }
+    has = {name for name in ids if name in config.special_ids or config.others.get(name) is not None}
+    return {name: number for name, number in ids.items() if name in has}
 
 
 def _write_folder(
@@ -344,12 +338,9 @@ def _write_folder(
     from safetensors.torch import save_file
 
     path.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: tensor.contiguous() for name, tensor in tensors.items()},
-        path / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    (path / "model.safetensors").chmod(0o644)
+    file = path / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(0o644)
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tokenizer.save(path, max_length)
     (path / "README.md").write_text(card, encoding="utf-8")
