@@ -22,7 +22,7 @@ class AttentionMSE(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import AttentionMSELoss
+        from domainbert.distillation.losses import AttentionMSELoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
         return AttentionMSELoss(self.pairs(student, teacher, uniform_pairs(student, teacher, first=1), lowest=1))
@@ -35,7 +35,7 @@ class AttentionKL(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import AttentionKLLoss
+        from domainbert.distillation.losses import AttentionKLLoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
         return AttentionKLLoss(self.pairs(student, teacher, last_pair(student, teacher), lowest=1))
@@ -56,7 +56,7 @@ class Relations(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import RelationsLoss
+        from domainbert.distillation.losses import RelationsLoss
 
         heads = self.relation_heads
         if heads is None:

@@ -25,7 +25,7 @@ class SoftTargets(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import SoftTargetsLoss
+        from domainbert.distillation.losses import SoftTargetsLoss
 
         return SoftTargetsLoss(self.temperature, every=self.positions == "all")
 
@@ -36,7 +36,7 @@ class HardTargets(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import HardTargetsLoss
+        from domainbert.distillation.losses import HardTargetsLoss
 
         return HardTargetsLoss()
 
@@ -47,6 +47,6 @@ class LogitMSE(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import LogitMSELoss
+        from domainbert.distillation.losses import LogitMSELoss
 
         return LogitMSELoss()

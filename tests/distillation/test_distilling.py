@@ -11,10 +11,9 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.batches import CountedRows, batch_counts
-from domainbert.distillation.distilling import frozen_parameters
+from domainbert.distillation.distilling import CorpusDistillation, frozen_parameters
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.losses import Outputs
-from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs
 from domainbert.encoders.layers import Dropout
