@@ -76,16 +76,13 @@ class Encoder(nn.Module, ABC):
         return [*earlier, last]
 
     def _run(self, tokens: Packed, earlier: list[Tensor] | None) -> Tensor:
-        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it.
-
-        A block that is computed again draws the same dropout.
-        """
+        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
         context, hidden = self.context(tokens), self.embed(tokens)
         for block in self.blocks():
             if earlier is not None:
                 earlier.append(hidden)
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, context, use_reentrant=False)
+                hidden = checkpoint(block, hidden, context, use_reentrant=False)  # it draws the same dropout again
             else:
                 hidden = block(hidden, context)
         return self.finish(hidden, tokens)

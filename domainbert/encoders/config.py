@@ -106,17 +106,18 @@ class EncoderConfig(ABC):
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
         check_fields(self)
-        sizes, own = self.sizes, self.size_fields
+        sizes, (width, heads, activation) = self.sizes, map(self._field, ("hidden_size", "num_heads", "activation"))
         require(
             sizes.hidden_size % sizes.num_heads == 0,
-            f"{own.get('hidden_size', 'hidden_size')}: {sizes.hidden_size} is not divisible by "
-            f"{own.get('num_heads', 'num_heads')}={sizes.num_heads}",
+            f"{width}: {sizes.hidden_size} is not divisible by {heads}={sizes.num_heads}",
         )
         require(
             sizes.activation in get_args(Activation),
-            f"{own.get('activation', 'activation')}: found {sizes.activation!r}; expected one of "
-            f"{', '.join(get_args(Activation))}",
+            f"{activation}: found {sizes.activation!r}; expected one of {', '.join(get_args(Activation))}",
         )
+
+    def _field(self, size: str) -> str:
+        return self.size_fields.get(size, size)
 
     @property
     @abstractmethod
@@ -126,16 +127,14 @@ class EncoderConfig(ABC):
     @property
     def sizes(self) -> Sizes:
         """Its numbers under names of no family."""
-        names = [field.name for field in dataclasses.fields(Sizes)]
-        own = {name: getattr(self, self.size_fields.get(name, name)) for name in names}
+        own = {size.name: getattr(self, self._field(size.name)) for size in dataclasses.fields(Sizes)}
         return Sizes(**own | {"max_length": self.max_length})
 
     def resized(self, sizes: Sizes) -> Self:
         """The same architecture in other sizes; `config.resized(config.sizes)` is the same again."""
         wanted = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
-        named = {self.size_fields.get(name, name): value for name, value in wanted.items()}
         own = {field.name for field in dataclasses.fields(self)}
-        return self.replaced(**{name: value for name, value in named.items() if name in own})
+        return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
 
     def with_dropout(self, rate: float) -> Self:
         """The same architecture with every dropout set to `rate`."""

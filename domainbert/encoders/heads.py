@@ -55,12 +55,8 @@ class TokenHead(nn.Module):
 class SequenceHead(nn.Module):
     """A label for each text, from the pooled [CLS] token.
 
-    Args:
-        hidden_size: width H of what is read.
-        num_labels: outputs.
-        dropout: before the classifier.
-        activation: of the pooler: `tanh`, or one of the layers' activations.
-        input_dropout: before the pooler.
+    Dropout stands before the classifier, `input_dropout` before the pooler; this one's activation is `tanh`, or one of
+    the layers'.
     """
 
     def __init__(
@@ -89,7 +85,7 @@ def build_head(
     pooler: str = "tanh",
     pooler_dropout: float = 0.0,
 ) -> nn.Module:
-    """A freshly initialised head of one of these kinds.
+    """A freshly initialised head for an encoder of some sizes.
 
     Args:
         kind: `masked_lm`, `tokens` or `sequence`.

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
+from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.families import (
-    SEQUENCE,
-    TOKENS,
-    architecture,
-    build_model,
-    config_class,
-    family,
-    family_kind,
-    kind_of,
-    name_map,
-)
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -64,7 +54,7 @@ class ModelFolder:
     @property
     def reads_texts(self) -> bool:
         """Whether the head reads the [CLS] of a text, and not its tokens."""
-        return self.head == SEQUENCE
+        return self.head == families.SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -101,11 +91,12 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        config = config_class(fields.get("model_type", "missing")).from_json(fields)
+        config = families.config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         # transformers leaves the names out of config.json when they are the two it gives by default
-        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if family_kind(head) in (TOKENS, SEQUENCE) else {}
-        labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
+        labelled = families.family_kind(head) in (families.TOKENS, families.SEQUENCE)
+        given = fields.get("id2label", {0: "LABEL_0", 1: "LABEL_1"} if labelled else {})
+        labels = {int(index): name for index, name in given.items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
         if sorted(labels) != list(range(len(labels))):
@@ -144,9 +135,9 @@ def _onnx_alone(folder: Path) -> Path | None:
 
 def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     names: list[str] = fields.get("architectures") or [""]
-    kind, ours = kind_of(config, names[0]), fields.get(_HEAD)
+    kind, ours = families.kind_of(config, names[0]), fields.get(_HEAD)
     # transformers keeps our key when it saves the encoder with another head
-    return ours if family_kind(ours) == kind else kind
+    return ours if families.family_kind(ours) == kind else kind
 
 
 def best_seed_folder(path: Path) -> Path:
@@ -191,22 +182,22 @@ def load_model(
             output weights are not the word embeddings.
     """
     from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors, predicts_entries
+    from domainbert.models.tensors import check_names, check_types, load_tensors, predicts_entries
 
     folder = open_model(path)
     need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
-    model = build_model(config, folder.vocabulary, head, len(labels))
-    names = name_map(config, head)
+    model = families.build_model(config, folder.vocabulary, head, len(labels))
+    names = families.name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
     if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(family(config).prefix)}
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(families.family(config).prefix)}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
-    missing = [name for name in made if name in encoder_names(names)]
-    if missing:
+    of_encoder = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
+    if missing := [name for name in made if name in of_encoder]:
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
@@ -219,7 +210,7 @@ def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, _ = load_model(path, TOKENS, ("O",))
+    model, folder, _ = load_model(path, families.TOKENS, ("O",))
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
@@ -272,17 +263,17 @@ def save_model(
     from domainbert.encoders.names import to_hugging_face
     from domainbert.models.tensors import non_finite
 
-    tensors = to_hugging_face(weights or model.state_dict(), name_map(config, head))
+    tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
     if found := non_finite(tensors):
         raise diverged(f"{path}: {found}")
     fields = config.to_json() | {
-        "architectures": [architecture(config, head)],
+        "architectures": [families.architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
         **_special_ids(config, tokenizer),
         "dtype": "float32",
         **(facts or {}),
     }
-    if family_kind(head) != head:
+    if families.family_kind(head) != head:
         fields[_HEAD] = head
     if teachers:
         fields[_TEACHERS] = list(teachers)
@@ -311,7 +302,7 @@ def save_with_vocabulary(
 
     if found := non_finite(tensors):
         raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
-    config, own = folder.config, family(folder.config)
+    config, own = folder.config, families.family(folder.config)
     tensors = own.with_padding(tensors, config, tokenizer.pad_id)
     vocab_size = len(tensors[own.per_entry(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}

@@ -43,11 +43,6 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     return tensors
 
 
-def encoder_names(names: Mapping[str, Sequence[str]]) -> set[str]:
-    """The Hugging Face names of the encoder's tensors in a name map."""
-    return {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
-
-
 def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
     """The Hugging Face names of the tensors with a row for each entry, the word embeddings first."""
     return family(config).per_entry(config)
