@@ -60,9 +60,8 @@ class CountedRows(Dataset[Batch]):
 class DistillationBatches(LabelledTrainBatches):
     """Micro-batch i of task distillation: labelled examples and, beside them, unlabelled ones.
 
-    Args:
+    Args, beside those of `LabelledTrainBatches`:
         examples: the labelled ones and, after these, the unlabelled ones.
-        tokenizer: see `LabelledTrainBatches`, as for `share` and `steps`.
         orders: which labelled and, if there are any, which unlabelled examples belong to which optimiser step; the
             latter are numbered from 0 too.
         logits: what the teachers said of each example; None where they are asked while training.
@@ -114,10 +113,7 @@ def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: 
 def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
     """Logits (N, C) at positions as those of outputs (words, or texts), the mean where several windows decide one.
 
-    Args:
-        logits: of the positions that the head read.
-        index: (N,) from `output_index`.
-        num_outputs: of all examples together.
+    `index` (N,) is an `output_index`, and `num_outputs` counts those of all examples.
     """
     decides = (index >= 0).nonzero().flatten()
     summed = torch.zeros(num_outputs, logits.shape[-1], dtype=torch.float32, device=logits.device)

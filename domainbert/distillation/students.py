@@ -52,8 +52,7 @@ def build_student(
         config: from `student_config`.
         student: what is taken over.
         teacher: with a head of the same kind.
-        head: one of `encoders.families.head_kinds`.
-        num_labels: outputs of a task's head.
+        head, num_labels: see `encoders.families.build_model`.
         vocabulary: the student's; nothing is copied to embeddings of another size.
     """
     model = build_model(config, vocabulary, head, num_labels)

@@ -19,6 +19,7 @@ from domainbert.data.examples import Example
 from domainbert.distillation.batches import output_index, output_logits
 from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
+from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
@@ -131,10 +132,8 @@ def load_teachers(
     """The fine-tuned models; see `Teachers`.
 
     Raises:
-        DomainbertError: there are none, or one is for another task or has other labels.
+        DomainbertError: one is for another task or has other labels.
     """
-    if not paths:
-        raise DomainbertError("teachers: empty; expected one model folder or more")
     teachers: list[FineTuned] = []
     for path in paths:
         predictor = load_predictor(path)
@@ -192,8 +191,6 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
 
 
 def _weights_hash(path: Path) -> str:
-    from domainbert.models.folder import open_model
-
     folder, hashes = open_model(path).path, FileHashes()
     files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
     return hash_json({file.name: hashes.of_file(file) for file in files})

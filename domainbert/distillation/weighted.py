@@ -22,11 +22,6 @@ Batch = Mapping[str, Tensor]
 class WeightedLosses(nn.Module):
     """Several losses with their weights; a loss may have parameters, which are trained and not saved.
 
-    Args:
-        configs: as the YAML lists them.
-        student: the encoder that learns.
-        teacher: the one it learns from.
-
     Attributes:
         names: of the losses, for the log: the class, with a number behind its second use.
         weights: their factors.
@@ -36,7 +31,7 @@ class WeightedLosses(nn.Module):
         reads: the logits that they look at.
 
     Raises:
-        DomainbertError: a loss that cannot compare the two, by its place in the list; or there are none.
+        DomainbertError: a loss that cannot compare the two, by its place in the list.
     """
 
     def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:
@@ -48,8 +43,6 @@ class WeightedLosses(nn.Module):
                 self.terms.append(config.build(sizes_of(student), sizes_of(teacher)))
             except DomainbertError as error:
                 problems.add(f"losses[{index}].{error}")
-        if not configs:
-            problems.add("losses: empty; expected one or more")
         problems.raise_if_any()
         self.losses = nn.ModuleList(self.terms)
         self.names = _names([type(config).__name__ for config in configs])
@@ -88,7 +81,6 @@ def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: T
     """Run a student or teacher and keep what losses look at.
 
     Args:
-        model: which of them.
         batch: with what `Packed.of` reads.
         layers: those whose projections are wanted.
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.

@@ -45,9 +45,9 @@ class Segments(NamedTuple):
 
 
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
-    """First place of each segment in the flattened (B * S) tokens, then their end: (B, S) -> (N + 1,), int32.
+    """The `segment_starts`, then the end of the tokens: (B, S) -> (N + 1,), int32.
 
-    Padding is a segment, of each row for itself. N is a power of two, so that few shapes occur and nothing is compiled
+    N is a power of two, so that few shapes occur and nothing is compiled
     for each batch; behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel
     sets 128 tokens aside for each segment, empty or not.
 
@@ -65,12 +65,8 @@ def choose_kernel(
 ) -> Segments:
     """The texts in a batch as the layers need them, made once for all layers.
 
-    Args:
-        tokens: the batch.
-        head_size: width D of a head.
-        dropout_rate: on the attention probabilities.
-        biased: whether any layer calls `attend` with a bias.
-        windowed: whether any layer calls it with a window.
+    Dropout is that on the attention probabilities; `biased` and `windowed` say whether any layer calls `attend` with a
+    bias or a window.
     """
     fits = tokens.boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
     if fits and not biased and _has_varlen(tokens.segment_ids.device) and (not windowed or _has_window()):
@@ -111,9 +107,7 @@ def attend(
     times as long there, and no fused CPU kernel has dropout.
 
     Args:
-        query: (B, heads, S, D), as are `key`, `value` and what is returned.
-        key: see there.
-        value: see there.
+        query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias or window.
         bias: added to the scaled scores: (B or 1, heads or 1, S, S).
         window: a token sees those of its text at most this many tokens before or behind it; None is all.

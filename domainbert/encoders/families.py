@@ -71,13 +71,7 @@ def family(config: EncoderConfig) -> Family[Any]:
 
 
 def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, num_labels: int = 0) -> EncoderWithHead:
-    """A freshly initialised encoder with a head.
-
-    Args:
-        config: the architecture.
-        vocabulary: of the tokenizer.
-        kind: of head, one of `head_kinds`.
-        num_labels: outputs of a task's head.
+    """A freshly initialised encoder with a head of one of the `head_kinds`; `num_labels` are outputs of a task's.
 
     Raises:
         DomainbertError: the family has no such head, or the encoder does not go with the vocabulary.

@@ -88,14 +88,10 @@ def build_head(
     """A freshly initialised head for an encoder of some sizes.
 
     Args:
-        kind: `masked_lm`, `tokens` or `sequence`.
-        encoder: its word embeddings are the output weights of masked LM.
-        sizes: of the encoder.
-        num_labels: outputs for tokens and sequences.
+        kind, num_labels: `masked_lm`, or `tokens` or `sequence` with so many outputs.
         dropout: before the classifier.
         activation: of masked LM; None is that of the layers.
-        pooler: activation of the pooler of sequences.
-        pooler_dropout: before it.
+        pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
     """
     head: nn.Module
     if kind == "masked_lm":
@@ -112,8 +108,7 @@ def build_head(
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
-    Only the positions asked for go through the head: masked ones for masked LM, pieces that carry a label for
-    token labels, [CLS] for sequence labels.
+    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels.
     """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:

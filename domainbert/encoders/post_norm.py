@@ -15,14 +15,9 @@ from domainbert.encoders.packed import Packed
 
 
 class Embeddings(nn.Module):
-    """Word, position and token-type embeddings, summed and normalised.
+    """Word, position and token-type embeddings of so many rows each (no types if 0), summed and normalised.
 
-    Args:
-        vocab_size: rows of the word embeddings.
-        num_positions: rows of the position embeddings.
-        num_types: rows of the token-type embeddings; 0 for none.
-        sizes: their width, epsilon and dropout.
-        first_position: row of the position of a text's first token.
+    `first_position` is the row of the position of a text's first token.
     """
 
     def __init__(

@@ -246,8 +246,7 @@ def save_model(
 
     Args:
         path: the folder; made if absent.
-        model: the encoder with its head.
-        config: its architecture.
+        model, config: the encoder with its head, and its architecture.
         tokenizer: saved beside the weights.
         head: the kind of head on the model; None leaves it out.
         card: text of the model card (README.md).
@@ -288,12 +287,8 @@ def save_with_vocabulary(
 ) -> None:
     """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
 
-    Args:
-        path: the folder; made if absent.
-        folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
-        tensors: what `load_tensors` gave, with other word embeddings and masked-LM bias.
-        tokenizer: the new one.
-        card: text of the model card.
+    Its `config.json` is kept but for what the vocabulary decides; `tensors` are those of `load_tensors`, with other
+    word embeddings and masked-LM bias.
 
     Raises:
         DomainbertError: a weight is not finite; nothing is written.
