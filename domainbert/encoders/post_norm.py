@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import Segments, choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
@@ -66,11 +65,6 @@ class PostNormEncoder(Encoder):
         """See `Encoder.embed`."""
         embedded: Tensor = self.embeddings(tokens if self.num_token_types else tokens._replace(token_type_ids=None))
         return embedded
-
-    def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`."""
-        rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
     def blocks(self) -> Sequence[nn.Module]:
         """See `Encoder.blocks`."""

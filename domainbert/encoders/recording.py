@@ -6,8 +6,8 @@ Projections are taken by hooks that exist only while they are wanted, so an enco
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,25 +43,15 @@ class Recording(NamedTuple):
 
 def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
     """Run an encoder and keep what losses look at; `layers` are those, from 1, whose projections are kept."""
-    with _projections(encoder, layers) as projections:
-        hidden = encoder.hidden_states(tokens)
-    return Recording(hidden, projections)
-
-
-@contextmanager
-def _projections(encoder: Encoder, layers: Collection[int]) -> Iterator[dict[int, Projections]]:
-    """Records the inputs of the attention of some blocks; each has one, so the n-th that runs is that of block n."""
-    found: dict[int, Projections] = {}
-    numbers = itertools.count(1)
+    projections: dict[int, Projections] = {}
+    numbers = itertools.count(1)  # each block has one attention, so the n-th that runs is that of block n
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            found[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
+            projections[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
 
-    attentions = [part for part in encoder.modules() if isinstance(part, Attention)] if layers else []
-    handles = [attention.register_forward_pre_hook(keep) for attention in attentions]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks:
+        for part in encoder.modules() if layers else ():
+            if isinstance(part, Attention):
+                hooks.enter_context(part.register_forward_pre_hook(keep))
+        return Recording(encoder.hidden_states(tokens), projections)

@@ -28,7 +28,8 @@ class TextDraws:
     """
 
     def __init__(self, segment_ids: Tensor, positions: Tensor, seeds: Sequence[int]) -> None:
-        batch, length = self.shape = segment_ids.shape
+        batch, length = segment_ids.shape
+        self.shape = batch, length
         first = segment_starts(segment_ids)
         last = torch.cat([first[1:], first.new_tensor([batch * length])])
         real = segment_ids.flatten()[first] > 0

@@ -65,7 +65,7 @@ class RobertaFamily(Family[RobertaConfig]):
                 f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, which counts "
                 "positions from it: the last ones would be lost; expected an id that is not higher"
             )
-        name = "roberta.embeddings.position_embeddings.weight"
+        name = f"{self.prefix}embeddings.position_embeddings.weight"
         table = tensors[name]  # (positions, H)
         return {**tensors, name: torch.cat([table[shift:], table[-1:].expand(shift, -1)])}
 
