@@ -83,12 +83,11 @@ class DistillationBatches(LabelledTrainBatches):
         """Micro-batch `index`, as `collate` makes it; with `output_index` (N,), the place of each position that the
         head reads among the outputs of the micro-batch (-1 for none), and the counts of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        numbers, places, everything = [], [], []
-        for order, start, place in zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False):
-            items = order.batch(step)[1] + start
-            numbers += self.share.of(items, micro_batch).tolist()
-            places.append(self.share.places(len(items), micro_batch) + place)
-            everything.append([self.examples[i] for i in items.tolist()])
+        starts = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
+        parts = [(order.batch(step)[1] + item, place) for order, item, place in starts]
+        numbers = [number for items, _ in parts for number in self.share.of(items, micro_batch).tolist()]
+        places = [self.share.places(len(items), micro_batch) + place for items, place in parts]
+        everything = [[self.examples[i] for i in items.tolist()] for items, _ in parts]
         chosen = [self.examples[i] for i in numbers]
         sizes = [example.num_outputs for example in chosen]
         batch: Batch = dict(collate(chosen, numbers, self.tokenizer, np.concatenate(places)))

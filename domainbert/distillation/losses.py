@@ -103,10 +103,14 @@ class SoftTargetsLoss(DistillationLoss):
         every: at every token that is not padding (Sanh et al. 2019, section 2), not only at predicted positions.
     """
 
+    unit: Unit = "outputs"
+    reads: Reads = "predicted"
+
     def __init__(self, temperature: float, every: bool) -> None:
         super().__init__()
         self.temperature = temperature
-        self.unit, self.reads = ("tokens", "all") if every else ("outputs", "predicted")
+        if every:
+            self.unit, self.reads = "tokens", "all"
 
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         """See `DistillationLoss.forward`."""
