@@ -75,11 +75,11 @@ class LayerLossConfig(LossConfig):
             raise DomainbertError(
                 f"student_layers: {len(own)} beside {len(source)} of teacher_layers; expected as many of both"
             )
-        own = [_numbered("student_layers", layer, student) for layer in own]
-        source = [_numbered("teacher_layers", layer, teacher) for layer in source]
-        if min(*own, *source) < lowest:
+        numbers = [_numbered("student_layers", layer, student) for layer in own]
+        pairs = list(zip(numbers, [_numbered("teacher_layers", layer, teacher) for layer in source], strict=True))
+        if min(map(min, pairs)) < lowest:
             raise DomainbertError("student_layers: layer 0, the embeddings, has no attention; expected layers from 1")
-        return list(zip(own, source, strict=True))
+        return pairs
 
 
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
