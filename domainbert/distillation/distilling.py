@@ -16,8 +16,8 @@ from torchmetrics import MetricCollection, SumMetric
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
 from domainbert.distillation.batches import batch_counts, output_logits
-from domainbert.distillation.losses import Outputs, Places, Unit
-from domainbert.distillation.weighted import WeightedLosses, mean_outputs, observe
+from domainbert.distillation.losses import Outputs, Places
+from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.crf import label_logits
 from domainbert.encoders.heads import EncoderWithHead
@@ -26,14 +26,6 @@ from domainbert.tasks.task import Task
 from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-
-COUNTS: dict[Unit, str] = {
-    "targets": "num_targets",
-    "outputs": "num_outputs",
-    "tokens": "num_real_tokens",
-    "segments": "num_segments",
-    "pairs": "num_pairs",
-}
 
 
 class Distilling(TrainedModule):
@@ -85,10 +77,6 @@ class Distilling(TrainedModule):
             parameter.grad = None
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def means(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Each loss of a micro-batch, over its count in the global batch."""
-        return self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
-
 
 class CorpusDistillation(Distilling):
     """Distils masked language models on packed rows of a corpus.
@@ -109,13 +97,12 @@ class CorpusDistillation(Distilling):
     ) -> None:
         super().__init__(model, optim, schedule, num_steps, seed)
         self.learn_from(teachers, losses, unfreeze_every)
-        names = [*(f"loss {name}" for name in losses.names), *COUNTS]
+        names = [*(f"loss {name}" for name in losses.names), *COUNTS.values()]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
-        counted = batch | {"num_outputs": batch["num_targets"]}
-        means = self.means(self._sums(batch), counted)
+        means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
         return self.note_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
@@ -125,15 +112,14 @@ class CorpusDistillation(Distilling):
         counts |= {"num_targets": targets, "num_outputs": targets}
         for name, value in self._sums(batch).items():
             self.sums[f"loss {name}"].update(value)
-        for unit, name in COUNTS.items():
-            self.sums[unit].update(counts[name])
+        for name in COUNTS.values():
+            self.sums[name].update(counts[name])
 
     def on_validation_epoch_end(self) -> None:
         """Log each loss and their weighted sum."""
         sums = self.sums.compute()
         self.sums.reset()
-        counts = {unit: sums[unit] for unit in COUNTS}
-        means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, counts)
+        means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
         self.log_dict({f"validation/{name}": value for name, value in means.items()})
         self.log("validation/loss", self.losses.total(means))
 
@@ -189,7 +175,7 @@ class TaskDistillation(Distilling, FineTuning):
         student = self._outputs(student, batch)
         teacher = self._ask(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
-        means = self.means(sums, batch | {"num_targets": batch[self.task.counted]})
+        means = self.losses.means(sums, batch | {"num_targets": batch[self.task.counted]})
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:

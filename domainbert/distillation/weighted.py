@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,15 @@ from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
 Batch = Mapping[str, Tensor]
+
+COUNTS: dict[Unit, str] = {
+    "targets": "num_targets",
+    "outputs": "num_outputs",
+    "tokens": "num_real_tokens",
+    "segments": "num_segments",
+    "pairs": "num_pairs",
+}
+"""What the number of units is called in a batch."""
 
 
 class WeightedLosses(nn.Module):
@@ -61,10 +71,10 @@ class WeightedLosses(nn.Module):
             values = [loss(student, teacher, places) for loss in self.terms]
         return dict(zip(self.names, values, strict=True))
 
-    def means(self, sums: Mapping[str, Tensor], counts: Mapping[Unit, Tensor | int]) -> dict[str, Tensor]:
-        """Each loss per unit; `counts` are those of the whole that is averaged over."""
+    def means(self, sums: Mapping[str, Tensor], counts: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Each loss per unit; `counts` are those of the whole that is averaged over, called as in a batch."""
         named = zip(self.names, self.terms, strict=True)
-        return {name: sums[name] / max(counts[loss.unit], 1) for name, loss in named}
+        return {name: sums[name] / max(counts[COUNTS[loss.unit]], 1) for name, loss in named}
 
     def total(self, means: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum."""

@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -111,12 +111,9 @@ def open_model(path: Path) -> ModelFolder:
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     size = fields["vocab_size"]
-    if type(size) is not int or size < 1:
-        raise DomainbertError(f"vocab_size: found {size!r:.80}; expected a positive number of entries")
-    if config.pad_token_id >= size:
-        raise DomainbertError(
-            f"pad_token_id: found {config.pad_token_id}; expected an entry below vocab_size, {size:,}"
-        )
+    require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
+    pad = config.pad_token_id
+    require(pad < size, f"pad_token_id: found {pad}; expected an entry below vocab_size, {size:,}")
     return size
 
 

@@ -61,7 +61,7 @@ def test_losses_of_parts_add_up_to_that_of_the_whole(reader, make_model):
             for index in range(accumulation):
                 batch = tensors(batches[index])
                 with torch.no_grad():
-                    means = module.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+                    means = module.losses.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
                     total += float(module.losses.total(means))
         totals.append(total)
     assert totals[1] == pytest.approx(totals[0], rel=1e-5) and totals[0] > 1
@@ -125,7 +125,7 @@ def test_the_teacher_stays_outside_and_as_it_is(reader, make_model):
     losses = []
     for _ in range(3):
         optimizer.zero_grad()
-        means = module.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        means = module.losses.means(module._sums(batch), batch | {"num_outputs": batch["num_targets"]})
         loss = module.losses.total(means)
         loss.backward()
         optimizer.step()
