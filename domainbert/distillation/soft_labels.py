@@ -102,7 +102,7 @@ def cached_labels(
 
 
 def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
-    def table(name: str, dtype: str, *shape: int) -> NDArray[Any]:
+    def table(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
         return np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
 
     arrays = [table("logits.npy", "float16", kept)]
