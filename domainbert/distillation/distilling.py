@@ -108,12 +108,10 @@ class CorpusDistillation(Distilling):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the sums."""
         targets = (batch["targets"] != IGNORED).sum()
-        counts = batch_counts(batch["position_ids"], batch["segment_ids"])
-        counts |= {"num_targets": targets, "num_outputs": targets}
-        for name, value in self._sums(batch).items():
-            self.sums[f"loss {name}"].update(value)
-        for name in COUNTS.values():
-            self.sums[name].update(counts[name])
+        sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
+        sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
+        for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
+            self.sums[name].update(value)
 
     def on_validation_epoch_end(self) -> None:
         """Log each loss and their weighted sum."""
@@ -163,15 +161,14 @@ class TaskDistillation(Distilling, FineTuning):
     ) -> None:
         FineTuning.__init__(self, model, task, optim, schedule, num_steps, validation, seed, row)
         self.learn_from(teachers, losses, unfreeze_every)
-        for loss in losses.terms:
-            if not task.exclusive:
-                loss.divergence = task.divergence
+        for loss in losses.terms if not task.exclusive else ():
+            loss.divergence = task.divergence
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
         reads = self.losses.reads
         own = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
-        student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None, False)
+        student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None)
         student = self._outputs(student, batch)
         teacher = self._ask(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
@@ -199,7 +196,7 @@ class TaskDistillation(Distilling, FineTuning):
 
     def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Outputs of one teacher for a batch; the logits of a CRF are its marginals."""
-        found = observe(teacher, batch, self.losses.layers(1), positions, False)
+        found = observe(teacher, batch, self.losses.layers(1), positions)
         if found.logits is None:
             return found
         return replace(found, logits=label_logits(teacher.head, found.logits, batch["example"], batch["outputs"]))

@@ -87,7 +87,9 @@ def sizes_of(encoder: Encoder) -> Sizes:
     return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
-def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool) -> Outputs:
+def observe(
+    model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool = False
+) -> Outputs:
     """Run a student or teacher and keep what losses look at.
 
     Args:

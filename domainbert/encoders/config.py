@@ -137,7 +137,7 @@ class EncoderConfig(ABC):
         return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
 
     def with_dropout(self, rate: float) -> Self:
-        """The same architecture with every dropout set to `rate`."""
+        """The same architecture with every dropout, which is called so, set to `rate`."""
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 
