@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Items, Range
-from domainbert.distillation.config import (
-    LayerLossConfig,
-    Sizes,
-    check_attention,
-    check_equal,
-    last_pair,
-    uniform_pairs,
-)
+from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, last_pair, uniform_pairs
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
@@ -29,12 +22,10 @@ class AttentionMSE(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import AttentionMSELoss
+        from domainbert.distillation.losses import AttentionMSELoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
-        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1))
-        check_attention(pairs)
-        return AttentionMSELoss(pairs)
+        return AttentionMSELoss(self.pairs(student, teacher, uniform_pairs(student, teacher, first=1), lowest=1))
 
 
 @dataclass(frozen=True)
@@ -44,12 +35,10 @@ class AttentionKL(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import AttentionKLLoss
+        from domainbert.distillation.losses import AttentionKLLoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
-        pairs = self.pairs(student, teacher, last_pair(student, teacher))
-        check_attention(pairs)
-        return AttentionKLLoss(pairs)
+        return AttentionKLLoss(self.pairs(student, teacher, last_pair(student, teacher), lowest=1))
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ class Relations(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.attention import RelationsLoss
+        from domainbert.distillation.losses import RelationsLoss
 
         heads = self.relation_heads
         if heads is None:
@@ -76,6 +65,5 @@ class Relations(LayerLossConfig):
         for sizes in (student, teacher):
             if sizes.hidden_size % heads:
                 raise DomainbertError(f"relation_heads: {heads} does not divide a hidden_size of {sizes.hidden_size}")
-        pairs = self.pairs(student, teacher, last_pair(student, teacher))
-        check_attention(pairs)
+        pairs = self.pairs(student, teacher, last_pair(student, teacher), lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

@@ -59,11 +59,14 @@ class LayerLossConfig(LossConfig):
     teacher_layers: Layers | None = None
     """As many layers of the teacher."""
 
-    def pairs(self, student: Sizes, teacher: Sizes, usual: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def pairs(
+        self, student: Sizes, teacher: Sizes, usual: Sequence[tuple[int, int]], lowest: int = 0
+    ) -> list[tuple[int, int]]:
         """Numbers of the layers that are compared, of student and teacher; `usual` where none are given.
 
         Raises:
-            DomainbertError: one side alone is given, they are not as many, or a layer does not exist.
+            DomainbertError: one side alone is given, they are not as many, or a layer does not exist; `lowest` is 1 and
+                the embeddings, which have no attention, are among them.
         """
         if self.student_layers is None and self.teacher_layers is None:
             return list(usual)
@@ -72,23 +75,16 @@ class LayerLossConfig(LossConfig):
             raise DomainbertError(
                 f"student_layers: {len(own)} beside {len(source)} of teacher_layers; expected as many of both"
             )
-        return list(
-            zip(
-                [_numbered("student_layers", layer, student) for layer in own],
-                [_numbered("teacher_layers", layer, teacher) for layer in source],
-                strict=True,
-            )
-        )
+        numbers = [_numbered("student_layers", layer, student) for layer in own]
+        pairs = list(zip(numbers, [_numbered("teacher_layers", layer, teacher) for layer in source], strict=True))
+        if min(map(min, pairs)) < lowest:
+            raise DomainbertError("student_layers: layer 0, the embeddings, has no attention; expected layers from 1")
+        return pairs
 
 
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
-    """TinyBERT's map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M learns from m * N / M of N.
-
-    Args:
-        student: with M layers.
-        teacher: with N layers; where M does not divide N, rounded to the nearest.
-        first: 0 to compare the embeddings' output too, else 1.
-    """
+    """TinyBERT's map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M learns from m * N / M of N, to the
+    nearest; `first` is 0 to compare the embeddings' output too, else 1."""
     ratio = teacher.num_layers / student.num_layers
     return [(layer, int(layer * ratio + 0.5)) for layer in range(first, student.num_layers + 1)]
 
@@ -102,12 +98,6 @@ def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
     """`DomainbertError` where a loss needs a size to be the same in both."""
     if student != teacher:
         raise DomainbertError(f"{name}: the student's is {student}, the teacher's {teacher}; {advice}")
-
-
-def check_attention(pairs: Sequence[tuple[int, int]]) -> None:
-    """`DomainbertError` where attention is wanted of the embeddings, layer 0."""
-    if any(0 in pair for pair in pairs):
-        raise DomainbertError("student_layers: layer 0, the embeddings, has no attention; expected layers from 1")
 
 
 def _numbered(name: str, layer: int, sizes: Sizes) -> int:

@@ -1,30 +1,31 @@
-"""Base of distillation on a corpus and on a task, a LightningModule."""
+"""Distillation on a corpus and on a task, as LightningModules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
+from torch.nn import functional
 from torch.optim import Optimizer
+from torchmetrics import MetricCollection, SumMetric
 
 from domainbert.base.errors import DomainbertError
-from domainbert.distillation.losses import Unit
-from domainbert.distillation.weighted import WeightedLosses
+from domainbert.data.types import IGNORED
+from domainbert.distillation.batches import batch_counts, output_logits
+from domainbert.distillation.losses import Outputs, Places
+from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
 from domainbert.encoders.base import Encoder
+from domainbert.encoders.crf import label_logits
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.task import Task
 from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
-
-COUNTS: dict[Unit, str] = {
-    "targets": "num_targets",
-    "outputs": "num_outputs",
-    "tokens": "num_real_tokens",
-    "segments": "num_segments",
-    "pairs": "num_pairs",
-}
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 
 class Distilling(TrainedModule):
@@ -76,20 +77,135 @@ class Distilling(TrainedModule):
             parameter.grad = None
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def means(self, sums: Mapping[str, Tensor], batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Each loss of a micro-batch, over its count in the global batch."""
-        return self.losses.means(sums, {unit: batch[name] for unit, name in COUNTS.items()})
+
+class CorpusDistillation(Distilling):
+    """Distils masked language models on packed rows of a corpus.
+
+    Args are those of `TrainedModule` and of `Distilling.learn_from`.
+    """
+
+    def __init__(
+        self,
+        model: EncoderWithHead,
+        teachers: Sequence[EncoderWithHead],
+        losses: WeightedLosses,
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        num_steps: int,
+        seed: int = 0,
+        unfreeze_every: int = 0,
+    ) -> None:
+        super().__init__(model, optim, schedule, num_steps, seed)
+        self.learn_from(teachers, losses, unfreeze_every)
+        names = [*(f"loss {name}" for name in losses.names), *COUNTS.values()]
+        self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        means = self.losses.means(self._sums(batch), batch | {"num_outputs": batch["num_targets"]})
+        return self.note_loss(self.losses.total(means), means)
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Add a batch to the sums."""
+        targets = (batch["targets"] != IGNORED).sum()
+        sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
+        sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
+        for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
+            self.sums[name].update(value)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log each loss and their weighted sum."""
+        sums = self.sums.compute()
+        self.sums.reset()
+        means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
+        self.log_dict({f"validation/{name}": value for name, value in means.items()})
+        self.log("validation/loss", self.losses.total(means))
+
+    def _sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        used = (batch["targets"] != IGNORED).nonzero().flatten()
+        positions, reads = batch["positions"][used], self.losses.reads
+        wanted = positions if reads & {"predicted", "hard"} else None
+        student = observe(self.model, batch, self.losses.layers(0), wanted, "all" in reads)
+        if "hard" in reads:
+            assert student.logits is not None
+            hard = functional.cross_entropy(student.logits.float(), batch["targets"][used], reduction="sum")
+            student = replace(student, hard_loss=hard)
+        teacher = None
+        if self.losses.needs_teacher:
+            asked = self.losses.layers(1), positions if "predicted" in reads else None, "all" in reads
+            with torch.no_grad():
+                teacher = mean_outputs([observe(one, batch, *asked) for one in self.teachers])
+        return self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
+
+
+class TaskDistillation(Distilling, FineTuning):
+    """Distils fine-tuned models on labelled and unlabelled text of their task.
+
+    Args are those of `FineTuning` and of `Distilling.learn_from`; teachers are not asked for logits where the batches
+    bring these, and have the embeddings of all entries.
+    """
+
+    def __init__(
+        self,
+        model: EncoderWithHead,
+        teachers: Sequence[EncoderWithHead],
+        losses: WeightedLosses,
+        task: Task[Any, Any],
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        num_steps: int,
+        validation: Sequence[Any],
+        seed: int = 0,
+        unfreeze_every: int = 0,
+        row: Tensor | None = None,
+    ) -> None:
+        FineTuning.__init__(self, model, task, optim, schedule, num_steps, validation, seed, row)
+        self.learn_from(teachers, losses, unfreeze_every)
+        for loss in losses.terms if not task.exclusive else ():
+            loss.divergence = task.divergence
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
+        reads = self.losses.reads
+        own = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
+        student = observe(self.model, own, self.losses.layers(0), batch["positions"] if reads else None)
+        student = self._outputs(student, batch)
+        teacher = self._ask(batch) if self.losses.needs_teacher else None
+        sums = self.losses.sums(student, teacher, Places(batch["position_ids"], batch["segment_ids"]))
+        means = self.losses.means(sums, batch | {"num_targets": batch[self.task.counted]})
+        return self.note_loss(self.losses.total(means), means)
+
+    def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
+        """Logits of words or texts instead of positions, and the task's own loss."""
+        if student.logits is None:
+            return student
+        hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
+        logits = output_logits(student.logits, batch["output_index"], batch["num_outputs_here"])
+        return replace(student, logits=logits, hard_loss=hard)
+
+    def _ask(self, batch: dict[str, Any]) -> Outputs:
+        given = batch.get("teacher_logits")
+        if given is not None and not self.losses.needs_hidden:
+            return Outputs([], {}, given)
+        positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
+        with torch.no_grad():
+            teacher = mean_outputs([self._opinion(one, batch, positions) for one in self.teachers])
+        if teacher.logits is None:
+            return replace(teacher, logits=given)
+        return replace(teacher, logits=output_logits(teacher.logits, batch["output_index"], batch["num_outputs_here"]))
+
+    def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
+        """Outputs of one teacher for a batch; the logits of a CRF are its marginals."""
+        found = observe(teacher, batch, self.losses.layers(1), positions)
+        if found.logits is None:
+            return found
+        return replace(found, logits=label_logits(teacher.head, found.logits, batch["example"], batch["outputs"]))
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
     """Parameters that stay frozen in an optimiser step (from 0): layers learn from the top, the embeddings last
-    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3).
-
-    Args:
-        encoder: the student's.
-        step: the optimiser step.
-        unfreeze_every: steps after which one layer more learns; at first the head alone does. 0 freezes nothing.
-    """
+    (Howard and Ruder 2018, arXiv:1801.06146, section 3.3), one more after `unfreeze_every` steps; at first the head
+    alone does. 0 freezes nothing."""
     if not unfreeze_every:
         return []
     frozen = encoder.num_hidden_layers - step // unfreeze_every  # up to that depth

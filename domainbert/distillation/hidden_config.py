@@ -24,7 +24,7 @@ class HiddenCosine(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.hidden import HiddenCosineLoss
+        from domainbert.distillation.losses import HiddenCosineLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
         return HiddenCosineLoss(self.pairs(student, teacher, last_pair(student, teacher)))
@@ -41,7 +41,7 @@ class HiddenMSE(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.hidden import HiddenMSELoss
+        from domainbert.distillation.losses import HiddenMSELoss
 
         if self.projection == "none":
             check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected projection: shared")
@@ -58,7 +58,7 @@ class PatientCLS(LayerLossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.hidden import PatientCLSLoss
+        from domainbert.distillation.losses import PatientCLSLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected HiddenMSE, which projects")
         pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1)[:-1])

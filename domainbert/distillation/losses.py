@@ -1,11 +1,13 @@
-"""Interface of the distillation losses."""
+"""The distillation losses: their interface, on what is predicted, on hidden states, and on attention."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,8 @@ Reads = Literal["none", "predicted", "all", "hard"]
 Unit = Literal["targets", "outputs", "tokens", "segments", "pairs"]
 """Unit that a loss is a mean of: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
 tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of one segment."""
+
+_NEVER = -1e9  # a score, finite, so that the difference of two is a number
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Places:
-    """Places in a batch where the losses look.
+    """Places in packed rows where the losses look: of (B, S) tokens, whose positions restart with each segment."""
 
-    Attributes:
-        segment_ids: (B, S), 0 is padding.
-        first: (segments,) the first token of each segment in the flattened rows: its [CLS].
-    """
-
+    position_ids: Tensor
     segment_ids: Tensor
-    first: Tensor
 
     @property
     def real(self) -> Tensor:
@@ -61,11 +60,10 @@ class Places:
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
-    @classmethod
-    def of(cls, position_ids: Tensor, segment_ids: Tensor) -> Places:
-        """The places of a packed batch, whose positions restart with each segment."""
-        first = ((position_ids == 0) & (segment_ids > 0)).flatten().nonzero().flatten()
-        return cls(segment_ids, first)
+    @cached_property
+    def first(self) -> Tensor:
+        """(segments,) the first token of each segment in the flattened rows: its [CLS]."""
+        return ((self.position_ids == 0) & self.real).flatten().nonzero().flatten()
 
 
 class DistillationLoss(nn.Module, ABC):
@@ -80,7 +78,7 @@ class DistillationLoss(nn.Module, ABC):
     """
 
     unit: Unit
-    reads: ClassVar[Reads] = "none"
+    reads: Reads = "none"
     needs_teacher: ClassVar[bool] = True
     attends: ClassVar[bool] = False
     pairs: Sequence[tuple[int, int]] = ()
@@ -93,6 +91,193 @@ class DistillationLoss(nn.Module, ABC):
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
         """The sum over the micro-batch, a scalar; `teacher` is None only where no loss needs it."""
+
+
+class SoftTargetsLoss(DistillationLoss):
+    """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2).
+
+    T² keeps the gradient's size whatever the temperature.
+
+    Args:
+        temperature: T.
+        every: at every token that is not padding (Sanh et al. 2019, section 2), not only at predicted positions.
+    """
+
+    unit: Unit = "outputs"
+    reads: Reads = "predicted"
+
+    def __init__(self, temperature: float, every: bool) -> None:
+        super().__init__()
+        self.temperature = temperature
+        if every:
+            self.unit, self.reads = "tokens", "all"
+
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """See `DistillationLoss.forward`."""
+        logits = "all_logits" if self.reads == "all" else "logits"
+        own, source = (full(getattr(one, logits)) / self.temperature for one in (student, teacher))
+        return self.temperature**2 * self.divergence(source, own).sum()
+
+
+class HardTargetsLoss(DistillationLoss):
+    """Cross-entropy with the true classes, which whoever runs the student computes: a task has its own way."""
+
+    unit: Unit = "targets"
+    reads: Reads = "hard"
+    needs_teacher: ClassVar[bool] = False
+
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """See `DistillationLoss.forward`."""
+        assert student.hard_loss is not None
+        return student.hard_loss
+
+
+class LogitMSELoss(DistillationLoss):
+    """Mean over the classes of (student - teacher)² (Ba and Caruana 2014, eq. 1)."""
+
+    unit: Unit = "outputs"
+    reads: Reads = "predicted"
+
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """See `DistillationLoss.forward`."""
+        assert teacher is not None and teacher.logits is not None and student.logits is not None
+        return (full(student.logits) - full(teacher.logits)).square().mean(dim=-1).sum()
+
+
+class LayerLoss(DistillationLoss):
+    """A loss between layers, summed over pairs of them."""
+
+    unit: Unit = "tokens"
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        self.pairs = list(pairs)
+
+    def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
+        """See `DistillationLoss.forward`."""
+        assert teacher is not None
+        sums = [
+            self.between(self.of_layer(student, own, places), self.of_layer(teacher, source, places), places, index)
+            for index, (own, source) in enumerate(self.pairs)
+        ]
+        return torch.stack(sums).sum()
+
+    @abstractmethod
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Any:
+        """What is compared of a layer of either side."""
+
+    @abstractmethod
+    def between(self, student: Any, teacher: Any, places: Places, index: int) -> Tensor:
+        """The sum over one pair of layers, number `index` of all."""
+
+
+class HiddenLoss(LayerLoss):
+    """A loss between hidden states."""
+
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
+        """See `LayerLoss.of_layer`: (N, H), those of tokens that are not padding."""
+        return full(outputs.hidden[layer][places.real])
+
+
+class HiddenCosineLoss(HiddenLoss):
+    """1 - cos(student, teacher) (Sanh et al. 2019, section 2)."""
+
+    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        return (1 - functional.cosine_similarity(student, teacher, dim=-1)).sum()
+
+
+class HiddenMSELoss(HiddenLoss):
+    """Mean over the teacher's width of (student W - teacher)² (Jiao et al. 2020, eq. 8 and 9)."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], student_size: int, teacher_size: int, projection: str) -> None:
+        super().__init__(pairs)
+        count = {"shared": 1, "per_layer": len(self.pairs), "none": 0}[projection]
+        self.projections = nn.ModuleList(nn.Linear(student_size, teacher_size, bias=False) for _ in range(count))
+        for linear in self.projections:
+            nn.init.normal_(linear.weight, std=student_size**-0.5)  # type: ignore[arg-type]
+
+    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        if len(self.projections):
+            student = full(self.projections[index % len(self.projections)](student))
+        return (student - teacher).square().mean(dim=-1).sum()
+
+
+class PatientCLSLoss(HiddenLoss):
+    """|| student / |student| - teacher / |teacher| ||² at [CLS] (Sun et al. 2019, eq. 7)."""
+
+    unit: Unit = "segments"
+
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Tensor:
+        """See `LayerLoss.of_layer`: (segments, H)."""
+        return full(outputs.hidden[layer].flatten(0, 1)[places.first])
+
+    def between(self, student: Tensor, teacher: Tensor, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        difference = functional.normalize(student, dim=-1) - functional.normalize(teacher, dim=-1)
+        return difference.square().sum()
+
+
+class AttentionLoss(LayerLoss):
+    """A loss between projections."""
+
+    attends: ClassVar[bool] = True
+
+    def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Projections:
+        """See `LayerLoss.of_layer`."""
+        return outputs.projections[layer]
+
+
+class AttentionMSELoss(AttentionLoss):
+    """(student - teacher)² of Q Kᵀ / sqrt(d), mean over heads (Jiao et al. 2020, eq. 7)."""
+
+    unit: Unit = "pairs"
+
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        own, source = (scores(one.queries, one.keys) for one in (student, teacher))
+        return ((own - source).square().mean(dim=1) * places.pairs).sum()
+
+
+class AttentionKLLoss(AttentionLoss):
+    """KL(teacher || student) of softmax(Q Kᵀ / sqrt(d)), mean over heads (Wang et al. 2020, eq. 6)."""
+
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        return row_divergence(scores(student.queries, student.keys), scores(teacher.queries, teacher.keys), places)
+
+
+class RelationsLoss(AttentionLoss):
+    """KL(teacher || student) of softmax(A Aᵀ / sqrt(d)), mean over relation heads (Wang et al. 2021, eq. 4 and 5)."""
+
+    def __init__(self, pairs: Sequence[tuple[int, int]], relations: Sequence[str], num_heads: int) -> None:
+        super().__init__(pairs)
+        self.relations, self.num_heads = tuple(relations), num_heads
+
+    def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
+        """See `LayerLoss.between`."""
+        sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
+        sums = []
+        for name in self.relations:
+            own, source = (scores(part, part) for part in (getattr(side, name) for side in sides))
+            sums.append(row_divergence(own, source, places))
+        return torch.stack(sums).sum()
+
+
+def scores(left: Tensor, right: Tensor) -> Tensor:
+    """left rightᵀ / sqrt(D): (B, heads, S, D) twice -> (B, heads, S, S)."""
+    return full(left) @ full(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
+
+
+def row_divergence(student: Tensor, teacher: Tensor, places: Places) -> Tensor:
+    """KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean over
+    heads, summed over tokens."""
+    # Padding sees itself, so that no softmax is empty; it is left out of the sum.
+    same = places.segment_ids.unsqueeze(-1) == places.segment_ids.unsqueeze(-2)
+    apart = ~same.unsqueeze(1)
+    own, source = (one.masked_fill(apart, _NEVER) for one in (student, teacher))
+    return divergence(source, own).mean(dim=1)[places.real].sum()
 
 
 def full(tensor: Tensor) -> Tensor:

@@ -25,10 +25,9 @@ class SoftTargets(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import AllSoftTargetsLoss, SoftTargetsLoss
+        from domainbert.distillation.losses import SoftTargetsLoss
 
-        kind = AllSoftTargetsLoss if self.positions == "all" else SoftTargetsLoss
-        return kind(self.temperature)
+        return SoftTargetsLoss(self.temperature, every=self.positions == "all")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class HardTargets(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import HardTargetsLoss
+        from domainbert.distillation.losses import HardTargetsLoss
 
         return HardTargetsLoss()
 
@@ -48,6 +47,6 @@ class LogitMSE(LossConfig):
 
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
         """See `LossConfig.build`."""
-        from domainbert.distillation.prediction import LogitMSELoss
+        from domainbert.distillation.losses import LogitMSELoss
 
         return LogitMSELoss()

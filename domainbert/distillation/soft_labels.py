@@ -34,11 +34,7 @@ Block = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
 class SoftLabels:
-    """The logits of every output of a list of items.
-
-    Args:
-        folder: one that `cached_labels` wrote.
-        sizes: outputs of each item.
+    """The logits of every output of a list of items, of so many outputs each, in a folder of `cached_labels`.
 
     Raises:
         DomainbertError: the folder is damaged, or of other items.
@@ -106,32 +102,28 @@ def cached_labels(
 
 
 def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
-    def table(name: str, dtype: str, *shape: int) -> NDArray[Any]:
+    def table(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
         return np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
 
-    logits = table("logits.npy", "float16", kept)
-    some = kept < num_labels
-    labels = table("labels.npy", "uint32", kept) if some else None
-    rest = table("rest.npy", "float16") if some else None
+    arrays = [table("logits.npy", "float16", kept)]
+    if kept < num_labels:
+        arrays += [table("labels.npy", "uint32", kept), table("rest.npy", "float16")]
     written = 0
     for places, values in blocks:
         written += len(places)
-        if labels is None or rest is None:
-            logits[places] = values
-            continue
-        log_probabilities = values - _log_sum_exp(values)
-        order = np.argsort(-values, axis=1, kind="stable")[:, :kept]
-        logits[places] = np.take_along_axis(log_probabilities, order, axis=1)
-        labels[places] = order
-        left = 1 - np.exp(np.take_along_axis(log_probabilities, order, axis=1)).sum(axis=1)
-        rest[places] = np.log(np.maximum(left, 1e-7))
+        rows = _largest(values, kept) if kept < num_labels else (values,)
+        for array, row in zip(arrays, rows, strict=True):
+            array[places] = row
     assert written == num_outputs, f"{written} of {num_outputs} outputs"
-    for array in filter(lambda one: one is not None, (logits, labels, rest)):
-        array.flush()  # type: ignore[union-attr]
+    for array in arrays:
+        array.flush()
     write_json(folder / _FACTS, {"num_outputs": num_outputs, "num_labels": num_labels, "kept": kept})
 
 
-def _log_sum_exp(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _largest(values: NDArray[np.float32], kept: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The largest log-probabilities of each row of logits, the labels that they are of, and that of all others."""
     highest = values.max(axis=1, keepdims=True)
-    summed: NDArray[np.float32] = highest + np.log(np.exp(values - highest).sum(axis=1, keepdims=True))
-    return summed
+    log_probabilities = values - (highest + np.log(np.exp(values - highest).sum(axis=1, keepdims=True)))
+    order = np.argsort(-values, axis=1, kind="stable")[:, :kept]
+    largest = np.take_along_axis(log_probabilities, order, axis=1)
+    return largest, order, np.log(np.maximum(1 - np.exp(largest).sum(axis=1), 1e-7))

@@ -11,9 +11,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.embeddings import Embeddings
 from domainbert.encoders.families import build_model, config_class
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
@@ -42,7 +42,7 @@ def build_student(
     num_labels: int,
     vocabulary: VocabularyFacts,
 ) -> tuple[EncoderWithHead, list[str]]:
-    """A student with a head, started from its teacher as far as the shapes allow.
+    """A student with a head, started from its teacher as far as the shapes allow; and what was taken over, in words.
 
     Of equal width: embeddings (token types, which are always the first here, join the positions of a family without
     them, so that nothing changes), the layers chosen, and the head. Of smaller width: embeddings along the teacher's
@@ -51,13 +51,9 @@ def build_student(
     Args:
         config: from `student_config`.
         student: what is taken over.
-        teacher: the teacher, with a head of the same kind.
-        head: one of `encoders.families.head_kinds`.
-        num_labels: outputs of a task's head.
+        teacher: with a head of the same kind.
+        head, num_labels: see `encoders.families.build_model`.
         vocabulary: the student's; nothing is copied to embeddings of another size.
-
-    Returns:
-        The student, and what was taken over, in words.
     """
     model = build_model(config, vocabulary, head, num_labels)
     encoder = model.encoder
@@ -75,59 +71,48 @@ def build_student(
     return model, taken
 
 
-def _tables(encoder: Encoder) -> tuple[Embeddings, Tensor, Tensor | None] | None:
-    """An encoder's embeddings, their rows from the first position on, and those of token types if it has any.
-
-    None where it has others: then only word embeddings are taken over.
-    """
-    own = next((part for part in encoder.modules() if isinstance(part, Embeddings)), None)
-    if own is None:
-        return None
-    types = None if own.token_type is None else own.token_type.weight
-    return own, own.position.weight[own.first_position :], types
-
-
 def _put_tables(encoder: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
-    """Fill positions and token types; fewer positions than the teacher's take the first, more keep their own rest."""
-    tables, theirs = _tables(encoder), _tables(teacher)
-    if tables is None or theirs is None:
+    """Fill positions and token types, if both have `Embeddings`: else only word embeddings are taken over.
+
+    Fewer positions than the teacher's take the first, more keep their own rest.
+    """
+    own, source = (next((m for m in one.modules() if isinstance(m, Embeddings)), None) for one in (encoder, teacher))
+    if own is None or source is None:
         return False
-    (own, own_position, own_types), (source, position, types) = tables, theirs
+    own_position, position = (one.position.weight[one.first_position :] for one in (own, source))
+    types = torch.zeros_like(position[:1]) if source.token_type is None else source.token_type.weight
     if directions is not None:
-        position, types = position @ directions, None if types is None else types @ directions
+        position, types = position @ directions, types @ directions
     count = min(len(own_position), len(position))
-    first = types[0] if types is not None else torch.zeros_like(position[0])
-    own_position[:count] = position[:count] + (first if own_types is None else 0)
-    if own_types is not None:
-        own_types.zero_()
-        for number, row in enumerate(types[: len(own_types)] if types is not None else []):
-            own_types[number] = row
+    own_position[:count] = position[:count] + (types[0] if own.token_type is None else 0)
+    if own.token_type is not None:
+        own_types = own.token_type.weight.zero_()
+        own_types[: len(types)] = types[: len(own_types)]
     if directions is None:
         own.norm.load_state_dict(source.norm.state_dict())
     return True
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
-    words = encoder.input_embeddings.weight, teacher.input_embeddings.weight
-    copied = same_vocabulary and words[0].shape == words[1].shape
+    own, source = encoder.input_embeddings.weight, teacher.input_embeddings.weight
+    copied = same_vocabulary and own.shape == source.shape
     if copied:
-        words[0].copy_(words[1])
+        own.copy_(source)
     positions = _put_tables(encoder, teacher)
     return ["embeddings" if copied else "position embeddings"] if copied or positions else []
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    chosen = student.chosen_layers(teacher.num_hidden_layers)
-    if chosen is None and encoder.num_hidden_layers == teacher.num_hidden_layers:
-        chosen = tuple(range(teacher.num_hidden_layers))
-    if chosen is None:
+    chosen, count = student.chosen_layers(teacher.num_hidden_layers), teacher.num_hidden_layers
+    if chosen is None and encoder.num_hidden_layers == count:
+        chosen = tuple(range(count))
+    if chosen is None or encoder.num_heads != teacher.num_heads:
         return []
-    for own, source in zip(encoder.blocks(), (teacher.blocks()[number] for number in chosen), strict=True):
-        shapes = [tensor.shape for tensor in source.state_dict().values()]
-        same_heads = encoder.num_heads == teacher.num_heads
-        if shapes != [tensor.shape for tensor in own.state_dict().values()] or not same_heads:
+    for own, number in zip(encoder.blocks(), chosen, strict=True):
+        source = teacher.blocks()[number].state_dict()
+        if [tensor.shape for tensor in source.values()] != [tensor.shape for tensor in own.state_dict().values()]:
             return []
-        own.load_state_dict(source.state_dict())
+        own.load_state_dict(source)
     return [f"layers {', '.join(map(str, chosen))}"]
 
 

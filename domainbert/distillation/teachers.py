@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import FileHashes, hash_json
@@ -20,6 +19,7 @@ from domainbert.data.examples import Example
 from domainbert.distillation.batches import output_index, output_logits
 from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
+from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
@@ -39,8 +39,8 @@ class TransferText:
         """The training set and, beside it, at most so many sentences of a corpus."""
         if unlabelled is None:
             return cls(items, [])
-        documents = read_documents(unlabelled)
-        sentences, total = sample_sentences((document.text for document in documents), most, seed=0)
+        texts = (document.text for document in read_documents(unlabelled))
+        sentences, total = sample_sentences(texts, most, seed=0)
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
         return cls(items, sentences)
 
@@ -64,18 +64,13 @@ class TransferText:
 
 @dataclass(frozen=True)
 class Teachers:
-    """Fine-tuned models that teach together: their mean logits count.
-
-    Args:
-        predictors: one or more, with the labels of the task in its order.
-        paths: their folders, whose weights are part of the cache's key.
-        cache: see `cached_labels`; None asks them at every step.
-        top_k: see there.
-    """
+    """Fine-tuned models that teach together, with the labels of the task in its order: their mean logits count."""
 
     predictors: Sequence[FineTuned]
     paths: Sequence[Path]
+    """Their folders, whose weights are part of the cache's key."""
     cache: Path | None
+    """See `cached_labels`; None asks them at every step."""
     top_k: int
 
     @property
@@ -104,21 +99,15 @@ class Teachers:
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> SoftLabels:
         """The mean logits of all, each with its own vocabulary; from the cache if they are there.
 
-        Args:
-            text: what is labelled.
-            task: the student's; its labels are the columns.
-            sizes: outputs of each example, as the student counts them.
+        The labels of the task are the columns, and `sizes` the outputs of each example, as the student counts them.
 
         Raises:
             DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
         """
         assert self.cache is not None
-        made_by = [
-            [_weights_hash(path), teacher.max_length, str(teacher.dtype)]
-            for path, teacher in zip(self.paths, self.predictors, strict=True)
-        ]
+        teachers = list(zip(self.paths, self.predictors, strict=True))
         key = {
-            "teachers": made_by,
+            "teachers": [[_weights_hash(path), one.max_length, str(one.dtype)] for path, one in teachers],
             "text": text.fingerprint,
             "labels": list(task.labels),
             "task": task.name,
@@ -127,7 +116,7 @@ class Teachers:
 
         def ask() -> Iterator[Block]:
             total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
-            for teacher, path in zip(self.predictors, self.paths, strict=True):
+            for path, teacher in teachers:
                 examples = text.encode(task, teacher.tokenizer, teacher.max_length)
                 _check_sizes(examples, sizes, path, text)
                 for places, values in _asked(teacher, examples):
@@ -143,10 +132,8 @@ def load_teachers(
     """The fine-tuned models; see `Teachers`.
 
     Raises:
-        DomainbertError: there are none, or one is for another task or has other labels.
+        DomainbertError: one is for another task or has other labels.
     """
-    if not paths:
-        raise DomainbertError("teachers: empty; expected one model folder or more")
     teachers: list[FineTuned] = []
     for path in paths:
         predictor = load_predictor(path)
@@ -171,13 +158,11 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     classifier = teacher.model.head.get_submodule("classifier")
     with torch.no_grad():
-        for parameter in classifier.parameters():
-            parameter.copy_(parameter[order].clone())
         crf = crf_of(teacher.model.head)
+        for parameter in (*classifier.parameters(), *((crf.start, crf.end) if crf is not None else ())):
+            parameter.copy_(parameter[order])
         if crf is not None:
-            for vector in (crf.start, crf.end):
-                vector.copy_(vector[order].clone())
-            crf.transitions.copy_(crf.transitions[order][:, order].clone())
+            crf.transitions.copy_(crf.transitions[order][:, order])
             crf.constrain(labels)
     teacher.labels = tuple(labels)
 
@@ -193,12 +178,7 @@ def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:
         logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
         values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
-        yield places, _numpy(values)
-
-
-def _numpy(values: torch.Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = values.float().cpu().numpy()
-    return array
+        yield places, values.float().cpu().numpy()
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
@@ -211,8 +191,6 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
 
 
 def _weights_hash(path: Path) -> str:
-    from domainbert.models.folder import open_model
-
     folder, hashes = open_model(path).path, FileHashes()
     files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".bin", ".txt"))
     return hash_json({file.name: hashes.of_file(file) for file in files})

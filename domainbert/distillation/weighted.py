@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,58 +19,47 @@ from domainbert.encoders.recording import record
 
 Batch = Mapping[str, Tensor]
 
+COUNTS: dict[Unit, str] = {
+    "targets": "num_targets",
+    "outputs": "num_outputs",
+    "tokens": "num_real_tokens",
+    "segments": "num_segments",
+    "pairs": "num_pairs",
+}
+"""What the number of units is called in a batch."""
+
 
 class WeightedLosses(nn.Module):
     """Several losses with their weights; a loss may have parameters, which are trained and not saved.
 
-    Args:
-        configs: as the YAML lists them.
-        student: the encoder that learns.
-        teacher: the one it learns from.
-
     Attributes:
         names: of the losses, for the log: the class, with a number behind its second use.
         weights: their factors.
+        terms: the losses.
+        needs_teacher: whether any looks at the teacher.
+        needs_hidden: whether any looks into the teacher, not only at its predictions.
+        reads: the logits that they look at.
 
     Raises:
-        DomainbertError: a loss that cannot compare the two, by its place in the list; or there are none.
+        DomainbertError: a loss that cannot compare the two, by its place in the list.
     """
 
     def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:
         super().__init__()
-        problems, built = Problems("losses"), []
-        sizes = sizes_of(student), sizes_of(teacher)
+        problems = Problems("losses")
+        self.terms: list[DistillationLoss] = []
         for index, config in enumerate(configs):
             try:
-                built.append(config.build(*sizes))
+                self.terms.append(config.build(sizes_of(student), sizes_of(teacher)))
             except DomainbertError as error:
                 problems.add(f"losses[{index}].{error}")
-        if not configs:
-            problems.add("losses: empty; expected one or more")
         problems.raise_if_any()
-        self.losses = nn.ModuleList(built)
+        self.losses = nn.ModuleList(self.terms)
         self.names = _names([type(config).__name__ for config in configs])
         self.weights = [config.weight for config in configs]
-
-    @property
-    def needs_teacher(self) -> bool:
-        """Whether any loss looks at the teacher."""
-        return any(loss.needs_teacher for loss in self.terms)
-
-    @property
-    def needs_hidden(self) -> bool:
-        """Whether any loss looks into the teacher, not only at its predictions."""
-        return any(loss.pairs for loss in self.terms)
-
-    @property
-    def reads(self) -> set[Reads]:
-        """The logits that the losses look at."""
-        return {loss.reads for loss in self.terms} - {"none"}
-
-    @property
-    def terms(self) -> list[DistillationLoss]:
-        """The losses."""
-        return [loss for loss in self.losses if isinstance(loss, DistillationLoss)]
+        self.needs_teacher = any(loss.needs_teacher for loss in self.terms)
+        self.needs_hidden = any(loss.pairs for loss in self.terms)
+        self.reads: set[Reads] = {loss.reads for loss in self.terms} - {"none"}
 
     def layers(self, side: int) -> set[int]:
         """The layers whose projections are wanted: of the student for `side` 0, of the teacher for 1."""
@@ -77,13 +68,13 @@ class WeightedLosses(nn.Module):
     def sums(self, student: Outputs, teacher: Outputs | None, places: Places) -> dict[str, Tensor]:
         """Each loss, summed over a micro-batch, outside of autocast."""
         with torch.autocast(places.segment_ids.device.type, enabled=False):
-            values = [loss(student, teacher, places) for loss in self.losses]
+            values = [loss(student, teacher, places) for loss in self.terms]
         return dict(zip(self.names, values, strict=True))
 
-    def means(self, sums: Mapping[str, Tensor], counts: Mapping[Unit, Tensor | int]) -> dict[str, Tensor]:
-        """Each loss per unit; `counts` are those of the whole that is averaged over."""
-        units = [loss.unit for loss in self.terms]
-        return {name: sums[name] / max(counts[unit], 1) for name, unit in zip(self.names, units, strict=True)}
+    def means(self, sums: Mapping[str, Tensor], counts: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Each loss per unit; `counts` are those of the whole that is averaged over, called as in a batch."""
+        named = zip(self.names, self.terms, strict=True)
+        return {name: sums[name] / max(counts[COUNTS[loss.unit]], 1) for name, loss in named}
 
     def total(self, means: Mapping[str, Tensor]) -> Tensor:
         """The weighted sum."""
@@ -96,11 +87,12 @@ def sizes_of(encoder: Encoder) -> Sizes:
     return Sizes(encoder.num_hidden_layers, encoder.hidden_size, encoder.num_heads)
 
 
-def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool) -> Outputs:
-    """Run a model and keep what losses look at.
+def observe(
+    model: EncoderWithHead, batch: Batch, layers: set[int], positions: Tensor | None, every: bool = False
+) -> Outputs:
+    """Run a student or teacher and keep what losses look at.
 
     Args:
-        model: student or teacher.
         batch: with what `Packed.of` reads.
         layers: those whose projections are wanted.
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
@@ -116,11 +108,10 @@ def observe(model: EncoderWithHead, batch: Batch, layers: set[int], positions: T
 def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
     """Outputs of an ensemble: the mean of its logits, whose softmax is the geometric mean of the distributions (Hinton
     et al. 2015, section 2); nobody looks into several teachers, so the rest is the first one's."""
-    first = outputs[0]
     if len(outputs) == 1:
-        return first
-    logits = _mean([one.logits for one in outputs])
-    return Outputs(first.hidden, first.projections, logits, _mean([one.all_logits for one in outputs]))
+        return outputs[0]
+    logits, all_logits = ([getattr(one, name) for one in outputs] for name in ("logits", "all_logits"))
+    return replace(outputs[0], logits=_mean(logits), all_logits=_mean(all_logits))
 
 
 def _mean(tensors: Sequence[Tensor | None]) -> Tensor | None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, segment_starts
 
 _EXPLICIT_LENGTH = 256  # rows up to this length: S x S scores are small, and torch's fused CPU backward is slow
 
@@ -36,29 +36,24 @@ def segment_mask(segment_ids: Tensor) -> Tensor:
 
 
 class Segments(NamedTuple):
-    """The texts in the rows of a batch, as the kernel chosen for it reads them; one of the two is there.
-
-    Attributes:
-        mask: from `segment_mask`, (B, 1, S, S).
-        boundaries: from `segment_boundaries`, (N + 1,).
-    """
+    """The texts in the rows of a batch, as the kernel chosen for it reads them; one of the two is there."""
 
     mask: Tensor | None
+    """From `segment_mask`, (B, 1, S, S)."""
     boundaries: Tensor | None = None
+    """From `segment_boundaries`, (N + 1,)."""
 
 
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
-    """First place of each segment in the flattened (B * S) tokens, then their end: (B, S) -> (N + 1,), int32.
+    """The `segment_starts`, then the end of the tokens: (B, S) -> (N + 1,), int32.
 
-    Padding is a segment, of each row for itself. N is a power of two, so that few shapes occur and nothing is compiled
+    N is a power of two, so that few shapes occur and nothing is compiled
     for each batch; behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel
     sets 128 tokens aside for each segment, empty or not.
 
     To be called while a batch is on the CPU: a GPU would have to be waited for.
     """
-    begins = torch.ones_like(segment_ids, dtype=torch.bool)
-    begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
-    firsts = begins.flatten().nonzero().flatten()
+    firsts = segment_starts(segment_ids)
     room = 1 << (len(firsts) - 1).bit_length()
     boundaries = torch.full((room + 1,), segment_ids.numel(), dtype=torch.int32, device=segment_ids.device)
     boundaries[: len(firsts)] = firsts.int()
@@ -70,15 +65,11 @@ def choose_kernel(
 ) -> Segments:
     """The texts in a batch as the layers need them, made once for all layers.
 
-    Args:
-        tokens: the batch.
-        head_size: width D of a head.
-        dropout_rate: on the attention probabilities.
-        biased: whether any layer calls `attend` with a bias.
-        windowed: whether any layer calls it with a window.
+    Dropout is that on the attention probabilities; `biased` and `windowed` say whether any layer calls `attend` with a
+    bias or a window.
     """
     fits = tokens.boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
-    if fits and not biased and _has_varlen(tokens.segment_ids.device) and not (windowed and not _has_window()):
+    if fits and not biased and _has_varlen(tokens.segment_ids.device) and (not windowed or _has_window()):
         return Segments(None, tokens.boundaries)
     return Segments(segment_mask(tokens.segment_ids))
 
@@ -116,22 +107,20 @@ def attend(
     times as long there, and no fused CPU kernel has dropout.
 
     Args:
-        query: (B, heads, S, D), as are `key` and `value`.
-        key: see `query`.
-        value: see `query`.
+        query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias or window.
         bias: added to the scaled scores: (B or 1, heads or 1, S, S).
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries.
-
-    Returns:
-        (B, heads, S, D).
     """
     if segments.mask is None:
         assert segments.boundaries is not None and bias is None
         return _text_by_text(query, key, value, segments.boundaries, window, scale)
-    mask = segments.mask if window is None else segments.mask.masked_fill(_far(segments.mask, window), float("-inf"))
+    mask = segments.mask
+    if window is not None:
+        places = torch.arange(mask.shape[-1], device=mask.device)  # a text stands in one piece, so places will do
+        mask = mask.masked_fill((places.unsqueeze(-1) - places).abs() > window, float("-inf"))
     mask = mask if bias is None else mask + bias
     short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH
     if query.device.type == "cpu" and (dropout or short):
@@ -142,12 +131,6 @@ def attend(
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
     )
-
-
-def _far(mask: Tensor, window: int) -> Tensor:
-    """Places of a row that are further apart than a window: (S, S). A text stands in one piece, so places will do."""
-    places = torch.arange(mask.shape[-1], device=mask.device)
-    return (places.unsqueeze(-1) - places).abs() > window
 
 
 def _text_by_text(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.packed import Packed
 
 
@@ -21,12 +22,14 @@ class Encoder(nn.Module, ABC):
     Attributes:
         hidden_size: width H of the hidden states.
         num_heads: attention heads of a block.
+        attention_dropout: rate on the attention probabilities in training.
         num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart; 0 if it is blind to them.
         activation_checkpointing: keep only what goes into each block, and compute the block again in the backward pass.
     """
 
     hidden_size: int
     num_heads: int
+    attention_dropout: float = 0.0
     num_token_types: int = 0
     activation_checkpointing: bool = False
 
@@ -39,9 +42,10 @@ class Encoder(nn.Module, ABC):
     def embed(self, tokens: Packed) -> Tensor:
         """Input of the first block, (B, S, H)."""
 
-    @abstractmethod
     def context(self, tokens: Packed) -> Any:
-        """Second argument of every block, made once for all: from `attention.choose_kernel`, and more."""
+        """Second argument of every block, made once for all: the texts as attention reads them, or that and more."""
+        rate = self.attention_dropout if self.training else 0.0
+        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
@@ -76,16 +80,13 @@ class Encoder(nn.Module, ABC):
         return [*earlier, last]
 
     def _run(self, tokens: Packed, earlier: list[Tensor] | None) -> Tensor:
-        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it.
-
-        A block that is computed again draws the same dropout.
-        """
+        """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
         context, hidden = self.context(tokens), self.embed(tokens)
         for block in self.blocks():
             if earlier is not None:
                 earlier.append(hidden)
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, context, use_reentrant=False)
+                hidden = checkpoint(block, hidden, context, use_reentrant=False)  # it draws the same dropout again
             else:
                 hidden = block(hidden, context)
         return self.finish(hidden, tokens)

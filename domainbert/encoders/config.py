@@ -11,7 +11,7 @@ from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import Range, field_types, without_limits
+from domainbert.base.ranges import Range, check_fields, field_types, without_limits
 from domainbert.settings.type_names import describe, is_union
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ Layers = Annotated[int, Range(1, 1000)]
 Heads = Annotated[int, Range(1, 1000)]
 Deviation = Annotated[float, Range(0, 100)]
 
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 Architectures = Mapping[str | None, tuple[str, ...]]
 
 _ELSEWHERE = {  # what a config.json says of head, labels and files: whoever saves a model says it anew
@@ -57,6 +58,16 @@ class Sizes:
     layer_norm_eps: float
 
 
+def usual_classes(name: str, *more: str) -> Architectures:
+    """The `architectures` of a family whose classes are called as most are; `more` have a masked-LM head, too."""
+    return {
+        None: (f"{name}Model",),
+        "masked_lm": (f"{name}ForMaskedLM", *more),
+        "tokens": (f"{name}ForTokenClassification",),
+        "sequence": (f"{name}ForSequenceClassification",),
+    }
+
+
 @dataclass(frozen=True)
 class EncoderConfig(ABC):
     """An encoder's architecture, under the names of the family's Hugging Face `config.json`.
@@ -76,11 +87,37 @@ class EncoderConfig(ABC):
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0}
     """The ids of special tokens that its `config.json` holds, as the class in transformers has them by default."""
 
+    size_fields: ClassVar[Mapping[str, str]] = {
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "max_length": "max_position_embeddings",
+    }
+    """Its fields for those of `Sizes` that are called otherwise; what is fixed is no field, but a class attribute."""
+
     files = Path(__file__).parent / "sizes"
     # no annotation, so no field; `encoder: small` means its small.yaml
 
     others = MappingProxyType[str, Any]({})
     # no field either: what else the config.json said of the encoder that it was read from, so that it is written again
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit together."""
+        check_fields(self)
+        sizes, (width, heads, activation) = self.sizes, map(self._field, ("hidden_size", "num_heads", "activation"))
+        require(
+            sizes.hidden_size % sizes.num_heads == 0,
+            f"{width}: {sizes.hidden_size} is not divisible by {heads}={sizes.num_heads}",
+        )
+        require(
+            sizes.activation in get_args(Activation),
+            f"{activation}: found {sizes.activation!r}; expected one of {', '.join(get_args(Activation))}",
+        )
+
+    def _field(self, size: str) -> str:
+        return self.size_fields.get(size, size)
 
     @property
     @abstractmethod
@@ -88,17 +125,21 @@ class EncoderConfig(ABC):
         """The longest sequence the encoder has positions for, special tokens included."""
 
     @property
-    @abstractmethod
     def sizes(self) -> Sizes:
         """Its numbers under names of no family."""
+        own = {size.name: getattr(self, self._field(size.name)) for size in dataclasses.fields(Sizes)}
+        return Sizes(**own | {"max_length": self.max_length})
 
-    @abstractmethod
     def resized(self, sizes: Sizes) -> Self:
         """The same architecture in other sizes; `config.resized(config.sizes)` is the same again."""
+        wanted = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
+        own = {field.name for field in dataclasses.fields(self)}
+        return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
 
-    @abstractmethod
     def with_dropout(self, rate: float) -> Self:
-        """The same architecture with every dropout set to `rate`."""
+        """The same architecture with every dropout, which is called so, set to `rate`."""
+        names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
+        return self.replaced(**dict.fromkeys(names, rate))
 
     @property
     def position_offset(self) -> int:

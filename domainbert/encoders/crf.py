@@ -35,8 +35,8 @@ class Crf(nn.Module):
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """Whether a label sequence of each sentence takes no step that `constrain` forbids: (E, L), (E,) -> (E,)."""
         first, allowed = (mask.to(labels.device) for mask in (self.allowed_first, self.allowed))
-        inside = torch.arange(1, labels.shape[1], device=lengths.device) < lengths.unsqueeze(1)  # (E, L - 1)
-        return first[labels[:, 0]] & (allowed[labels[:, :-1], labels[:, 1:]] | ~inside).all(dim=1)
+        ended = ~_inside(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
+        return first[labels[:, 0]] & (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the summed exponential scores of all label sequences: (E, L, C), (E,) -> (E,)."""
@@ -50,8 +50,7 @@ class Crf(nn.Module):
     def score(self, emissions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
         """The score of one label sequence of each sentence: (E, L, C), (E, L), (E,) -> (E,)."""
         start, moves = self._scores(emissions)
-        steps = torch.arange(emissions.shape[1], device=lengths.device)
-        real = steps < lengths.unsqueeze(1)
+        real = _inside(lengths, emissions.shape[1])
         summed = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * real).sum(dim=1)
         summed = summed + (moves[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(dim=1)
         last = labels.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
@@ -70,8 +69,7 @@ class Crf(nn.Module):
         path = [(best + self.end.to(best)).argmax(dim=1)]
         for source in reversed(came_from):
             path.append(source.gather(1, path[-1].unsqueeze(1)).squeeze(1))
-        steps = torch.arange(emissions.shape[1], device=lengths.device)
-        return torch.stack(path[::-1], dim=1) * (steps < lengths.unsqueeze(1))
+        return torch.stack(path[::-1], dim=1) * _inside(lengths, len(path))
 
     def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """Log-probability of each label of each word over all sequences, (E, L, C); 0 behind a sentence's end.
@@ -81,8 +79,7 @@ class Crf(nn.Module):
         with torch.inference_mode(False), torch.enable_grad():
             leaf = emissions.detach().clone().requires_grad_()
             (marginals,) = torch.autograd.grad(self.log_partition(leaf, lengths.clone()).sum(), leaf)
-        steps = torch.arange(emissions.shape[1], device=lengths.device)
-        return marginals.clamp(min=1e-9).log() * (steps < lengths.unsqueeze(1)).unsqueeze(2)
+        return marginals.clamp(min=1e-9).log() * _inside(lengths, emissions.shape[1]).unsqueeze(2)
 
     def _scores(self, emissions: Tensor) -> tuple[Tensor, Tensor]:
         first, allowed = (mask.to(emissions.device) for mask in (self.allowed_first, self.allowed))
@@ -90,6 +87,11 @@ class Crf(nn.Module):
             self.start.to(emissions).masked_fill(~first, _NEVER),
             self.transitions.to(emissions).masked_fill(~allowed, _NEVER),
         )
+
+
+def _inside(lengths: Tensor, longest: int) -> Tensor:
+    """Whether a place is one of its sentence: (E,) -> (E, L)."""
+    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
 
 
 class WordGrid:
@@ -128,13 +130,9 @@ def crf_of(head: nn.Module) -> Crf | None:
 
 
 def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
-    """Logits whose softmax is a model's opinion of each word: those of a linear head; a CRF's log-marginals.
+    """Logits (N, C) whose softmax is a model's opinion of each word: those of a linear head; a CRF's log-marginals.
 
-    Args:
-        head: the model's.
-        logits: (N, C) what it gave at the positions it read.
-        example: (N,) see `WordGrid`.
-        outputs: (N,) see there.
+    `example` and `outputs` are those of a `WordGrid`.
     """
     crf = crf_of(head)
     if crf is None or not bool((outputs >= 0).any()):

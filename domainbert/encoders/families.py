@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.kinds import CRF, all_kinds, family_kind
 from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
-    from domainbert.encoders.base import Encoder
     from domainbert.encoders.family import Family
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
+
+TOKENS, SEQUENCE = "tokens", "sequence"
+"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS]."""
+
+CRF = "crf"
+"""A linear-chain CRF over the words that a token head labels."""
+
+_ON_TOP_OF = {CRF: TOKENS}
+"""Kinds that are one of a family's with more on top: no family has to know of them."""
 
 
 def family_names() -> list[str]:
@@ -64,26 +71,33 @@ def family(config: EncoderConfig) -> Family[Any]:
 
 
 def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, num_labels: int = 0) -> EncoderWithHead:
-    """A freshly initialised encoder with a head.
-
-    Args:
-        config: the architecture.
-        vocabulary: of the tokenizer.
-        kind: of head, one of `head_kinds`.
-        num_labels: outputs of a task's head.
+    """A freshly initialised encoder with a head of one of the `head_kinds`; `num_labels` are outputs of a task's.
 
     Raises:
         DomainbertError: the family has no such head, or the encoder does not go with the vocabulary.
     """
+    from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead
 
-    encoder = family(config).encoder(config, vocabulary)
-    return EncoderWithHead(encoder, _head(config, encoder, kind, num_labels))
+    own = family(config)
+    encoder = own.encoder(config, vocabulary)
+    if kind not in head_kinds(config):
+        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
+    head = own.head(family_kind(kind) or kind, config, encoder, num_labels)
+    if kind == CRF:
+        head.crf = Crf(num_labels)
+    return EncoderWithHead(encoder, head)
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
-    """The kinds of head that a family has."""
-    return all_kinds([kind for kind in config.architectures if kind is not None])
+    """The kinds of head that a family has, and those with more on top of them."""
+    own = [kind for kind in config.architectures if kind is not None]
+    return own + [kind for kind, base in _ON_TOP_OF.items() if base in own]
+
+
+def family_kind(kind: str | None) -> str | None:
+    """The kind of head that a family makes for it."""
+    return kind if kind is None else _ON_TOP_OF.get(kind, kind)
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
@@ -102,17 +116,6 @@ def architecture(config: EncoderConfig, kind: str | None) -> str:
 def kind_of(config: EncoderConfig, architecture: str) -> str | None:
     """The kind of head that a class of transformers has; None where it is none of those here."""
     return next((kind for kind, classes in config.architectures.items() if architecture in classes), None)
-
-
-def _head(config: EncoderConfig, encoder: Encoder, kind: str, num_labels: int) -> Any:
-    from domainbert.encoders.crf import Crf
-
-    if kind not in head_kinds(config):
-        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
-    head = family(config).head(family_kind(kind) or kind, config, encoder, num_labels)
-    if kind == CRF:
-        head.crf = Crf(num_labels)
-    return head
 
 
 def _known() -> dict[str, type[EncoderConfig]]:

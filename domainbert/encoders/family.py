@@ -10,21 +10,45 @@ from torch import Tensor, nn
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.names import NameMap
+from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
 
 C = TypeVar("C", bound=EncoderConfig)
+
+_BERT_LAYER = {
+    "attention.query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.output": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "feed_forward.expand": ("intermediate.dense",),
+    "feed_forward.contract": ("output.dense",),
+    "feed_forward_norm": ("output.LayerNorm",),
+}
 
 
 class Family(ABC, Generic[C]):
     """A family, which its `model.py` holds as `FAMILY`; what needs no torch stands in its configuration.
 
+    `names`, `tied` and `per_entry` follow from the attributes, which are names in Hugging Face's models; a family whose
+    encoder is no `PostNormEncoder` has its own `encoder_names`, or its own of all three.
+
     Attributes:
-        prefix: what Hugging Face's base model is called in a model with a head: `bert.`.
+        prefix: what the base model is called in a model with a head: `bert.`.
         unread: tensors of the base model that no head here reads, such as a pooler.
+        tables: embeddings that are summed.
+        layers: where the layers are numbered, in the base model.
+        layer: our modules of a layer to theirs.
+        heads: our modules of each kind of head to theirs, `masked_lm` among them.
+        output_bias: the bias of a masked-LM head.
+        output_copies: its output weights, which are the word embeddings, and where there is one a copy of that bias.
     """
 
     prefix: ClassVar[str]
     unread: ClassVar[Sequence[str]] = ()
+    tables: ClassVar[Sequence[str]] = ("word", "position", "token_type")
+    layers: ClassVar[str] = "encoder.layer"
+    layer: ClassVar[Mapping[str, tuple[str, ...]]] = _BERT_LAYER
+    heads: ClassVar[Mapping[str, Mapping[str, str]]]
+    output_bias: ClassVar[str]
+    output_copies: ClassVar[Sequence[str]]
 
     @abstractmethod
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
@@ -34,20 +58,28 @@ class Family(ABC, Generic[C]):
     def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
         """A freshly initialised head of one of the kinds in `config.architectures`."""
 
-    @abstractmethod
     def names(self, config: C, kind: str | None) -> NameMap:
         """Our parameters to the tensors of Hugging Face, for the encoder with a head of this kind, or without one.
 
         A shared one is named once.
         """
+        names = self.encoder_names(config) | with_weight_and_bias({} if kind is None else self.heads[kind])
+        return names | {"head.bias": (self.output_bias,)} if kind == "masked_lm" else names
 
-    @abstractmethod
+    def encoder_names(self, config: C) -> NameMap:
+        """Those of the encoder alone."""
+        ours, theirs = "encoder.embeddings", f"{self.prefix}embeddings"
+        tables = {f"{ours}.{name}.weight": (f"{theirs}.{name}_embeddings.weight",) for name in self.tables}
+        layers = numbered(config.sizes.num_layers, "encoder.layers", f"{self.prefix}{self.layers}", self.layer)
+        return tables | with_weight_and_bias({f"{ours}.norm": f"{theirs}.LayerNorm", **layers})
+
     def tied(self, config: C) -> Mapping[str, str]:
         """Tensors of Hugging Face that are copies, to what they are copies of: not written, and read where they are."""
+        return dict(zip(self.output_copies, self.per_entry(config), strict=False))
 
-    @abstractmethod
     def per_entry(self, config: C) -> Sequence[str]:
         """The tensors of Hugging Face with a row for each vocabulary entry, the word embeddings first."""
+        return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
     def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
         """The tensors of a model for another id of the padding: the same, unless positions are counted from it."""

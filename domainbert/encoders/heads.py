@@ -1,4 +1,4 @@
-"""Heads of an encoder: masked-LM, token and sequence heads, and the models that join them."""
+"""Heads of an encoder: masked-LM, token and sequence heads, and the model that joins the two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.layers import ACTIVATIONS, Dropout
+from domainbert.encoders.config import Sizes
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 from domainbert.encoders.packed import Packed
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
@@ -54,12 +55,8 @@ class TokenHead(nn.Module):
 class SequenceHead(nn.Module):
     """A label for each text, from the pooled [CLS] token.
 
-    Args:
-        hidden_size: width H of what is read.
-        num_labels: outputs.
-        dropout: before the classifier.
-        activation: of the pooler: `tanh`, or one of the layers' activations.
-        input_dropout: before the pooler.
+    Dropout stands before the classifier, `input_dropout` before the pooler; this one's activation is `tanh`, or one of
+    the layers'.
     """
 
     def __init__(
@@ -77,11 +74,41 @@ class SequenceHead(nn.Module):
         return self.classifier(self.dropout(self.activation(self.pooler(self.input_dropout(hidden)))))
 
 
+def build_head(
+    kind: str,
+    encoder: Encoder,
+    sizes: Sizes,
+    num_labels: int,
+    *,
+    dropout: float,
+    activation: str | None = None,
+    pooler: str = "tanh",
+    pooler_dropout: float = 0.0,
+) -> nn.Module:
+    """A freshly initialised head for an encoder of some sizes.
+
+    Args:
+        kind, num_labels: `masked_lm`, or `tokens` or `sequence` with so many outputs.
+        dropout: before the classifier.
+        activation: of masked LM; None is that of the layers.
+        pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
+    """
+    head: nn.Module
+    if kind == "masked_lm":
+        activation = activation or sizes.activation
+        head = MaskedLMHead(encoder.input_embeddings, sizes.hidden_size, activation, sizes.layer_norm_eps)
+    elif kind == "tokens":
+        head = TokenHead(sizes.hidden_size, num_labels, dropout)
+    else:
+        head = SequenceHead(sizes.hidden_size, num_labels, dropout, pooler, pooler_dropout)
+    initialise(head, sizes.initializer_range)
+    return head
+
+
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
-    Only the positions asked for go through the head: masked ones for masked LM, pieces that carry a label for
-    token labels, [CLS] for sequence labels.
+    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels.
     """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:

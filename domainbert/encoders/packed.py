@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -29,10 +30,12 @@ class Packed(NamedTuple):
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Packed:
         """Those of a batch, which may hold more; what may be None may be missing."""
-        return cls(
-            batch["input_ids"],
-            batch["position_ids"],
-            batch["segment_ids"],
-            batch.get("token_type_ids"),
-            batch.get("boundaries"),
-        )
+        places = batch["position_ids"], batch["segment_ids"]
+        return cls(batch["input_ids"], *places, batch.get("token_type_ids"), batch.get("boundaries"))
+
+
+def segment_starts(segment_ids: Tensor) -> Tensor:
+    """First place of each segment in the flattened (B * S) tokens; padding is one, of each row for itself."""
+    begins = torch.ones_like(segment_ids, dtype=torch.bool)
+    begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
+    return begins.flatten().nonzero().flatten()

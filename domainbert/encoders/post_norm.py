@@ -4,25 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import Segments, choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
-from domainbert.encoders.embeddings import Embeddings
-from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention, initialise
+from domainbert.encoders.layers import Dropout, FeedForward, PostNormLayer, SelfAttention, initialise
 from domainbert.encoders.packed import Packed
 
 
-class PostNormEncoder(Encoder):
-    """Embeddings and a stack of post-norm layers.
+class Embeddings(nn.Module):
+    """Word, position and token-type embeddings of so many rows each (no types if 0), summed and normalised.
 
-    Args:
-        embeddings: as they are built.
-        sizes: of the layers.
-        pad_id: of the vocabulary.
-        num_token_types: how many it tells apart, 0 for none.
+    `first_position` is the row of the position of a text's first token.
     """
+
+    def __init__(
+        self, vocab_size: int, num_positions: int, num_types: int, sizes: Sizes, first_position: int = 0
+    ) -> None:
+        super().__init__()
+        width = sizes.hidden_size
+        self.first_position = first_position
+        self.word = nn.Embedding(vocab_size, width)
+        self.position = nn.Embedding(num_positions, width)
+        self.token_type = nn.Embedding(num_types, width) if num_types else None
+        self.norm = nn.LayerNorm(width, eps=sizes.layer_norm_eps)
+        self.dropout = Dropout(sizes.dropout)
+
+    def forward(self, tokens: Packed) -> Tensor:
+        """(B, S) -> (B, S, width); without token types every token is of type 0."""
+        types = tokens.token_type_ids
+        places = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
+        summed = self.word(tokens.input_ids) + self.position(places)
+        if self.token_type is not None:
+            summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
+        return self.dropout(self.norm(summed))
+
+    def zero_padding(self, pad_id: int) -> None:
+        """The rows of the padding are 0 at first, as in transformers, the one before the first position too."""
+        with torch.no_grad():
+            self.word.weight[pad_id].zero_()
+            if self.first_position:
+                self.position.weight[self.first_position - 1].zero_()
+
+
+class PostNormEncoder(Encoder):
+    """Embeddings and a stack of post-norm layers; it is blind to token types unless it is told their number."""
 
     def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
         super().__init__()
@@ -38,11 +65,6 @@ class PostNormEncoder(Encoder):
         """See `Encoder.embed`."""
         embedded: Tensor = self.embeddings(tokens if self.num_token_types else tokens._replace(token_type_ids=None))
         return embedded
-
-    def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`."""
-        rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
     def blocks(self) -> Sequence[nn.Module]:
         """See `Encoder.blocks`."""

@@ -6,10 +6,10 @@ Projections are taken by hooks that exist only while they are wanted, so an enco
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -28,54 +28,30 @@ class Projections:
 
     def regrouped(self, num_heads: int) -> Projections:
         """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""
-        return Projections(*(_regrouped(part, num_heads) for part in (self.queries, self.keys, self.values)))
+        parts = (heads.transpose(1, 2).flatten(2) for heads in (self.queries, self.keys, self.values))  # (B, S, H)
+        return Projections(*(part.unflatten(2, (num_heads, -1)).transpose(1, 2) for part in parts))
 
 
-@dataclass(frozen=True)
-class Recording:
-    """One pass through an encoder.
-
-    Attributes:
-        hidden: the embeddings' output and every layer's, each (B, S, H).
-        projections: of the layers asked for, by their number; 1 is the first layer.
-    """
+class Recording(NamedTuple):
+    """One pass through an encoder."""
 
     hidden: list[Tensor]
+    """The embeddings' output and every layer's, each (B, S, H)."""
     projections: dict[int, Projections]
+    """Of the layers asked for, by their number; 1 is the first layer."""
 
 
 def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Recording:
-    """Run an encoder and keep what losses look at.
-
-    Args:
-        encoder: whatever its family.
-        tokens: what it reads.
-        layers: numbers of the layers, from 1, whose projections are kept.
-    """
-    with _projections(encoder, layers) as projections:
-        hidden = encoder.hidden_states(tokens)
-    return Recording(hidden, projections)
-
-
-@contextmanager
-def _projections(encoder: Encoder, layers: Collection[int]) -> Iterator[dict[int, Projections]]:
-    """Records the inputs of the attention of some blocks; each has one, so the n-th that runs is that of block n."""
-    found: dict[int, Projections] = {}
-    numbers = itertools.count(1)
+    """Run an encoder and keep what losses look at; `layers` are those, from 1, whose projections are kept."""
+    projections: dict[int, Projections] = {}
+    numbers = itertools.count(1)  # each block has one attention, so the n-th that runs is that of block n
 
     def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            found[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
+            projections[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
 
-    attentions = [part for part in encoder.modules() if isinstance(part, Attention)] if layers else []
-    handles = [attention.register_forward_pre_hook(keep) for attention in attentions]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _regrouped(heads: Tensor, num_heads: int) -> Tensor:
-    batch, _, length, _ = heads.shape
-    return heads.transpose(1, 2).reshape(batch, length, num_heads, -1).transpose(1, 2)
+    with ExitStack() as hooks:
+        for part in encoder.modules() if layers else ():
+            if isinstance(part, Attention):
+                hooks.enter_context(part.register_forward_pre_hook(keep))
+        return Recording(encoder.hidden_states(tokens), projections)

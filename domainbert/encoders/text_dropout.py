@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from domainbert.encoders.packed import segment_starts
+
 _DIFFERENT = (1 << 32) - 1  # torch seeds its generator with 32 bits
 
 
@@ -27,23 +29,18 @@ class TextDraws:
 
     def __init__(self, segment_ids: Tensor, positions: Tensor, seeds: Sequence[int]) -> None:
         batch, length = segment_ids.shape
-        begins = torch.ones_like(segment_ids, dtype=torch.bool)
-        begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
-        first = begins.flatten().nonzero().flatten()
-        last = torch.cat([first[1:], first.new_tensor([segment_ids.numel()])])
+        self.shape = batch, length
+        first = segment_starts(segment_ids)
+        last = torch.cat([first[1:], first.new_tensor([batch * length])])
         real = segment_ids.flatten()[first] > 0
         starts, stops = first[real], last[real]
         if len(starts) != len(seeds):
             raise ValueError(f"{len(seeds)} seeds for {len(starts)} texts")
-        self.seeds = list(seeds)
-        self.shape = batch, length
         self.num_reads = len(positions)
         rows = starts // length
-        self._places = list(
-            zip(rows.tolist(), (starts - rows * length).tolist(), (stops - rows * length).tolist(), strict=True)
-        )
-        texts = torch.searchsorted(starts, positions, right=True) - 1
-        self._reads = torch.bincount(texts, minlength=len(starts)).tolist()
+        places = (rows, starts - rows * length, stops - rows * length)
+        reads = torch.bincount(torch.searchsorted(starts, positions, right=True) - 1, minlength=len(starts))
+        self._texts = list(zip(seeds, *(part.tolist() for part in (*places, reads)), strict=True))
 
     def fill(self, bits: Tensor) -> None:
         """Put random bits where a tensor has elements of texts; the rest stays as it is.
@@ -57,7 +54,7 @@ class TextDraws:
         call = int(torch.empty((), dtype=torch.int64).random_(_DIFFERENT + 1))
         generator, words = torch.Generator(), bits.view(torch.int64)
         start = 0
-        for seed, (row, first, end), reads in zip(self.seeds, self._places, self._reads, strict=True):
+        for seed, row, first, end, reads in self._texts:
             generator.manual_seed((seed ^ call) & _DIFFERENT)
             if bits.ndim == 2:
                 _draw(words[start : start + reads], generator)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.families import architecture, build_model, config_class, family, kind_of, name_map
-from domainbert.encoders.kinds import SEQUENCE, TOKENS, family_kind, has_labels, has_more
+from domainbert.encoders import families
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.models.weight_files import find_weights
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -55,7 +54,7 @@ class ModelFolder:
     @property
     def reads_texts(self) -> bool:
         """Whether the head reads the [CLS] of a text, and not its tokens."""
-        return self.head == SEQUENCE
+        return self.head == families.SEQUENCE
 
     def tokenizer(self) -> DomainTokenizer:
         """The folder's tokenizer; `DomainbertError` if its ids do not fit the embeddings."""
@@ -92,11 +91,12 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        config = config_class(fields.get("model_type", "missing")).from_json(fields)
+        config = families.config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
         # transformers leaves the names out of config.json when they are the two it gives by default
-        unnamed = {0: "LABEL_0", 1: "LABEL_1"} if has_labels(head) else {}
-        labels = {int(index): name for index, name in fields.get("id2label", unnamed).items()}
+        labelled = families.family_kind(head) in (families.TOKENS, families.SEQUENCE)
+        given = fields.get("id2label", {0: "LABEL_0", 1: "LABEL_1"} if labelled else {})
+        labels = {int(index): name for index, name in given.items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
         if sorted(labels) != list(range(len(labels))):
@@ -111,12 +111,9 @@ def open_model(path: Path) -> ModelFolder:
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     size = fields["vocab_size"]
-    if type(size) is not int or size < 1:
-        raise DomainbertError(f"vocab_size: found {size!r:.80}; expected a positive number of entries")
-    if config.pad_token_id >= size:
-        raise DomainbertError(
-            f"pad_token_id: found {config.pad_token_id}; expected an entry below vocab_size, {size:,}"
-        )
+    require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
+    pad = config.pad_token_id
+    require(pad < size, f"pad_token_id: found {pad}; expected an entry below vocab_size, {size:,}")
     return size
 
 
@@ -135,9 +132,9 @@ def _onnx_alone(folder: Path) -> Path | None:
 
 def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     names: list[str] = fields.get("architectures") or [""]
-    kind, ours = kind_of(config, names[0]), fields.get(_HEAD)
+    kind, ours = families.kind_of(config, names[0]), fields.get(_HEAD)
     # transformers keeps our key when it saves the encoder with another head
-    return ours if has_more(ours) and family_kind(ours) == kind else kind
+    return ours if families.family_kind(ours) == kind else kind
 
 
 def best_seed_folder(path: Path) -> Path:
@@ -162,7 +159,7 @@ def best_seed_folder(path: Path) -> Path:
 def load_model(
     path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """Load an encoder with a head; what the folder lacks of the head is made.
+    """Load an encoder with a head, in fp32; what the folder lacks of the head is made.
 
     The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
     head is part of Hugging Face's base model, so it is taken wherever it is found.
@@ -174,7 +171,7 @@ def load_model(
         dropout: overrides the dropout in `config.json`.
 
     Returns:
-        The model in fp32, the opened folder, and the Hugging Face names of the tensors that were made.
+        The model, the opened folder, and the Hugging Face names of the tensors that were made.
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
@@ -182,22 +179,22 @@ def load_model(
             output weights are not the word embeddings.
     """
     from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_names, check_types, encoder_names, load_tensors, predicts_entries
+    from domainbert.models.tensors import check_names, check_types, load_tensors, predicts_entries
 
     folder = open_model(path)
     need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
-    model = build_model(config, folder.vocabulary, head, len(labels))
-    names = name_map(config, head)
+    model = families.build_model(config, folder.vocabulary, head, len(labels))
+    names = families.name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
     if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(family(config).prefix)}
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(families.family(config).prefix)}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
-    missing = [name for name in made if name in encoder_names(names)]
-    if missing:
+    of_encoder = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
+    if missing := [name for name in made if name in of_encoder]:
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
@@ -210,7 +207,7 @@ def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, _ = load_model(path, TOKENS, ("O",))
+    model, folder, _ = load_model(path, families.TOKENS, ("O",))
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
@@ -246,8 +243,7 @@ def save_model(
 
     Args:
         path: the folder; made if absent.
-        model: the encoder with its head.
-        config: the encoder's architecture.
+        model, config: the encoder with its head, and its architecture.
         tokenizer: saved beside the weights.
         head: the kind of head on the model; None leaves it out.
         card: text of the model card (README.md).
@@ -261,19 +257,19 @@ def save_model(
         TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.names import to_hugging_face
-    from domainbert.models.weights import non_finite
+    from domainbert.models.tensors import non_finite
 
-    tensors = to_hugging_face(weights or model.state_dict(), name_map(config, head))
+    tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
     if found := non_finite(tensors):
         raise diverged(f"{path}: {found}")
     fields = config.to_json() | {
-        "architectures": [architecture(config, head)],
+        "architectures": [families.architecture(config, head)],
         "vocab_size": model.encoder.input_embeddings.num_embeddings,
         **_special_ids(config, tokenizer),
         "dtype": "float32",
         **(facts or {}),
     }
-    if has_more(head):
+    if families.family_kind(head) != head:
         fields[_HEAD] = head
     if teachers:
         fields[_TEACHERS] = list(teachers)
@@ -288,38 +284,30 @@ def save_with_vocabulary(
 ) -> None:
     """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
 
-    Args:
-        path: the folder; made if absent.
-        folder: where the model comes from; its `config.json` is kept but for what the vocabulary decides.
-        tensors: what `models.tensors.load_tensors` gave, with other word embeddings and masked-LM bias.
-        tokenizer: the new one.
-        card: text of the model card.
+    Its `config.json` is kept but for what the vocabulary decides; `tensors` are those of `load_tensors`, with other
+    word embeddings and masked-LM bias.
 
     Raises:
         DomainbertError: a weight is not finite; nothing is written.
     """
-    from domainbert.models.tensors import vocabulary_names
-    from domainbert.models.weights import non_finite
+    from domainbert.models.tensors import non_finite
 
     if found := non_finite(tensors):
         raise DomainbertError(f"{path}: {found}; expected finite weights: the model is not saved")
-    config = folder.config
-    tensors = family(config).with_padding(tensors, config, tokenizer.pad_id)
-    vocab_size = len(tensors[vocabulary_names(config)[0]])
+    config, own = folder.config, families.family(folder.config)
+    tensors = own.with_padding(tensors, config, tokenizer.pad_id)
+    vocab_size = len(tensors[own.per_entry(config)[0]])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # what is equal is saved once
-    _write_folder(path, tensors, fields, tokenizer, folder.config.max_length, card)
+    _write_folder(path, tensors, fields, tokenizer, config.max_length, card)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
     """Those that a `config.json` of the family has, and that the model's own has."""
     ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return {
-        name: number
-        for name, number in ids.items()
-        if name in config.special_ids or config.others.get(name) is not None
-    }
+    has = {name for name in ids if name in config.special_ids or config.others.get(name) is not None}
+    return {name: number for name, number in ids.items() if name in has}
 
 
 def _write_folder(
@@ -333,12 +321,9 @@ def _write_folder(
     from safetensors.torch import save_file
 
     path.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: tensor.contiguous() for name, tensor in tensors.items()},
-        path / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    (path / "model.safetensors").chmod(0o644)
+    file = path / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+    file.chmod(0o644)
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     tokenizer.save(path, max_length)
     (path / "README.md").write_text(card, encoding="utf-8")

@@ -22,7 +22,7 @@ from domainbert.stages.corpus_training import CorpusTraining
 
 if TYPE_CHECKING:
     from domainbert.data.prepared import PreparedCorpus
-    from domainbert.distillation.on_corpus import CorpusDistillation
+    from domainbert.distillation.distilling import CorpusDistillation
     from domainbert.encoders.config import EncoderConfig
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
@@ -88,7 +88,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     import lightning
 
     from domainbert.data.prepared import open_prepared
-    from domainbert.distillation.on_corpus import CorpusDistillation
+    from domainbert.distillation.distilling import CorpusDistillation
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.pretraining.corpus_rows import rows_of_corpus
     from domainbert.tokenization.load import load_tokenizer

@@ -158,7 +158,7 @@ class _Lesson:
         import torch
 
         from domainbert.data.examples import entry_ids
-        from domainbert.distillation.on_task import TaskDistillation
+        from domainbert.distillation.distilling import TaskDistillation
         from domainbert.distillation.weighted import WeightedLosses
         from domainbert.encoders.used_entries import UsedEntries
         from domainbert.training.callbacks import KeepBest

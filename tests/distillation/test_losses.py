@@ -83,7 +83,7 @@ def places(rows: tuple[tuple[int, ...], ...]) -> Places:
             segments[row, place : place + size] = number
             positions[row, place : place + size] = torch.arange(size)
             place += size
-    return Places.of(positions, segments)
+    return Places(positions, segments)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from domainbert.data.examples import encode_words, text_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.batches import DistillationBatches
-from domainbert.distillation.on_task import TaskDistillation
+from domainbert.distillation.distilling import TaskDistillation
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed

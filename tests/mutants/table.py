@@ -47,7 +47,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
     "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
-    "encoders/embeddings.py": (
+    "encoders/post_norm.py": (
         ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
         ("tests/encoders",),
     ),
@@ -84,16 +84,11 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),
         (_GOLDEN, *_STAGES),
     ),
-    "distillation/attention.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "distillation/distilling.py": (
         ("tests/distillation", "tests/training/test_module.py"),
         ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py"),
     ),
-    "distillation/hidden.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "distillation/losses.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
-    "distillation/on_corpus.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
-    "distillation/on_task.py": (("tests/distillation",), ("tests/stages/test_distill_task.py",)),
-    "distillation/prediction.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "distillation/weighted.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "tokenization/align.py": (
         ("tests/tokenization/test_align.py", "tests/tokenization/test_byte_bpe.py", "tests/data/test_examples.py"),

@@ -206,7 +206,7 @@ def test_a_module_that_cannot_be_imported_is_told_at_once() -> None:
 
 def test_classes_elsewhere_are_no_choices_though_they_are_imported() -> None:
     class Stray(EncoderConfig):
-        model_type = max_length = with_dropout = None  # type: ignore[assignment]
+        model_type, max_length = "stray", 8
 
     choices_of.cache_clear()
     assert (

@@ -191,7 +191,7 @@ def test_another_vocabulary(runs, tmp_path):
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
-    from domainbert.distillation.on_task import TaskDistillation
+    from domainbert.distillation.distilling import TaskDistillation
 
     losses = [SoftTargets(), HardTargets(), HiddenMSE()]
     changes = {"unlabelled": runs.corpus, "checkpoint_every": 100}

@@ -13,7 +13,7 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.distillation.batches import CountedRows
-from domainbert.distillation.on_corpus import CorpusDistillation
+from domainbert.distillation.distilling import CorpusDistillation
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig

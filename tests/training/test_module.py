@@ -14,8 +14,8 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.distillation.batches import CountedRows
+from domainbert.distillation.distilling import CorpusDistillation
 from domainbert.distillation.hidden_config import HiddenMSE
-from domainbert.distillation.on_corpus import CorpusDistillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.packed import Packed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Architectures, require
+from domainbert.encoders.config import require, usual_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,12 +23,7 @@ class RobertaConfig(BertConfig):
     """
 
     model_type = "roberta"
-    architectures: ClassVar[Architectures] = {
-        None: ("RobertaModel",),
-        "masked_lm": ("RobertaForMaskedLM",),
-        "tokens": ("RobertaForTokenClassification",),
-        "sequence": ("RobertaForSequenceClassification",),
-    }
+    architectures = usual_classes("Roberta")
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 
     max_position_embeddings: Length = 512
@@ -67,7 +62,3 @@ class RobertaConfig(BertConfig):
     def head_dropout(self) -> float:
         """Dropout of a task's head."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
-
-    def with_dropout(self, rate: float) -> Self:
-        """The same encoder with every dropout set to `rate`."""
-        return super().with_dropout(rate).replaced(classifier_dropout=None)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.bert.model import encoder_names
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.embeddings import Embeddings
 from domainbert.encoders.family import Family
-from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
-from domainbert.encoders.layers import initialise
-from domainbert.encoders.names import NameMap, with_weight_and_bias
-from domainbert.encoders.post_norm import PostNormEncoder
+from domainbert.encoders.heads import build_head
+from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 from domainbert.encoders.roberta.config import RobertaConfig
 
-_HEADS: dict[str | None, dict[str, str]] = {
-    None: {},
+_HEADS = {
     "masked_lm": {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
@@ -32,6 +27,9 @@ class RobertaFamily(Family[RobertaConfig]):
 
     prefix = "roberta."
     unread = ("roberta.pooler.dense.weight", "roberta.pooler.dense.bias")
+    heads = _HEADS
+    output_bias = "lm_head.bias"
+    output_copies = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
         """See `Family.encoder`.
@@ -39,49 +37,19 @@ class RobertaFamily(Family[RobertaConfig]):
         Raises:
             DomainbertError: the padding's id leaves fewer positions than the configuration promises.
         """
-        sizes, first, rows = config.sizes, vocabulary.pad_id + 1, config.max_position_embeddings
+        first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
                 f"max_position_embeddings: {rows}, of which {first} come before the first token, as padding has id "
                 f"{first - 1}; expected {first + config.max_length} for texts of {config.max_length} tokens"
             )
-        embeddings = Embeddings(
-            vocabulary.size,
-            rows,
-            config.type_vocab_size,
-            sizes.hidden_size,
-            sizes.layer_norm_eps,
-            sizes.dropout,
-            first,
-        )
-        return PostNormEncoder(embeddings, sizes, vocabulary.pad_id)
+        embeddings = Embeddings(vocabulary.size, rows, config.type_vocab_size, config.sizes, first)
+        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
 
     def head(self, kind: str, config: RobertaConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """See `Family.head`; the masked-LM head has the exact GELU, whatever the layers have."""
-        width, dropout = config.hidden_size, config.head_dropout
-        head: nn.Module
-        if kind == "masked_lm":
-            head = MaskedLMHead(encoder.input_embeddings, width, "gelu", config.layer_norm_eps)
-        elif kind == "tokens":
-            head = TokenHead(width, num_labels, dropout)
-        else:
-            head = SequenceHead(width, num_labels, dropout, "tanh", input_dropout=dropout)
-        initialise(head, config.initializer_range)
-        return head
-
-    def names(self, config: RobertaConfig, kind: str | None) -> NameMap:
-        """See `Family.names`."""
-        names = encoder_names(self.prefix, config.num_hidden_layers) | with_weight_and_bias(_HEADS[kind])
-        return names | {"head.bias": ("lm_head.bias",)} if kind == "masked_lm" else names
-
-    def tied(self, config: RobertaConfig) -> Mapping[str, str]:
-        """See `Family.tied`."""
-        embeddings, bias = self.per_entry(config)
-        return {"lm_head.decoder.weight": embeddings, "lm_head.decoder.bias": bias}
-
-    def per_entry(self, config: RobertaConfig) -> Sequence[str]:
-        """See `Family.per_entry`."""
-        return "roberta.embeddings.word_embeddings.weight", "lm_head.bias"
+        rate = config.head_dropout
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, activation="gelu", pooler_dropout=rate)
 
     def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
         """See `Family.with_padding`: the rows of the position table move with the padding's id.
@@ -97,7 +65,7 @@ class RobertaFamily(Family[RobertaConfig]):
                 f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, which counts "
                 "positions from it: the last ones would be lost; expected an id that is not higher"
             )
-        name = "roberta.embeddings.position_embeddings.weight"
+        name = f"{self.prefix}embeddings.position_embeddings.weight"
         table = tensors[name]  # (positions, H)
         return {**tensors, name: torch.cat([table[shift:], table[-1:].expand(shift, -1)])}
 

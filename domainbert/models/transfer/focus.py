@@ -29,11 +29,8 @@ def sparsemax(scores: Tensor) -> Tensor:
 
 
 def similarity_mix(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
-    """Copies where an entry is shared, else the mix of the shared ones that are like it.
-
-    Args:
-        origins: where each entry comes from.
-        embeddings: (entries, D) static embeddings of length 1; zeros for an entry without one.
+    """Copies where an entry is shared, else the mix of the shared ones that are like it, by static embeddings
+    (entries, D) of length 1; zeros for an entry without one.
     """
     present = embeddings.norm(dim=1) > 0
     shared = [number for number, origin in enumerate(origins) if origin.kind == "copied" and present[number]]

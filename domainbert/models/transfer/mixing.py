@@ -78,10 +78,7 @@ def mix(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
     Rows without weights are drawn from the normal distribution with the mean and standard deviation of each column, as
     Dobler and de Melo (2023), "FOCUS", do with tokens they know nothing of.
 
-    Args:
-        mixing: (new entries x old entries).
-        table: (old entries, H) word embeddings, or a bias (old entries,).
-        generator: for the rows that are drawn.
+    The table is one of word embeddings (old entries, H), or a bias (old entries,).
     """
     columns, weights = torch.from_numpy(mixing.columns), torch.from_numpy(mixing.weights)
     flat = table.reshape(len(table), -1)

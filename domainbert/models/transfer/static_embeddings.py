@@ -27,11 +27,7 @@ _BATCH_TOKENS = 1_000_000
 
 
 class Cooccurrences:
-    """Counts how often two entries stand at most `WINDOW` places apart in the same document.
-
-    Args:
-        vocab_size: number of entries.
-    """
+    """Counts how often two entries stand at most `WINDOW` places apart in the same document."""
 
     def __init__(self, vocab_size: int) -> None:
         self.vocab_size = vocab_size
@@ -88,12 +84,7 @@ def _summed(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[
 
 def static_embeddings(cooccurrences: Cooccurrences, generator: torch.Generator) -> Tensor:
     """Embeddings (vocab_size, D) of length 1, D at most 300; zeros for an entry rarer than `MIN_COUNT`, or that nothing
-    stands near more often than by chance.
-
-    Args:
-        cooccurrences: counted with the new tokenizer.
-        generator: of the random projection.
-    """
+    stands near more often than by chance; the generator is that of the random projection."""
     frequent = cooccurrences.counts >= MIN_COUNT
     first, second, times = cooccurrences.pairs()
     usable = frequent[first] & frequent[second]

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.encoders.attention import Segments, choose_kernel
+from domainbert.encoders.attention import Segments
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes, VocabularyFacts
 from domainbert.encoders.family import Family
-from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
+from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import Dropout, SelfAttention, initialise
 from domainbert.encoders.names import NameMap
 from domainbert.encoders.packed import Packed
@@ -77,11 +77,6 @@ class PreNormEncoder(Encoder):
         words: Tensor = self.words(tokens.input_ids) * self.hidden_size**0.5
         return self.dropout(words + sines(tokens.position_ids, self.hidden_size))
 
-    def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`."""
-        rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
-
     def blocks(self) -> Sequence[nn.Module]:
         """See `Encoder.blocks`."""
         return list(self.stack)
@@ -112,15 +107,7 @@ class PreNormFamily(Family[PreNormConfig]):
 
     def head(self, kind: str, config: PreNormConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """See `Family.head`."""
-        head: nn.Module
-        if kind == "masked_lm":
-            head = MaskedLMHead(encoder.input_embeddings, config.width, "silu", LAYER_NORM_EPS)
-        elif kind == "tokens":
-            head = TokenHead(config.width, num_labels, config.dropout)
-        else:
-            head = SequenceHead(config.width, num_labels, config.dropout, "silu")
-        initialise(head, config.deviation)
-        return head
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.dropout, pooler="silu")
 
     def names(self, config: PreNormConfig, kind: str | None) -> NameMap:
         """See `Family.names`."""
