@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,11 @@ def _driver(url: str) -> str:
 
 def _open_database(text: str, engine: Mapping[str, Any]) -> BaseStorage:
     """Open a database. Several workers may create its tables at once: those that fail find them at the next try."""
-    try:
+    url = None
+    with suppress(ArgumentError, ValueError):  # whose texts hold parts of it
         url = sqlalchemy.make_url(text)
-    except (ArgumentError, ValueError):  # whose texts hold parts of it
-        message = "storage: the URL cannot be read; expected postgresql://user@host:port/database"
-        raise DomainbertError(message) from None
+    if url is None:
+        raise DomainbertError("storage: the URL cannot be read; expected postgresql://user@host:port/database")
     for number in range(_TRIES):
         try:
             return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=dict(engine))

@@ -70,7 +70,7 @@ class Worker:
                     self._patience.wait(error)
                 time.sleep(_POLL_SECONDS)
         except BaseException:
-            self._give_back("its worker stopped")
+            self._give_back()
             raise
         self.table.close()
 
@@ -207,7 +207,7 @@ class Worker:
         if taken:
             self.table.say(f"trial {trial.number}: {reason}; queued again")
 
-    def _give_back(self, reason: str) -> None:
+    def _give_back(self) -> None:
         """End the running trials, and queue them again; if the storage cannot be reached, other workers find them."""
         for one in self._running:
             one.process.stop()
@@ -218,5 +218,5 @@ class Worker:
             time.sleep(_POLL_SECONDS)
         for one in self._running:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._queue_again(one, reason)
+                self._queue_again(one, "its worker stopped")
         self._running.clear()
