@@ -240,19 +240,16 @@ class _Reader:
 
         `kind` is `hint` without its limits.
         """
-        item_hints = get_args(kind) if is_fixed(kind) else get_args(kind)[:1]
-        if isinstance(node.value, list):
-            given = len(node.value)
-            pairs = enumerate(zip(node.value, item_hints if is_fixed(kind) else item_hints * given, strict=False))
-            found = [self.value(item, item_hint, f"{key}[{index}]") for index, (item, item_hint) in pairs]
-        elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
-            given, found = 1, [self.value(node, item_hints[0], key)]
-        else:
+        listed, first = isinstance(node.value, list), get_args(kind)[0]
+        if not listed and not (may_stand_alone(first) and isinstance(node.value, (str, int, float))):
             return self.other_type(node, hint, key)
+        nodes = node.value if listed else [node]
+        hints = get_args(kind) if is_fixed(kind) else [first] * len(nodes)
+        keys = [f"{key}[{index}]" for index in range(len(nodes))] if listed else [key]
+        found = [self.value(*item) for item in zip(nodes, hints, keys, strict=False)]
         if any(value is WRONG for value in found):
             return WRONG
-        wrong_size = is_fixed(kind) and given != len(item_hints)
-        if wrong_size or not all(limit.holds(found) for limit in limits_of(hint)):
+        if len(nodes) != len(hints) or not all(limit.holds(found) for limit in limits_of(hint)):
             return self.problem(node, key, f"found {str(node.plain())[:_SHOWN]}; expected {describe(hint)}")
         return tuple(found) if get_origin(kind) is tuple else found
 
