@@ -55,7 +55,6 @@ _RUN_FLAGS = {
     "verify": "none",
     "allow_import": "one",
 }
-
 _TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -69,11 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
         return _dispatch(words)
-    except DomainbertError as error:
+    except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
-        return 2
-    except TrainingStopped as stop:
-        sys.stderr.write(f"domainbert: {redact(str(stop))}\n")
+        if isinstance(error, DomainbertError):
+            return 2
         return 0 if launched_here() else _TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,31 +94,32 @@ def _without_place(
 
 
 def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["run"]:
+        return _run(take_apart(words[1:], _RUN_FLAGS))
     if not words or words[0] in ("-h", "--help"):
-        return _print_usage()
-    if words[0] == "--version":
+        text = _usage()
+    elif words[0] == "--version":
         from domainbert import __version__
 
-        sys.stdout.write(f"domainbert {__version__}\n")
-        return 0
-    if words[0] == "run":
-        return _run(take_apart(words[1:], _RUN_FLAGS))
-    if words[0] == "tune":
-        return _tune(take_apart(words[1:], _TUNE_FLAGS))
-    if words[0] not in STAGES:
+        text = f"domainbert {__version__}\n"
+    elif words[0] == "tune":
+        text = _tune(take_apart(words[1:], _TUNE_FLAGS))
+    elif words[0] in STAGES:
+        text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
+    else:
         raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune'])}")
-    return _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
-
-
-def _print_usage() -> int:
-    lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
-    lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
-    lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
-    sys.stdout.write(_USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n")
+    sys.stdout.write(text)
     return 0
 
 
-def _stage(name: str, typed: Typed) -> int:
+def _usage() -> str:
+    lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
+    lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
+    lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
+    return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
+
+
+def _stage(name: str, typed: Typed) -> str:
     from domainbert.runner import stage_command
 
     allow_imports(typed.flags.get("allow_import"))
@@ -128,14 +127,12 @@ def _stage(name: str, typed: Typed) -> int:
         raise DomainbertError(f"{typed.words[0]}: found a word alone; expected --key value, or -c FILE")
     stage = load_stage(name)
     if "help" in typed.flags:
-        sys.stdout.write(stage_command.stage_help(stage))
-    elif typed.help_of is not None:
-        sys.stdout.write(stage_command.group_help(stage, *typed.help_of))
-    elif "print_config" in typed.flags:
-        sys.stdout.write(stage_command.config_template(stage, typed))
-    else:
-        sys.stdout.write(stage_command.run_stage(stage, typed) + "\n")
-    return 0
+        return stage_command.stage_help(stage)
+    if typed.help_of is not None:
+        return stage_command.group_help(stage, *typed.help_of)
+    if "print_config" in typed.flags:
+        return stage_command.config_template(stage, typed)
+    return stage_command.run_stage(stage, typed) + "\n"
 
 
 def _run(typed: Typed) -> int:
@@ -167,19 +164,17 @@ def _run(typed: Typed) -> int:
     return 0
 
 
-def _tune(typed: Typed) -> int:
+def _tune(typed: Typed) -> str:
     from domainbert.tuning import command
     from domainbert.tuning.search import read_search
 
     if "help" in typed.flags:
-        sys.stdout.write(command.tune_help())
-        return 0
+        return command.tune_help()
     allow_imports(typed.flags.get("allow_import"))
     if typed.words or not typed.files:
         raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
     search = read_search([Path(file) for file in typed.files], typed.options)
-    sys.stdout.write(command.run_search(search, typed) + "\n")
-    return 0
+    return command.run_search(search, typed) + "\n"
 
 
 def _same_again(typed: Typed) -> str:

@@ -29,13 +29,8 @@ STATUS = "status.json"
 def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callable[[], None]]:
     """Claim the folder: `running.lock` is locked while this process lives; unless it resumes, the folder is emptied.
 
-    Yields a function that raises `DomainbertError` if the folder has been removed since.
-
-    Args:
-        job: the stage.
-        config: its resolved settings as YAML, for `config.yaml`.
-        go_on: the command that resumes it after an interruption.
-        resume: keep the files in the folder.
+    Yields a function that raises `DomainbertError` if the folder has been removed since. `config` are the resolved
+    settings as YAML, `go_on` is the command that resumes the stage after an interruption.
 
     Raises:
         DomainbertError: raised while the folder was claimed, in its form for the user; or another process has the
@@ -66,8 +61,12 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
         except Exception as error:
             check()
             told = _told_of_room(job, error, go_on)
-            if _is_given_up(job, told):
-                _give_up(job.out, created)
+            lasting = isinstance(told, DomainbertError) and not isinstance(told, TrainingFailed)
+            if lasting and not holds_progress(job.out):  # nothing in the folder is useful any more
+                _clear(job.out)
+                (job.out / RUNNING).unlink(missing_ok=True)
+                if created:
+                    job.out.rmdir()
             else:
                 with suppress(OSError):  # the first error counts
                     write_status("failed", str(told) if isinstance(told, DomainbertError) else repr(told))
@@ -109,24 +108,13 @@ def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
     kept = "nothing of it is kept: make room, and run it again"
     if holds_progress(job.out):
         kept = f"what it has trained is kept: make room; to resume: {go_on}"
-        _remove_unfinished(job.out)
+        for name in list(output_names(job.out)):  # of incomplete parts (seeds) of a training
+            if not ((job.out / name).parent / FINISHED).is_file():
+                (job.out / name).unlink()
     return DomainbertError(
         f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
         f"{kept}"
     )
-
-
-def _remove_unfinished(out: Path) -> None:
-    """Remove the files of incomplete parts (seeds) of a training."""
-    for path in map(out.joinpath, list(output_names(out))):
-        if not (path.parent / FINISHED).is_file():
-            path.unlink()
-
-
-def _is_given_up(job: Job, error: Exception) -> bool:
-    """Whether nothing in the folder is useful after an error."""
-    lasting = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
-    return lasting and not holds_progress(job.out)
 
 
 def _finish(job: Job) -> None:
@@ -157,13 +145,6 @@ def _lock(marker: TextIO, job: Job) -> None:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise DomainbertError(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
-
-
-def _give_up(out: Path, created: bool) -> None:
-    _clear(out)
-    (out / RUNNING).unlink(missing_ok=True)
-    if created:
-        out.rmdir()
 
 
 def _clear(folder: Path) -> None:

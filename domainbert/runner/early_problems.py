@@ -22,19 +22,13 @@ if TYPE_CHECKING:
 _HAS_A_LINE = re.compile(r"\S.*:\d+: ")
 
 
-def given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
-    """The arguments of a stage, and those of the earlier stages, yet to run, whose folders they name.
-
-    Args:
-        stage: the stage.
-        settings: its checked settings.
-        earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
-    """
+def _given_to(stage: Stage, settings: Settings, earlier: Mapping[str, Job]) -> Given:
+    """The arguments of a stage, and those of the earlier stages of a recipe, yet to run, whose folders they name."""
     from domainbert.stages.early_checks import Given
 
     names = {path: stage_of(reference) for path, reference in settings.references.items()}
     made_by = {path: earlier[name] for path, name in names.items() if name in earlier}
-    makers = {path: given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
+    makers = {path: _given_to(job.stage, job.settings, earlier) for path, job in made_by.items()}
     return Given(defaults_of(stage.settings) | settings.arguments, makers)
 
 
@@ -47,13 +41,13 @@ def add_early_problems(
         stage: the stage; nothing is checked if its module has no `check_arguments`.
         settings: its checked settings.
         node: the mapping they were read from.
-        problems: where problems are added.
+        problems: takes the problems.
         prefix: put before every key, such as `stages.pretrain.`.
-        earlier: see `given_to`.
+        earlier: the stages of a recipe that have to run before it, by name; the files of finished stages exist.
     """
     if stage.check is None:
         return
-    given = given_to(stage, settings, earlier)
+    given = _given_to(stage, settings, earlier)
     with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
         stage.check(given)
     for key, problem in given.problems:

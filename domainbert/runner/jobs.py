@@ -99,27 +99,21 @@ def folder_state(job: Job) -> FolderState:
     if manifest["key"] == job.key:
         return FolderState(True, "done", manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
-        return FolderState(False, parts.words, manifest=manifest, resumable=True, drops=parts.drops)
+        return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
     """As `folder_state`, but a folder with a missing or changed file is neither done nor resumable.
 
-    Args:
-        job: the stage.
-        hashes: for files that a quick look does not clear.
-        thorough: hash every file.
-
-    Raises:
-        DomainbertError: see `folder_state`.
+    `hashes` are for files that a quick look does not clear; with `thorough`, every file is hashed.
     """
     state = folder_state(job)
     if state.manifest is None or not (state.done or state.resumable):
         return state
-    found = damages(job.out, state.manifest, hashes, thorough=thorough)
+    found = in_short(damages(job.out, state.manifest, hashes, thorough=thorough))
     if found:
-        return FolderState(False, in_short(found), manifest=state.manifest, damaged=in_short(found))
+        return FolderState(False, found, manifest=state.manifest, damaged=found)
     if thorough and "outputs" not in state.manifest:
         return replace(state, reason="done; made before outputs were recorded, so they are not verified")
     return state
@@ -134,17 +128,15 @@ def _unfinished_state(job: Job) -> FolderState:
     if seal_key(seal) == job.key:
         return FolderState(False, "interrupted", resumable=True)
     if parts := changed_parts(job.stage.parts, seal, job.seal):
-        return FolderState(False, f"interrupted; {parts.words}", resumable=True, drops=parts.drops)
+        return FolderState(False, f"interrupted; {parts[0]}", resumable=True, drops=parts[1])
     return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
 
 
 def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
     """Run a stage into its folder, replacing earlier stage output, and return the manifest.
 
-    Args:
-        job: the stage.
-        go_on: the command that resumes it after an interruption, for `status.json`.
-        resume: keep the files of an interrupted run of the same job, and resume it.
+    `go_on` is the command that resumes it after an interruption; with `resume`, the files of an interrupted run of the
+    same job are kept, and it is resumed.
 
     Raises:
         DomainbertError: from the stage, or the disk is full; its files are removed, unless it can be resumed. Or
@@ -153,10 +145,10 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
     """
     folder_state(job)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
-    with command_of_other_processes(_command(job)), claimed(job, dump_yaml(_config(job)), go_on, resume) as check_there:
+    config = {"out": str(job.out), **job.settings.plain}
+    with command_of_other_processes(_command(job)), claimed(job, dump_yaml(config), go_on, resume) as check_there:
         metrics = _call(job)
         check_there()
-        config = _config(job)
         manifest = {
             "stage": job.stage.name,
             "key": job.key,
@@ -178,9 +170,7 @@ def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
 def follow_job(job: Job, force: bool = False) -> None:
     """Run a stage in a process that is not the first: train with the first, or wait for what it makes alone.
 
-    Args:
-        job: the stage.
-        force: the first process replaces a finished stage.
+    With `force`, the first process replaces a finished stage.
     """
     if folder_state(job).done and not force:
         return
@@ -212,7 +202,3 @@ def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")
 
 def _command(job: Job) -> list[str]:
     return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_words()]
-
-
-def _config(job: Job) -> dict[str, Any]:
-    return {"out": str(job.out), **job.settings.plain}

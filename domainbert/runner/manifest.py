@@ -7,7 +7,6 @@ import platform
 import subprocess
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -26,16 +25,12 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
     """Everything that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
 
     Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
-    stages by their own keys. A stream has no content that could count: each reading of it is a new one.
-
-    Args:
-        stage: the stage.
-        settings: its checked arguments.
-        hashes: hashes of input files.
-        stage_keys: keys of the earlier stages.
+    stages by their own keys. A stream has no content that could count: each reading of it is a new one, the same for
+    all processes of one launch.
     """
     inputs = {str(path): hashes.of(path) for path in settings.inputs}
-    inputs |= {str(path): f"stream {_reading()}" for path in settings.streams}
+    for path in settings.streams:
+        inputs[str(path)] = f"stream {launch_id() if started_together() > 1 else uuid.uuid4().hex}"
     by_content = {path: named_content(path, digest) for path, digest in inputs.items()}
     config = without_speed(settings.plain, marked(stage.settings, SPEED_ONLY))
     return {
@@ -47,45 +42,30 @@ def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: 
     }
 
 
-def _reading() -> str:
-    """A new text for each reading of a stream, the same for all processes of one launch."""
-    return launch_id() if started_together() > 1 else uuid.uuid4().hex
-
-
 def seal_key(seal: Mapping[str, Any]) -> str:
     """The key of a stage: SHA-256 of the seal, in which the paths of inputs do not count."""
     return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
 
 
-@dataclass(frozen=True)
-class PartsChange:
-    """Parts of a stage that are new, dropped or kept."""
+def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """The change in words, and whether parts are dropped, if nothing but the parts of a stage differs in two seals.
 
-    words: str
-    drops: bool
-
-
-def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> PartsChange | None:
-    """Parts that are new or dropped, if nothing but the parts of a stage differs between two seals.
-
-    Args:
-        parts: the setting that lists them (`Stage.parts`).
-        old: a seal.
-        new: another one.
+    `parts` is the setting that lists them (`Stage.parts`).
     """
     listed = [seal.get("config", {}).get(parts) for seal in (old, new)]
     if parts is None or not all(isinstance(one, list) for one in listed):
         return None
-    rests = [{**seal, "config": without(seal["config"], [parts])} for seal in (old, new)]
-    if seal_key(rests[0]) != seal_key(rests[1]):
+    keys = {seal_key({**seal, "config": without(seal["config"], [parts])}) for seal in (old, new)}
+    if len(keys) > 1:
         return None
+    before, after = listed
     kinds = {
-        "new": [one for one in listed[1] if one not in listed[0]],
-        "dropped": [one for one in listed[0] if one not in listed[1]],
-        "kept": [one for one in listed[1] if one in listed[0]],
+        "new": [one for one in after if one not in before],
+        "dropped": [one for one in before if one not in after],
+        "kept": [one for one in after if one in before],
     }
     words = "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
-    return PartsChange(f"{parts}: {words}", bool(kinds["dropped"]))
+    return f"{parts}: {words}", bool(kinds["dropped"])
 
 
 def referred_stages(settings: Settings) -> list[str]:
@@ -100,11 +80,8 @@ def stage_of(reference: str) -> str:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two seals in words."""
-    changed = []
-    if old.get("domainbert") != new["domainbert"]:
-        changed.append(f"domainbert {old.get('domainbert')} is now {new['domainbert']}")
-    if old.get("stage") != new["stage"]:
-        changed.append(f"stage {old.get('stage')} is now {new['stage']}")
+    facts = [name for name in ("domainbert", "stage") if old.get(name) != new[name]]
+    changed = [f"{name} {old.get(name)} is now {new[name]}" for name in facts]
     before, after = _flat(old.get("config", {})), _flat(new["config"])
     keys = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     changed += [_difference(key, before.get(key), after.get(key)) for key in keys]

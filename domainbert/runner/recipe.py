@@ -27,8 +27,7 @@ from domainbert.runner.manifest import make_seal, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import merge, nearest, option_tree
-from domainbert.settings.variables import read_variables, substitute
+from domainbert.settings.tree import nearest, read_variables, substitute, with_options
 from domainbert.settings.yaml_files import Node, load_yaml
 
 _KEYS = ("out", "vars", "stages")
@@ -47,7 +46,7 @@ def read_recipe(
     Args:
         path: the YAML file.
         options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
-        environment: where `DOMAINBERT_<NAME>` is looked up.
+        environment: has `DOMAINBERT_<NAME>`, too.
         verify: hash every input file, even if it seems unchanged.
 
     Raises:
@@ -55,25 +54,18 @@ def read_recipe(
             input files as far as they can be checked before it runs.
     """
     problems = Problems(str(path))
-    tree = _with_options(load_yaml(path), [option for option in options if not option[0].startswith("stages.")])
+    of_stages = [option for option in options if option[0].startswith("stages.")]
+    tree = with_options(load_yaml(path), [option for option in options if option not in of_stages])
     _check_keys(tree, problems)
     variables = read_variables(tree, environment, problems)
+    tree = with_options(substitute(tree, variables, problems), of_stages)
     tree = substitute(tree, variables, problems)
-    stage_options = [option for option in options if option[0].startswith("stages.")]
-    tree = substitute(_with_options(tree, stage_options), variables, problems)
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
-    hashes = FileHashes(out / ".cache" / "hashes.json", believe=not verify)
-    reading = _Reading(out, hashes, problems)
-    _read_stages(tree.value["stages"], reading)
+    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems)
+    reading.read(tree.value["stages"].value)
     problems.raise_if_any()
-    return Recipe(out, reading.jobs, hashes)
-
-
-def _with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
-    for key, text in options:
-        tree = merge(tree, option_tree(key, text))
-    return tree
+    return Recipe(out, reading.jobs, reading.hashes)
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
@@ -95,7 +87,7 @@ def _check_keys(tree: Node, problems: Problems) -> None:
 
 @dataclass
 class _Reading:
-    """State of reading a recipe."""
+    """State of reading the stages of a recipe."""
 
     out: Path
     hashes: FileHashes
@@ -104,56 +96,48 @@ class _Reading:
     done: set[str] = field(default_factory=set)
     """Stages whose folders are up to date."""
 
+    def read(self, stages: Mapping[str, Node]) -> None:
+        for number, (name, node) in enumerate(stages.items()):
+            job = self.job(name, replace(node, value=node.value or {}), list(stages)[:number])
+            if job is not None:
+                self.jobs[name] = job
 
-def _read_stages(stages: Node, reading: _Reading) -> None:
-    names = list(stages.value)
-    for number, (name, node) in enumerate(stages.value.items()):
-        job = _job(name, replace(node, value=node.value or {}), names[:number], reading)
-        if job is not None:
-            reading.jobs[name] = job
+    def job(self, name: str, node: Node, known: Sequence[str]) -> Job | None:
+        """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""
+        problems, prefix = self.problems, f"stages.{name}."
+        found = len(problems.messages)
+        kind = node.value.get("stage", Node(name, node.where))
+        if not isinstance(kind.value, str) or kind.value not in STAGES:
+            near = nearest(str(kind.value), list(STAGES))
+            problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {near}")
+            return None
+        stage = load_stage(kind.value)
+        node = node.without("stage").with_texts(lambda text: self.refer(text, known))
+        settings = read_settings(stage.settings, node, problems, prefix)
+        if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
+            return None
+        seal = make_seal(stage, settings, self.hashes, {other: job.key for other, job in self.jobs.items()})
+        job = Job(stage, settings, self.out / name, seal)
+        if self.is_done(job):
+            self.done.add(name)
+        else:
+            yet_to_run = {other: job for other, job in self.jobs.items() if other not in self.done}
+            add_early_problems(stage, settings, node, problems, prefix, yet_to_run)
+        return job
 
+    def is_done(self, job: Job) -> bool:
+        try:
+            return compared_state(job, self.hashes).done
+        except DomainbertError:
+            return False  # the plan says what is wrong with the folder
 
-def _job(name: str, node: Node, known: Sequence[str], reading: _Reading) -> Job | None:
-    """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""
-    problems, earlier, prefix = reading.problems, reading.jobs, f"stages.{name}."
-    found = len(problems.messages)
-    kind = node.value.get("stage", Node(name, node.where))
-    if not isinstance(kind.value, str) or kind.value not in STAGES:
-        problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {nearest(str(kind.value), list(STAGES))}")
-        return None
-    rest = {key: _refer(child, known, reading) for key, child in node.value.items() if key != "stage"}
-    stage, node = load_stage(kind.value), replace(node, value=rest)
-    settings = read_settings(stage.settings, node, problems, prefix)
-    if len(problems.messages) > found or any(other not in earlier for other in referred_stages(settings)):
-        return None
-    seal = make_seal(stage, settings, reading.hashes, {other: job.key for other, job in earlier.items()})
-    job = Job(stage, settings, reading.out / name, seal)
-    if _is_done(job, reading.hashes):
-        reading.done.add(name)
-    else:
-        yet_to_run = {other: job for other, job in earlier.items() if other not in reading.done}
-        add_early_problems(stage, settings, node, problems, prefix, yet_to_run)
-    return job
-
-
-def _is_done(job: Job, hashes: FileHashes) -> bool:
-    try:
-        return compared_state(job, hashes).done
-    except DomainbertError:
-        return False  # the plan says what is wrong with the folder
-
-
-def _refer(node: Node, known: Sequence[str], reading: _Reading) -> Node:
-    """`@vocab` as the folder of the earlier stage `vocab`."""
-    if isinstance(node.value, dict):
-        return replace(node, value={key: _refer(child, known, reading) for key, child in node.value.items()})
-    if isinstance(node.value, list):
-        return replace(node, value=[_refer(child, known, reading) for child in node.value])
-    if not isinstance(node.value, str) or not _REFERENCE.fullmatch(node.value):
-        return node
-    stage = stage_of(node.value)
-    if stage not in known:
-        reading.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage, known)}")
-        return replace(node, reference=node.value)
-    path = str(reading.out / node.value.removeprefix("@"))
-    return replace(node, value=path, text=None, reference=node.value, made=stage in reading.done)
+    def refer(self, node: Node, known: Sequence[str]) -> Node:
+        """`@vocab` as the folder of the earlier stage `vocab`."""
+        if not _REFERENCE.fullmatch(node.value):
+            return node
+        stage = stage_of(node.value)
+        if stage not in known:
+            self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage, known)}")
+            return replace(node, reference=node.value)
+        path = str(self.out / node.value.removeprefix("@"))
+        return replace(node, value=path, text=None, reference=node.value, made=stage in self.done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
-from domainbert.runner.results import results_table
 from domainbert.settings.tree import nearest
+
+_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests that do not name one
+_HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,6 @@ class Recipe:
     out: Path
     jobs: dict[str, Job]
     """Stage names to jobs, in the order in which they run."""
-
     hashes: FileHashes
     """Hashes of input files; saved in `out` when the recipe runs."""
 
@@ -44,10 +45,8 @@ class Selection:
 
     only: tuple[str, ...] = ()
     """Only these stages; empty means all."""
-
     first: str | None = None
     """This stage and those after it."""
-
     force: tuple[str, ...] | None = None
     """These stages run even if they are done, with those that depend on them; empty means every selected stage."""
 
@@ -79,29 +78,29 @@ class PlannedStage:
 def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[PlannedStage]:
     """Decide for every stage whether it runs, and why.
 
-    Args:
-        recipe: the recipe.
-        selection: what the command line asks for.
-        verify: hash every file that a stage has written, instead of a quick look.
+    With `verify`, every file that a stage has written is hashed, instead of a quick look.
 
     Raises:
         DomainbertError: an unknown stage name; a folder with foreign files; a selected stage needs one that is neither
             selected nor done.
     """
     _check_names(recipe, selection)
-    problems = Problems("plan")
     chosen = _chosen(recipe, selection)
-    forced = _forced(recipe, selection, chosen)
-    states = _states(recipe, verify, problems)
+    forced = chosen if selection.force == () else recipe.dependents(selection.force or ())
+    problems, states = Problems("plan"), {}
+    for name, job in recipe.jobs.items():
+        try:
+            states[name] = compared_state(job, recipe.hashes, verify)
+        except DomainbertError as error:
+            problems.add(str(error))
     problems.raise_if_any()
     plan = [_step(name, job, states[name], name in chosen, name in forced) for name, job in recipe.jobs.items()]
     steps = {step.name: step for step in plan}
     for step in plan:
         for other in referred_stages(step.job.settings) if step.run else []:
             if not steps[other].run and not states[other].done:
-                problems.add(
-                    f"{step.name}: needs @{other}, which is not up to date ({states[other].reason}); run it too"
-                )
+                reason = states[other].reason
+                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too")
         if step.run and step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
@@ -120,15 +119,18 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
     """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
-    Args:
-        recipe: the recipe.
-        plan: from `make_plan`.
-        go_on: the command that resumes after an interruption.
+    `go_on` is the command that resumes after an interruption.
 
     Raises:
         DomainbertError: a stage's folder was damaged, and it is not forced; or from a stage.
     """
-    _refuse_damage(plan)
+    problems = Problems("run")
+    for step in filter(lambda step: step.refused, plan):
+        problems.add(
+            f"stage {step.name}: {step.job.out}: not as the stage left it: {step.state.damaged}; "
+            f"expected it as it was, or --force {step.name} to make it again, and what depends on it"
+        )
+    problems.raise_if_any()
     with told_if_full(recipe.out):
         recipe.hashes.save()
     manifests: dict[str, dict[str, Any]] = {}
@@ -141,16 +143,20 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
+    return _report(recipe.out, manifests)
+
+
+def _report(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
     warnings = [
         f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
     ]
-    results = {"out": str(recipe.out), "warnings": warnings, "stages": stages}
-    with told_if_full(recipe.out):
-        write_json(recipe.out / "results.json", results)
+    results = {"out": str(out), "warnings": warnings, "stages": stages}
+    with told_if_full(out):
+        write_json(out / "results.json", results)
     table = results_table(stages)
     if table:
-        print(f"\n{table}\n\n{recipe.out / 'results.json'} has all numbers.", flush=True)
+        print(f"\n{table}\n\n{out / 'results.json'} has all numbers.", flush=True)
     if warnings:
         print("\n  ".join(["\nwarnings:", *warnings]), flush=True)
     return results
@@ -183,34 +189,50 @@ def _chosen(recipe: Recipe, selection: Selection) -> list[str]:
     return [name for name in names if not selection.only or name in selection.only]
 
 
-def _forced(recipe: Recipe, selection: Selection, chosen: list[str]) -> list[str]:
-    if selection.force is None:
-        return []
-    return recipe.dependents(selection.force) if selection.force else chosen
-
-
-def _refuse_damage(plan: Sequence[PlannedStage]) -> None:
-    problems = Problems("run")
-    for step in filter(lambda step: step.refused, plan):
-        problems.add(
-            f"stage {step.name}: {step.job.out}: not as the stage left it: {step.state.damaged}; "
-            f"expected it as it was, or --force {step.name} to make it again, and what depends on it"
-        )
-    problems.raise_if_any()
-
-
-def _states(recipe: Recipe, verify: bool, problems: Problems) -> dict[str, FolderState]:
-    states = {}
-    for name, job in recipe.jobs.items():
-        try:
-            states[name] = compared_state(job, recipe.hashes, verify)
-        except DomainbertError as error:
-            problems.add(str(error))
-    return states
-
-
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> PlannedStage:
     if not chosen:
         return PlannedStage(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
     reason = "forced" if forced and not state.empty else state.reason
     return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
+
+
+def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
+    """A text table of all stages whose metrics hold `systems`; empty when there is none.
+
+    Args:
+        stages: stage name to `{"stage": ..., "metrics": ...}`; metrics hold `metric`: {key, name, percent}, `systems`:
+            {name: {interval, seeds, cost, and the metric under its key}} and `paired`: [{a, b, difference, interval}].
+    """
+    rows = [row for name, made in stages.items() for row in _rows(name, made["metrics"] or {})]
+    return _aligned([_HEADER, *rows]) if rows else ""
+
+
+def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    metric = {**_METRIC, **metrics.get("metric", {})}
+    scale = 100 if metric["percent"] else 1
+    differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
+    rows: list[tuple[str, ...]] = []
+    for name, system in metrics.get("systems", {}).items():
+        difference = "" if name not in differences else _with_interval(differences[name], scale)
+        seeds = str(system.get("seeds", ""))
+        interval = _interval(system.get("interval"), scale)
+        cost = system.get("cost", {})
+        pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
+        speed = f"{cost['words_per_second']:,.0f}" if cost else ""
+        score = f"{scale * system[metric['key']]:.2f}"
+        rows.append((stage, name, metric["name"], score, interval, seeds, difference, pieces, speed))
+    return rows
+
+
+def _with_interval(pair: Mapping[str, Any], scale: float) -> str:
+    return f"{scale * pair['difference']:+.2f} {_interval(pair.get('interval'), scale)}".rstrip()
+
+
+def _interval(bounds: Sequence[float] | None, scale: float) -> str:
+    return "" if bounds is None else f"[{scale * bounds[0]:.2f}, {scale * bounds[1]:.2f}]"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

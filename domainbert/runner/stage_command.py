@@ -6,12 +6,12 @@ import inspect
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping
-from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
+from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
 from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
@@ -23,23 +23,42 @@ from domainbert.settings.command_line import Typed
 from domainbert.settings.help import add_fields, in_words
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import nearest, read_config
+from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
 
 
 def stage_help(stage: Stage) -> str:
     """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
+    flags = {
+        "--resume auto": "resume from the newest checkpoint in the folder, if there is one",
+        "--force": "replace what this stage has written there before",
+        "--print_config": "print the settings as YAML and stop",
+        "--allow-import PKG": "let class_path name classes of these packages of yours (PKG,PKG); they are imported",
+    }
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
-    parser = ArgumentParser(usage=usage, description=stage.description)
-    parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with settings; several: later wins")
-    parser.add_argument("--out", metavar="FOLDER", help="folder to write; empty, or none yet (required)")
-    parser.add_argument(
-        "--resume", metavar="auto", help="resume from the newest checkpoint in the folder, if there is one"
+    return options_help(
+        stage.settings, usage, flags, stage.description, "settings", "folder to write; empty, or none yet"
     )
-    parser.add_argument("--force", action="store_true", help="replace what this stage has written there before")
-    parser.add_argument("--print_config", action="store_true", help="print the settings as YAML and stop")
-    allow = "let class_path name classes of these packages of yours (PKG,PKG); they are imported"
-    parser.add_argument("--allow-import", metavar="PKG", help=allow)
-    add_fields(parser, stage.settings)
+
+
+def options_help(
+    kind: type,
+    usage: str,
+    flags: Mapping[str, str],
+    description: str | None = None,
+    contents: str = "the settings below",
+    out: str = "folder to write",
+) -> str:
+    """The help of a command whose settings are the fields of a dataclass, and whose flags have the help in `flags`.
+
+    The docstring of the dataclass describes the command, unless told.
+    """
+    parser = ArgumentParser(usage=usage, description=description or inspect.getdoc(kind))
+    parser.add_argument("-c", "--config", metavar="FILE", help=f"YAML file with {contents}; several: later wins")
+    parser.add_argument("--out", metavar="FOLDER", help=f"{out} (required)")
+    for name, text in flags.items():
+        parser.add_argument(name, action="store_true", help=text)
+    add_fields(parser, kind)
     return in_words(parser)
 
 
@@ -56,47 +75,27 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
         choices = choices_of(kind)
         if name is None:
             return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
-        found = find_choice(kind, name)
-        if found is None:
+        kind = find_choice(kind, name)
+        if kind is None:
             raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
-        kind = found
     parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
     add_fields(parser, kind, f"{key}.")
     return in_words(parser)
 
 
-def options_help(kind: type, usage: str, flags: Mapping[str, str]) -> str:
-    """The help of a command whose settings are the fields of a dataclass.
-
-    Args:
-        kind: the dataclass; its docstring describes the command.
-        usage: one line.
-        flags: options that are not settings, with their help.
-    """
-    parser = ArgumentParser(usage=usage, description=inspect.getdoc(kind))
-    parser.add_argument("-c", "--config", metavar="FILE", help="YAML file with the settings below; several: later wins")
-    parser.add_argument("--out", metavar="FOLDER", help="folder to write (required)")
-    for name, text in flags.items():
-        parser.add_argument(name, action="store_true", help=text)
-    add_fields(parser, kind)
-    return in_words(parser)
-
-
 def _class_under(stage: Stage, key: str) -> type | None:
     """The dataclass that a dotted key takes, even in a list or as an option."""
-    hints, kind = get_type_hints(stage.settings), None
+    hints, kind = field_types(stage.settings), None
     for part in key.split("."):
-        hint = hints.get(part)
-        members = [hint, *get_args(hint)]
-        kind = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
-        hints = get_type_hints(kind) if kind is not None else {}
+        kind = next(iter(groups_in(hints.get(part))), None)
+        hints = field_types(kind) if kind is not None else {}
     return kind
 
 
 def config_template(stage: Stage, typed: Typed) -> str:
     """Text of `--print_config`: all settings; those still missing are null."""
     problems = Problems(stage.name)
-    out, settings = _settings(stage, _tree(typed), typed, problems, template=True)
+    out, settings, _ = _settings(stage, typed, problems, template=True)
     problems.raise_if_any()
     return dump_yaml({"out": out, **settings.plain})
 
@@ -111,8 +110,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
             or the folder is in use.
     """
     problems = Problems(stage.name)
-    tree = _tree(typed)
-    out, settings = _settings(stage, tree, typed, problems, template=False)
+    out, settings, tree = _settings(stage, typed, problems, template=False)
     if out is None:
         problems.add("--out: missing; expected the folder to write")
     resume = "resume" in typed.flags
@@ -158,16 +156,13 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
     raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")
 
 
-def _tree(typed: Typed) -> Node:
-    return read_config([Path(file) for file in typed.files], typed.options, "command line")
-
-
-def _settings(stage: Stage, tree: Node, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings]:
+def _settings(stage: Stage, typed: Typed, problems: Problems, template: bool) -> tuple[Any, Settings, Node]:
+    """The output folder, the settings, and what was read."""
+    tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
         problems.add(f"{out.where}: out: found {out.shown()}; expected a folder")
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
-    rest = {key: node for key, node in tree.value.items() if key != "out"}
-    settings = read_settings(stage.settings, replace(tree, value=rest), problems, template=template)
-    return typed.flags.get("out", None if out is None else out.value), settings
+    settings = read_settings(stage.settings, tree.without("out"), problems, template=template)
+    return typed.flags.get("out", None if out is None else out.value), settings, tree

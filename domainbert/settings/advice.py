@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args, get_origin
+from typing import Any, get_origin
 
 from domainbert.base.ranges import field_types, without_limits
 from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.trainer_arguments import RESERVED, trainer_arguments
 from domainbert.settings.tree import nearest
+from domainbert.settings.type_names import groups_in
 
 ELSEWHERE = {
     "adam_beta1": ("optim.betas",),
@@ -52,10 +52,7 @@ ELSEWHERE = {
 def advice(name: str, hints: Mapping[str, Any], key: str) -> str:
     """Suggest what an unknown key may have meant, for a message.
 
-    Args:
-        name: the key.
-        hints: the types of the keys that may stand there.
-        key: prefix of these keys, such as `task.`; empty for a stage's own.
+    `hints` are the types of the keys that may stand there, and `key` is their prefix, such as `task.`.
     """
     own = [*hints, *([] if key else ["out"])]
     further = {f"{key}{one}": one.rpartition(".")[2] for one in keys_below(hints)}
@@ -76,19 +73,13 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
     for name, hint in hints.items():
         if name == "trainer":
             yield from (f"trainer.{argument}" for argument in trainer_arguments() if argument not in RESERVED)
-        for kind in _groups(hint):
+        for kind in _kinds(hint):
             fields = field_types(kind)
             yield from (f"{name}.{one}" for one in fields)
             yield from (f"{name}.{one}" for one in keys_below(fields))
 
 
-def _groups(hint: Any) -> list[type]:
-    """The configurations that a setting takes, unless it takes a list of them."""
-    bare = without_limits(hint)
-    found: list[type] = []
-    for member in (bare, *get_args(bare)) if get_origin(bare) not in (list, tuple, dict) else ():
-        if is_choice(member):
-            found += choices_of(member).values()
-        elif isinstance(member, type) and dataclasses.is_dataclass(member):
-            found.append(member)
-    return found
+def _kinds(hint: Any) -> list[type]:
+    """The dataclasses that a setting takes, unless it takes a list of them."""
+    groups = [] if get_origin(without_limits(hint)) in (list, tuple, dict) else groups_in(hint)
+    return [kind for group in groups for kind in (choices_of(group).values() if is_choice(group) else [group])]

@@ -27,10 +27,8 @@ def allow_imports(names: str | None) -> None:
     """Import the modules that `--allow-import` names, and let a `class_path` name classes in them and below them.
 
     Every `config.py` and `*_config.py` below a package is imported, too: then its families, kinds of vocabulary and
-    tasks are known when a folder names them. Modules that were allowed before are not allowed any more.
-
-    Args:
-        names: dotted names with commas between them; None allows nothing.
+    tasks are known when a folder names them. Modules that were allowed before are not allowed any more. None allows
+    nothing.
 
     Raises:
         DomainbertError: a name is not valid, or a module cannot be imported.
@@ -79,7 +77,9 @@ def class_path(kind: type) -> str:
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
     """The subclasses of `base` in its own package by class name, in alphabetical order."""
-    for module in _config_modules(base.__module__):
+    package = base.__module__.rpartition(".")[0]
+    spec = importlib.util.find_spec(package) if package else None
+    for module in _modules_with_choices(package, (spec and spec.submodule_search_locations) or ()):
         importlib.import_module(module)
     own = base.__module__.partition(".")[0]
     found = [kind for kind in concrete_subclasses(base) if kind.__module__.partition(".")[0] == own]
@@ -139,17 +139,8 @@ def _import(module: str, before: str = "") -> object:
         raise DomainbertError(f"{before}{module} cannot be imported: {type(error).__name__}: {error}{where}") from error
 
 
-def _config_modules(module: str) -> list[str]:
-    package = module.rpartition(".")[0]
-    spec = importlib.util.find_spec(package) if package else None
-    return _modules_with_choices(package, spec.submodule_search_locations or () if spec is not None else ())
-
-
 def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
     """The `config.py` and `*_config.py` in the folders of a package and below them, by their dotted names."""
     files = {file.relative_to(folder) for folder in folders for file in Path(folder).rglob("*.py")}
-    return [".".join([package, *file.with_suffix("").parts]) for file in sorted(files) if _holds_choices(file)]
-
-
-def _holds_choices(file: Path) -> bool:
-    return file.stem == "config" or file.stem.endswith("_config")
+    chosen = [file for file in sorted(files) if file.stem == "config" or file.stem.endswith("_config")]
+    return [".".join([package, *file.with_suffix("").parts]) for file in chosen]

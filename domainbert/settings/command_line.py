@@ -14,26 +14,20 @@ class Typed:
 
     words: list[str] = field(default_factory=list)
     """Arguments that are not options."""
-
     files: list[str] = field(default_factory=list)
     """Of `-c`, in order."""
-
     options: list[tuple[str, str]] = field(default_factory=list)
     """`--dotted.key value` as (key, value), in order."""
-
     help_of: tuple[str, str | None] | None = None
     """`--encoder.help BertConfig` as ("encoder", "BertConfig")."""
-
     flags: dict[str, str | None] = field(default_factory=dict)
     """Flags by name without dashes; the value where the flag takes one and has one."""
 
 
 def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
-    """Split a command line.
+    """Split a command line, without the program and the stage.
 
-    Args:
-        arguments: without the program and the stage.
-        flags: names of the flags to the value that they take: `none`, `one` value, or an `optional` one.
+    Each flag has the value that it takes: `none`, `one` value, or an `optional` one.
 
     Raises:
         DomainbertError: an option without its value.
@@ -43,7 +37,7 @@ def take_apart(arguments: Sequence[str], flags: Mapping[str, str]) -> Typed:
         word = rest.pop(0)
         if word in ("-h", "--help"):
             typed.flags["help"] = None
-        elif word == "-c" or word == "--config":
+        elif word in ("-c", "--config"):
             typed.files.append(_value(word, rest))
         elif not word.startswith("--"):
             typed.words.append(word)

@@ -19,10 +19,8 @@ from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ON
 def part_key(settings: Any) -> str:
     """SHA-256 of everything that decides one part of a stage (one seed of several), except which part it is.
 
-    Input files count by name and content, wherever they lie.
-
-    Args:
-        settings: the stage's; those that are marked `PARTS` or `SPEED_ONLY` do not count.
+    Settings that are marked `PARTS` or `SPEED_ONLY` do not count; input files count by name and content, wherever they
+    lie.
     """
     kind = type(settings)
     counted = {name: value for name, value in vars(settings).items() if name not in marked(kind, PARTS)}
@@ -56,7 +54,6 @@ def named_content(path: str, digest: str) -> str:
 
 
 def _input_paths(value: Any) -> Iterator[Path]:
-    """Every file and folder that arguments name."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, (list, tuple)):

@@ -6,27 +6,23 @@ import dataclasses
 import json
 import re
 from argparse import ArgumentParser, _ArgumentGroup
-from typing import Any, get_args
+from typing import Any
 
 import docstring_parser
 
-from domainbert.base.ranges import field_types, without_limits
+from domainbert.base.ranges import field_types
 from domainbert.settings.choices import is_choice
 from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import defaults_of
-from domainbert.settings.type_names import describe
+from domainbert.settings.type_names import describe, groups_in, is_group
 
 _MISSING = dataclasses.MISSING
 
 
 def add_fields(parser: ArgumentParser | _ArgumentGroup, kind: type, key: str = "", default: Any = _MISSING) -> None:
-    """Add the fields of a dataclass.
+    """Add the fields of a dataclass, with a key such as `optim.` before every name.
 
-    Args:
-        parser: takes the fields.
-        kind: the dataclass.
-        key: put before every name, such as `optim.`.
-        default: an instance whose values are the defaults, if it is one.
+    If `default` is an instance of it, its values are the defaults.
     """
     docs, hints = _field_docs(kind), field_types(kind)
     for name, own in defaults_of(kind).items():
@@ -40,21 +36,16 @@ def in_words(parser: ArgumentParser) -> str:
 
 
 def _add(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and not is_choice(hint):
+    if is_group(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
         alone = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
         group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{alone}")
         add_fields(group, hint, f"{key}.", default)
         return
-    more = f"--{key}.help lists its settings; " if _has_settings(hint) else ""
+    more = f"--{key}.help lists its settings; " if groups_in(hint) else ""
     value = "required" if default is _MISSING else f"default: {_shown(default)}"
     text = f"{' '.join(doc.split())} ({describe(hint)}; {more}{value})"
     parser.add_argument(f"--{key}", metavar=key.rpartition(".")[2].upper(), help=text.replace("%", "%%"))
-
-
-def _has_settings(hint: Any) -> bool:
-    hint = without_limits(hint)
-    return any(is_choice(one) or dataclasses.is_dataclass(one) for one in (hint, *get_args(hint)))
 
 
 def _shown(default: Any) -> str:

@@ -21,11 +21,10 @@ from domainbert.base.redact import redact
 from domainbert.settings.advice import advice
 from domainbert.settings.choices import choices_of, class_path, find_choice, import_advice, is_choice, named_files
 from domainbert.settings.schema import STREAM, defaults_of, marked, settings_class
-from domainbert.settings.shorthand import named_file, spelled_out
 from domainbert.settings.single_values import WRONG, parse_single
 from domainbert.settings.trainer_arguments import trainer_problems
-from domainbert.settings.tree import as_mapping, fold_arguments, nearest
-from domainbert.settings.type_names import describe, is_fixed, is_union, may_stand_alone, pick_member
+from domainbert.settings.tree import as_mapping, fold_arguments, named_file, nearest, spelled_out
+from domainbert.settings.type_names import describe, is_fixed, is_group, is_union, may_stand_alone, pick_member
 from domainbert.settings.yaml_files import Node
 
 _SHOWN = 80  # characters of a list
@@ -38,19 +37,14 @@ class Settings:
 
     instance: Any = None
     """The dataclass; None where there are problems, and for a template."""
-
     arguments: dict[str, Any] = field(default_factory=dict)
     """The settings that were given, by name."""
-
     plain: dict[str, Any] = field(default_factory=dict)
     """All settings, as plain values for a file. Read back, they are the same, except that secrets are `***`."""
-
     inputs: list[Path] = field(default_factory=list)
     """Existing files and folders that the stage reads."""
-
     streams: list[Path] = field(default_factory=list)
     """Standard input, pipes and devices that the stage reads, once."""
-
     references: dict[str, str] = field(default_factory=dict)
     """Paths in the folders of earlier stages to the text in the YAML: `runs/a/vocab` to `@vocab`."""
 
@@ -63,7 +57,7 @@ def read_settings(
     Args:
         stage: the stage function, or a dataclass of settings.
         node: the mapping.
-        problems: where problems are added; use the settings only if there are none.
+        problems: takes all problems; use the settings only if there are none.
         prefix: put before every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not look for input files (for `--print_config`).
     """
@@ -74,9 +68,12 @@ def read_settings(
     settings.arguments = found or {}
     if found is not None and not template:
         settings.instance = reader.instance(node, kind, "", complete)
-    spelled = {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
-    settings.plain = redact(replace_strings(as_plain(spelled), reader.spelled))
+    settings.plain = redact(replace_strings(as_plain(_missing_as_none(complete)), reader.spelled))
     return settings
+
+
+def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
 
 
 def as_plain(value: Any) -> Any:
@@ -111,11 +108,13 @@ class _Reader:
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
 
     def problem(self, node: Node, key: str, message: str) -> Any:
-        """Note a problem with its place."""
         option, key = node.where.removeprefix("--"), (self.prefix + key).rstrip(".")
         place = node.where if option == key or not key else f"{node.where}: {key}"
         self.problems.add(f"{place}: {message}")
         return WRONG
+
+    def other_type(self, node: Node, hint: Any, key: str) -> Any:
+        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
 
     def fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -142,25 +141,22 @@ class _Reader:
             hint = pick_member(hint, node.value)
         if hint is NoneType and node.value is None:
             return None
-        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-        origin, arguments = get_origin(kind), get_args(kind)
-        if is_choice(hint) or (dataclasses.is_dataclass(hint) and isinstance(hint, type)):
+        if is_group(hint):
             return self.dataclass(node, hint, key, default)
-        if origin in (list, tuple, Sequence):
+        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        if get_origin(kind) in (list, tuple, Sequence):
             return self.items(node, hint, kind, key)
-        if origin in (dict, Mapping):
-            return self.mapping(node, hint, arguments[1], key)
+        if get_origin(kind) in (dict, Mapping):
+            return self.mapping(node, hint, get_args(kind)[1], key)
         return self.leaf(node, hint, key)
 
     def made(self, node: Node, hint: Any, key: str) -> Any:
-        """A configuration that was made in Python, if it has the type that is expected."""
         kinds = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None and isinstance(kind, type)]
         if isinstance(node.value, tuple(kinds)):
             return node.value
-        return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        return self.other_type(node, hint, key)
 
     def dataclass(self, node: Node, hint: type, key: str, default: Any) -> Any:
-        """A frozen dataclass, or one of the subclasses of an abstract one."""
         try:
             node = as_mapping(node)
         except DomainbertError as error:
@@ -168,32 +164,28 @@ class _Reader:
             return WRONG
         node = named_file(node, hint) if is_choice(hint) else spelled_out(node, hint)
         if not isinstance(node.value, dict):
-            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
-        if is_choice(hint):
-            chosen = self.choose(node, hint, key, type(default) if isinstance(default, hint) else None)
-            if chosen is None:
-                return WRONG
-            default = dataclasses.MISSING if "class_path" in node.value else default
-            hint, node = chosen
-        return self.build(node, hint, key, default)
+            return self.other_type(node, hint, key)
+        read = self.choose if is_choice(hint) else self.build
+        return read(node, hint, key, default)
 
-    def choose(self, node: Node, base: type, key: str, usual: type | None) -> tuple[type, Node] | None:
-        """The class that `class_path` names (`usual` where it is not given), and the arguments for it."""
+    def choose(self, node: Node, base: type, key: str, default: Any) -> Any:
+        """An instance of the class that `class_path` names; where it is not given, of that of `default`."""
         node = fold_arguments(node)
-        named = node.value.get("class_path")
-        inner = node.value.get("init_args", Node({}, node.where))
-        kind = usual if named is None else self.named_class(named, base, key)
-        if kind is None and named is None:
-            self.problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
+        named, inner = node.value.get("class_path"), node.value.get("init_args", Node({}, node.where))
+        if named is not None:
+            kind, default = self.named_class(named, base, key), dataclasses.MISSING
+        elif isinstance(default, base):
+            kind = type(default)
+        else:
+            return self.problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
         if kind is None:
-            return None
+            return WRONG
         if not isinstance(inner.value, dict):
-            self.problem(inner, f"{key}.init_args", f"expected {describe(kind)}; found {inner.shown()}")
-            return None
-        return kind, dataclasses.replace(inner, where=node.where)
+            return self.other_type(inner, kind, f"{key}.init_args")
+        return self.build(dataclasses.replace(inner, where=node.where), kind, key, default)
 
     def named_class(self, named: Node, base: type, key: str) -> type | None:
-        """The class that `named` names; None, with a problem noted, if it is not allowed."""
+        """The class of this name; None, with a problem noted, if it is not allowed."""
         name = str(named.value)
         try:
             kind = find_choice(base, name)
@@ -208,23 +200,24 @@ class _Reader:
 
     def build(self, node: Node, kind: type, key: str, default: Any) -> Any:
         """An instance; keys that are not given are taken from `default` where that is an instance of the same class."""
-        hints = field_types(kind)
         defaults = defaults_of(kind)
         if type(default) is kind:
             defaults = {name: getattr(default, name) for name in defaults}
-        found = self.fields(node, f"{key}.", hints, defaults)
+        found = self.fields(node, f"{key}.", field_types(kind), defaults)
         if found is None:
             return WRONG
         complete = {**defaults, **found}
         if dataclasses.MISSING in complete.values():  # a template, which is only printed
-            return {name: None if value is dataclasses.MISSING else value for name, value in complete.items()}
+            return _missing_as_none(complete)
         return self.instance(node, kind, key, complete)
 
     def instance(self, node: Node, kind: type, key: str, complete: Mapping[str, Any]) -> Any:
         """The dataclass with these fields; `WRONG`, with a problem noted, if it refuses them."""
         try:
             instance = kind(**complete)
-            self.add_input_files(node, instance)
+            if hasattr(instance, "input_files") and not self.template:
+                instance.input_files(node.referred(made=False))  # those of a finished earlier stage must exist, too
+                self.settings.inputs.extend(instance.input_files(node.referred()))
         except DomainbertError as error:
             for problem in error.problems:
                 self.refusal(node, key, problem, list(complete))
@@ -242,38 +235,28 @@ class _Reader:
         else:
             self.problem(node, key, problem)
 
-    def add_input_files(self, node: Node, instance: Any) -> None:
-        """Note the files that a configuration names; those of a finished earlier stage must exist, too."""
-        if hasattr(instance, "input_files") and not self.template:
-            instance.input_files(node.referred(made=False))
-            self.settings.inputs.extend(instance.input_files(node.referred()))
-
     def items(self, node: Node, hint: Any, kind: Any, key: str) -> Any:
         """A list, each item on its own; a single value is a list of one item, where an item may be single.
 
         `kind` is `hint` without its limits.
         """
-        item_hints = get_args(kind) if is_fixed(kind) else get_args(kind)[:1]
-        if isinstance(node.value, list):
-            hints = item_hints if is_fixed(kind) else item_hints * len(node.value)
-            pairs = enumerate(zip(node.value, hints, strict=False))
-            found = [self.value(item, item_hint, f"{key}[{index}]") for index, (item, item_hint) in pairs]
-        elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
-            found = [self.value(node, item_hints[0], key)]
-        else:
-            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+        listed, first = isinstance(node.value, list), get_args(kind)[0]
+        if not listed and not (may_stand_alone(first) and isinstance(node.value, (str, int, float))):
+            return self.other_type(node, hint, key)
+        nodes = node.value if listed else [node]
+        hints = get_args(kind) if is_fixed(kind) else [first] * len(nodes)
+        keys = [f"{key}[{index}]" for index in range(len(nodes))] if listed else [key]
+        found = [self.value(*item) for item in zip(nodes, hints, keys, strict=False)]
         if any(value is WRONG for value in found):
             return WRONG
-        given = len(node.value) if isinstance(node.value, list) else 1
-        wrong_size = is_fixed(kind) and given != len(item_hints)
-        if wrong_size or not all(limit.holds(found) for limit in limits_of(hint)):
+        if len(nodes) != len(hints) or not all(limit.holds(found) for limit in limits_of(hint)):
             return self.problem(node, key, f"found {str(node.plain())[:_SHOWN]}; expected {describe(hint)}")
         return tuple(found) if get_origin(kind) is tuple else found
 
     def mapping(self, node: Node, hint: Any, item_hint: Any, key: str) -> Any:
         """A mapping with free keys; those of `trainer` are the arguments of `lightning.Trainer`."""
         if not isinstance(node.value, dict):
-            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+            return self.other_type(node, hint, key)
         if key.rpartition(".")[2] == "trainer":
             for child, name, message in trainer_problems(node, key):
                 self.problem(child, name, message)
@@ -281,10 +264,9 @@ class _Reader:
         return WRONG if any(value is WRONG for value in found.values()) else found
 
     def leaf(self, node: Node, hint: Any, key: str) -> Any:
-        """A single value, parsed by jsonargparse."""
         value = parse_single(node, without_limits(hint))
         if value is WRONG:
-            return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
+            return self.other_type(node, hint, key)
         if any(misfits(value, hint)):
             return self.problem(node, key, f"found {node.shown()}; expected {describe(hint)}")
         if node.reference is not None:
@@ -302,14 +284,13 @@ class _Reader:
         if node.made and not path.exists():
             expected = "expected a file or folder that it has written"
             return self.problem(node, key, f"{node.reference} does not exist, though its stage is done; {expected}")
-        if not self.template and node.reference is None:
-            if found := stream_kind(path):
-                if key not in self.streams:
-                    return self.problem(node, key, f"{value} is {found}; expected a regular file or folder")
-                self.settings.streams.append(path)
-                return path
-            if not path.exists():
-                hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
-                return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
-            self.settings.inputs.append(path)
+        if self.template or node.reference is not None:
+            return path
+        stream = stream_kind(path)
+        if stream and key not in self.streams:
+            return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
+        if not stream and not path.exists():
+            hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
+            return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
+        (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

@@ -28,8 +28,8 @@ PARTS = {"parts": True}
 other settings, and a finished part is kept when the list changes."""
 
 
-def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
-    """The fields of a dataclass that are settings: required ones first; those it declares before those it inherits."""
+def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
+    """Required settings come first, and those that a dataclass declares before those that it inherits."""
     found = [item for item in dataclasses.fields(kind) if item.init]
     if all(item.kw_only for item in found):
         names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
@@ -40,12 +40,12 @@ def settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
 
 def defaults_of(kind: type) -> dict[str, Any]:
     """The settings of a dataclass by name, with their defaults; `dataclasses.MISSING` for required ones."""
-    return {item.name: _default(item) for item in settings_fields(kind)}
+    return {item.name: _default(item) for item in _settings_fields(kind)}
 
 
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
     """The names of the settings with `SPEED_ONLY`, `STREAM` or `PARTS`."""
-    return [item.name for item in settings_fields(kind) if mark.keys() <= item.metadata.keys()]
+    return [item.name for item in _settings_fields(kind) if mark.keys() <= item.metadata.keys()]
 
 
 @lru_cache

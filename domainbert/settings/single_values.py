@@ -17,8 +17,13 @@ WRONG: Any = object()
 
 
 def parse_single(node: Node, hint: Any) -> Any:
-    """The value of a node as a value of the type `hint`; `WRONG` if it does not fit."""
-    for candidate in _readings(node):
+    """The value of a node as a value of the type `hint`; `WRONG` if it does not fit.
+
+    `1e5` may be meant as an integer, and the value of an option as text.
+    """
+    plain = node.plain()
+    integral = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []
+    for candidate in [plain, *integral, *([] if node.text is None else [node.text])]:
         if candidate is None and hint is not Any:  # jsonargparse takes null for "not given"
             continue
         try:
@@ -33,10 +38,3 @@ def _parser(hint: Any) -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--value", type=hint)
     return parser
-
-
-def _readings(node: Node) -> list[Any]:
-    """The readings of a value: unchanged; `1e5` also as an integer; the value of an option also as text."""
-    plain = node.plain()
-    integral = [int(plain)] if isinstance(plain, float) and plain.is_integer() else []
-    return [plain, *integral, *([] if node.text is None else [node.text])]

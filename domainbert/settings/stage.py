@@ -1,15 +1,15 @@
-"""Stage functions: their settings are checked, whoever calls them."""
+"""Stage functions: their settings are checked like a mapping of a YAML, whoever calls them."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
+from functools import wraps
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, TypeVar
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import field_types
 from domainbert.settings.schema import defaults_of, settings_class
 
@@ -27,32 +27,37 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     """
     signature = _signature(settings_class(function))
 
-    @functools.wraps(function)
+    @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Result:
-        from domainbert.settings.calls import read_call
+        from domainbert.settings.reader import read_settings
+        from domainbert.settings.yaml_files import node_of
 
         if "settings" in kwargs or len(args) > 1:
-            given = _taken_apart(function, inspect.signature(function).bind(*args, **kwargs).arguments)
+            given = _taken_apart(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
         else:
             given = signature.bind(*args, **kwargs).arguments
-        out = _folder(given.pop("out"))
-        settings = read_call(checked, given)
-        out.mkdir(parents=True, exist_ok=True)
-        return function(out, settings)
+        out = given.pop("out")
+        if not isinstance(out, (str, Path)) or not str(out).strip():
+            raise DomainbertError(f"out: found {out!r}; expected a folder")
+        problems = Problems(function.__name__)
+        settings = read_settings(function, node_of(given, function.__name__), problems).instance
+        problems.raise_if_any()
+        Path(out).mkdir(parents=True, exist_ok=True)
+        return function(Path(out), settings)
 
     checked.__signature__ = signature  # type: ignore[attr-defined]
     return checked
 
 
-def _signature(kind: type) -> inspect.Signature:
+def _signature(kind: type) -> Signature:
     """The signature of a stage as it is called by keywords, for `help()` and editors, too."""
-    hints, empty = field_types(kind), inspect.Parameter.empty
+    hints = field_types(kind)
+    defaults = {name: Parameter.empty if value is MISSING else value for name, value in defaults_of(kind).items()}
     keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=empty if value is MISSING else value)
-        for name, value in defaults_of(kind).items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in defaults.items()
     ]
-    keywords = [one.replace(annotation=hints[one.name]) for one in keywords]
-    return inspect.Signature([inspect.Parameter("out", inspect.Parameter.POSITIONAL_OR_KEYWORD), *keywords])
+    return Signature([Parameter("out", Parameter.POSITIONAL_OR_KEYWORD), *keywords])
 
 
 def _taken_apart(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +66,3 @@ def _taken_apart(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     if not isinstance(settings, kind):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {kind.__name__}, or its fields by name")
     return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(kind)}}
-
-
-def _folder(out: object) -> Path:
-    if not isinstance(out, (str, Path)) or not str(out).strip():
-        raise DomainbertError(f"out: found {out!r}; expected a folder")
-    return Path(out)

@@ -1,24 +1,29 @@
-"""Several YAML files and options put together: later wins, mappings are merged, lists are replaced."""
+"""Several YAML files and options put together: later wins, mappings are merged, lists are replaced.
+
+Texts that stand for more are spelled out: `${name}`, `encoder.yaml`, `small` for an encoder, `a.jsonl` for a corpus.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import get_origin
 
-from domainbert.base.errors import DomainbertError
-from domainbert.settings.choices import is_allowed
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.ranges import field_types, without_limits
+from domainbert.settings.choices import is_allowed, named_files
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
+
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:
     """One tree from YAML files and `(dotted.key, text)` options, in this order; later wins.
 
-    Args:
-        files: YAML files with a mapping each.
-        options: dotted keys and what was typed for them.
-        subject: the place of the whole tree in messages, if there is no file.
+    `subject` is the place of the whole tree in messages, if there is no file.
 
     Raises:
         DomainbertError: a file cannot be read.
@@ -26,16 +31,29 @@ def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subje
     tree = Node({}, subject)
     for file in files:
         tree = merge(tree, load_yaml(file))
-    for key, text in options:
-        tree = merge(tree, option_tree(key, text))
+    tree = with_options(tree, options)
     return replace(tree, where=", ".join(map(str, files)) or subject, folder=None)
+
+
+def with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
+    """A tree with the values of `(dotted.key, text)` options put in."""
+    for key, text in options:
+        tree = merge(tree, at_key(key, parse_option(text, f"--{key}")))
+    return tree
+
+
+def at_key(key: str, node: Node) -> Node:
+    """The tree with nothing but a node at a dotted key."""
+    for part in reversed(key.split(".")):
+        node = Node({part: node}, node.where)
+    return node
 
 
 def merge(base: Node, update: Node) -> Node:
     """`update` over `base`; a mapping that names another `class_path` replaces the whole."""
     if not isinstance(update.value, dict):
         return update
-    base = _spelled_out(base) if isinstance(base.value, list) else as_mapping(base)
+    base = _as_class_path(base) if isinstance(base.value, list) else as_mapping(base)
     if not isinstance(base.value, dict) or _names_another_class(base, update):
         return update
     if "class_path" in base.value:
@@ -50,14 +68,19 @@ def as_mapping(node: Node) -> Node:
     """A text that stands for a mapping as that mapping: `encoder.yaml` is read, `BertConfig` becomes its class_path."""
     if not isinstance(node.value, str) or not node.value:
         return node
-    if Path(node.value).suffix in (".yaml", ".yml"):
-        return load_yaml(_beside(node, Path(node.value)))
-    return _spelled_out(node)
+    path = Path(node.value)
+    if path.suffix not in (".yaml", ".yml"):
+        return _as_class_path(node)
+    places = [path] if node.folder is None else [path, node.folder / path]  # also beside the YAML that names it
+    found = next(filter(Path.exists, places), None)
+    if found is None:
+        raise DomainbertError(f"{node.where}: file {path} does not exist; expected a YAML file")
+    return load_yaml(found)
 
 
 def fold_arguments(node: Node) -> Node:
     """`{class_path: X, size: 1}` as `{class_path: X, init_args: {size: 1}}`, so that options need no `init_args`."""
-    beside = {name: child for name, child in node.value.items() if name not in ("class_path", "init_args")}
+    beside = node.without("class_path", "init_args").value
     inner = node.value.get("init_args", Node({}, node.where))
     if not beside or not isinstance(inner.value, dict):
         return node
@@ -73,26 +96,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"expected one of {', '.join(known)}" if known else "expected no key here"
 
 
-def _spelled_out(node: Node) -> Node:
+def _as_class_path(node: Node) -> Node:
     """Turn a text or a list that stands for a mapping into one: the type decides later to which key it belongs."""
     return replace(node, value={"class_path": replace(node, text=None, alone=True)}, text=None)
-
-
-def _beside(node: Node, path: Path) -> Path:
-    """Find a YAML file: first in the current folder, then beside the YAML file that names it."""
-    if not path.exists() and node.folder is not None and (node.folder / path).exists():
-        return node.folder / path
-    if not path.exists():
-        raise DomainbertError(f"{node.where}: file {path} does not exist; expected a YAML file")
-    return path
-
-
-def option_tree(key: str, text: str) -> Node:
-    """`--optim.lr 1e-4` as the tree it stands for."""
-    node = parse_option(text, f"--{key}")
-    for part in reversed(key.split(".")):
-        node = Node({part: node}, f"--{key}")
-    return node
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
@@ -103,3 +109,61 @@ def _names_another_class(base: Node, update: Node) -> bool:
     if is_allowed(old) or is_allowed(new):
         return old != new
     return old.rpartition(".")[2] != new.rpartition(".")[2]
+
+
+def named_file(node: Node, base: type) -> Node:
+    """The contents of the packaged file that a name such as `small` stands for, with the keys given beside it."""
+    named = node.value.get("class_path") if isinstance(node.value, dict) else None
+    file = named_files(base).get(str(named.value)) if named is not None and named.alone else None
+    if file is None:
+        return node
+    return replace(merge(load_yaml(file), node.without("class_path")), where=node.where)
+
+
+def spelled_out(node: Node, kind: type) -> Node:
+    """A single text or list as the value of the field that the configuration names as its `shorthand`."""
+    name = getattr(kind, "shorthand", None)
+    beside = fold_arguments(node).value if isinstance(node.value, dict) else {}
+    alone = beside.get("class_path") if isinstance(node.value, dict) else node
+    if alone is None or not (alone.alone or alone is node):
+        return node
+    several = name is not None and get_origin(without_limits(field_types(kind)[name])) is list
+    kinds: tuple[type, ...] = () if name is None else (str, list) if several else (str,)
+    if not isinstance(alone.value, kinds):
+        return alone
+    given = [alone] if several and isinstance(alone.value, str) else alone.value
+    further = beside["init_args"].value if "init_args" in beside else {}
+    return replace(node, value={name: replace(alone, value=given, text=None), **further}, text=None)
+
+
+def read_variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
+    """The `vars` of a YAML, overridden by the environment (`DOMAINBERT_<NAME>`), overridden by the command line."""
+    found: dict[str, str] = {}
+    node = tree.value.get("vars", Node({}, tree.where))
+    if not isinstance(node.value, dict):
+        problems.add(f"{node.where}: vars: found {node.shown()}; expected a mapping of names to text")
+        return found
+    for name, value in node.value.items():
+        typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
+        variable = f"DOMAINBERT_{name.upper()}"
+        chosen = typed if value.where.startswith("--") else environment.get(variable, typed)
+        if chosen is None:
+            advice = f"expected text, here, from --vars.{name} or from {variable}"
+            problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
+        found[name] = chosen or ""
+    return found
+
+
+def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
+    """The tree with `${name}` in every text replaced by its value; unknown names are added to `problems`."""
+
+    def filled(node: Node) -> Node:
+        def value_of(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name not in variables:
+                problems.add(f"{node.where}: ${{{name}}} is not among vars; {nearest(name, list(variables))}")
+            return variables.get(name, "")
+
+        return replace(node, value=_VARIABLE.sub(value_of, node.value))
+
+    return node.with_texts(filled)

@@ -40,7 +40,8 @@ def describe(hint: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(repr, arguments))
     if origin in _LISTS:
-        return f"a list{limits or _size(hint)}, each item {describe(arguments[0])}"
+        size = limits or (f" of {len(arguments)} items" if is_fixed(hint) else "")
+        return f"a list{size}, each item {describe(arguments[0])}"
     if origin in (dict, Mapping):
         return f"a mapping, each value {describe(arguments[1])}"
     if is_choice(hint):
@@ -57,13 +58,23 @@ def is_fixed(hint: Any) -> bool:
     return get_origin(hint) is tuple and get_args(hint)[-1] is not Ellipsis
 
 
+def is_group(hint: Any) -> bool:
+    """Whether values of a type are mappings with known keys: a dataclass, or a choice among some."""
+    return is_choice(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
+
+
+def groups_in(hint: Any) -> list[type]:
+    """The groups that a type is, or that are its items or the members of a union."""
+    bare = without_limits(hint)
+    return [member for member in (bare, *get_args(bare)) if is_group(member)]
+
+
 def is_single(hint: Any) -> bool:
     """Whether values of a type are single: neither a list nor a mapping."""
     hint = without_limits(hint)
     if is_union(hint):
         return all(map(is_single, get_args(hint)))
-    keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
-    return not keyed and get_origin(hint) not in (*_LISTS, dict, Mapping)
+    return not is_group(hint) and get_origin(hint) not in (*_LISTS, dict, Mapping)
 
 
 def may_stand_alone(hint: Any) -> bool:
@@ -81,28 +92,16 @@ def pick_member(union: Any, value: Any) -> Any:
         return NoneType if NoneType in get_args(union) else union
     fitting = [member for member in members if _shape_fits(member, value)]
     if not fitting and not isinstance(value, (list, dict)):
-        fitting = [member for member in members if _is_list(member) and may_stand_alone(_item(member))]
+        bare = [(member, without_limits(member)) for member in members]
+        lists = [(member, get_args(kind)[0]) for member, kind in bare if get_origin(kind) in _LISTS]
+        fitting = [member for member, item in lists if may_stand_alone(item)]
     return fitting[0] if len(fitting) == 1 else union
-
-
-def _size(hint: Any) -> str:
-    return f" of {len(get_args(hint))} items" if is_fixed(hint) else ""
-
-
-def _is_list(hint: Any) -> bool:
-    return get_origin(without_limits(hint)) in _LISTS
-
-
-def _item(hint: Any) -> Any:
-    return get_args(without_limits(hint))[0]
 
 
 def _shape_fits(hint: Any, value: Any) -> bool:
     hint = without_limits(hint)
-    origin = get_origin(hint)
-    keyed = dataclasses.is_dataclass(hint) or is_choice(hint)
     if isinstance(value, dict):
-        return keyed or origin in (dict, Mapping)
+        return is_group(hint) or get_origin(hint) in (dict, Mapping)
     if isinstance(value, list):
-        return origin in _LISTS or getattr(hint, "shorthand", None) is not None
-    return is_single(hint) or (keyed and isinstance(value, str))
+        return get_origin(hint) in _LISTS or hasattr(hint, "shorthand")
+    return is_single(hint) or (is_group(hint) and isinstance(value, str))

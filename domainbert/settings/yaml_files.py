@@ -6,7 +6,7 @@ A key given twice is an error. Numbers follow YAML 1.2 (`1e-4` is a number, `no`
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,18 @@ class Node:
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
 
+    def without(self, *keys: str) -> Node:
+        """A mapping without some of its keys."""
+        return replace(self, value={key: node for key, node in self.value.items() if key not in keys})
+
+    def with_texts(self, change: Callable[[Node], Node]) -> Node:
+        """The tree with every text in it changed."""
+        if isinstance(self.value, dict):
+            return replace(self, value={key: node.with_texts(change) for key, node in self.value.items()})
+        if isinstance(self.value, list):
+            return replace(self, value=[node.with_texts(change) for node in self.value])
+        return change(self) if isinstance(self.value, str) else self
+
     def shown(self) -> str:
         """The value for a message: never longer than a line."""
         if isinstance(self.value, dict):
@@ -67,10 +79,21 @@ class Node:
 
     def referred(self, made: bool = True) -> set[str]:
         """The paths in folders of earlier stages, in this value and below it; without `made`, of those not done yet."""
-        children: list[Node] = list(self.value.values()) if isinstance(self.value, dict) else []
+        children: Iterable[Node] = self.value.values() if isinstance(self.value, dict) else ()
         children = self.value if isinstance(self.value, list) else children
         own = set() if self.reference is None or (self.made and not made) else {str(self.value)}
         return own.union(*(child.referred(made) for child in children))
+
+
+def node_of(value: Any, where: str) -> Node:
+    """A value of Python as a node; numbers and arrays of NumPy become plain ones, and paths text."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return Node({key: node_of(item, where) for key, item in value.items()}, where)
+    if isinstance(value, (list, tuple, range)):
+        return Node([node_of(item, where) for item in value], where)
+    return Node(str(value) if isinstance(value, Path) else value, where)
 
 
 def load_yaml(path: Path) -> Node:
@@ -82,13 +105,15 @@ def load_yaml(path: Path) -> Node:
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
-        text = "" if len(content) > MAX_BYTES else content.decode("utf-8-sig")
+        if len(content) > MAX_BYTES:
+            raise DomainbertError(
+                f"{path}: more than {MAX_BYTES:,} bytes; expected a configuration, which is far smaller"
+            )
+        text = content.decode("utf-8-sig")
     except OSError as error:
         raise DomainbertError(f"{path}: cannot be read ({error.strerror}); expected a YAML file") from error
     except UnicodeDecodeError as error:
         raise DomainbertError(f"{path}: byte {error.start} is not UTF-8; expected a YAML file in UTF-8") from error
-    if len(content) > MAX_BYTES:
-        raise DomainbertError(f"{path}: more than {MAX_BYTES:,} bytes; expected a configuration, which is far smaller")
     node = _parse(text, str(path), path.parent)
     if node is None:
         return Node({}, f"{path}:1", folder=path.parent)
@@ -125,9 +150,8 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and folder is not None else ""
-        hint = (
-            " (put quotes around a value that begins with it)" if "cannot start any token" in str(error.problem) else ""
-        )
+        begins_wrong = "cannot start any token" in str(error.problem)
+        hint = " (put quotes around a value that begins with it)" if begins_wrong else ""
         raise DomainbertError(f"{name}{line}: not valid YAML: {error.problem}{hint}") from error
     except yaml.YAMLError as error:
         raise DomainbertError(f"{name}: not valid YAML: {error}") from error
@@ -140,15 +164,16 @@ class _Builder:
         self.loader, self.name, self.folder = loader, name, folder
 
     def build(self, node: yaml.Node) -> Node:
+        where = self._where(node)
         if node.tag not in PLAIN_TAGS:
-            raise DomainbertError(
-                f"{self._where(node)}: not valid YAML here: the tag {node.tag}; expected plain values"
-            )
+            raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected plain values")
         if isinstance(node, yaml.MappingNode):
-            return self._node(node, self._mapping(node))
-        if isinstance(node, yaml.SequenceNode):
-            return self._node(node, [self.build(item) for item in node.value])
-        return self._node(node, self._scalar(node))
+            value: Any = self._mapping(node)
+        elif isinstance(node, yaml.SequenceNode):
+            value = [self.build(item) for item in node.value]
+        else:
+            value = self._scalar(node)
+        return Node(value, where, folder=self.folder)
 
     def _scalar(self, node: yaml.Node) -> Any:
         try:
@@ -168,14 +193,12 @@ class _Builder:
                 continue
             plain = isinstance(key_node, yaml.ScalarNode) and key_node.tag in PLAIN_TAGS
             key = self._scalar(key_node) if plain else None
+            where = self._where(key_node)
             if not isinstance(key, str):
-                raise DomainbertError(
-                    f"{self._where(key_node)}: found a key that is not text; expected a name (quote it)"
-                )
-            elif key in found:
-                raise DomainbertError(f"{self._where(key_node)}: key '{key}' stands here twice; expected it once")
-            else:
-                found[key] = replace(self.build(value_node), where=self._where(key_node))
+                raise DomainbertError(f"{where}: found a key that is not text; expected a name (quote it)")
+            if key in found:
+                raise DomainbertError(f"{where}: key '{key}' stands here twice; expected it once")
+            found[key] = replace(self.build(value_node), where=where)
         return {**merged, **found}
 
     def _merged(self, node: yaml.Node) -> dict[str, Node]:
@@ -186,9 +209,6 @@ class _Builder:
                 raise DomainbertError(f"{self._where(part)}: '<<' merges what is not a mapping; expected a mapping")
             found = {**self._mapping(part), **found}
         return found
-
-    def _node(self, node: yaml.Node, value: Any) -> Node:
-        return Node(value, self._where(node), folder=self.folder)
 
     def _where(self, node: yaml.Node) -> str:
         return self.name if self.folder is None else f"{self.name}:{node.start_mark.line + 1}"

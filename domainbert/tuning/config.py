@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +18,8 @@ COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "l
 """The fields of `cost.Cost`, repeated here because that module needs torch."""
 _LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", *(name for name in COSTS if name != "words_per_second"))
 VALIDATION, COST = "validation/", "cost/"
+URL = "DOMAINBERT_STORAGE_URL"
+"""The environment variable with the URL of a database."""
 Seconds = Annotated[float, Range(0, 86_400, above=True)]
 
 
@@ -44,22 +46,18 @@ class Parameter:
     """Only vary this setting while other settings of the space have these values (a value or a list of them)."""
 
     def __post_init__(self) -> None:
-        """Check that either a range or a list is given."""
         check_fields(self)
         if self.choices is not None:
-            self._check_choices(self.choices)
+            if self.low is not None or self.high is not None or self.step is not None or self.log:
+                raise DomainbertError("choices: stands beside a range; expected either low and high, or choices")
+            if not self.choices or any(one in self.choices[:number] for number, one in enumerate(self.choices)):
+                raise DomainbertError("choices: expected one or more different values")
         elif self.low is None or self.high is None:
             raise DomainbertError("expected low and high, or choices")
         elif not self.low < self.high:
             raise DomainbertError(f"high: found {self.high}; expected more than low, which is {self.low}")
         elif self.log and (self.low <= 0 or self.step is not None):
             raise DomainbertError("log: a logarithmic range has no step and begins above 0; expected such a range")
-
-    def _check_choices(self, choices: Sequence[Any]) -> None:
-        if self.low is not None or self.high is not None or self.step is not None or self.log:
-            raise DomainbertError("choices: stands beside a range; expected either low and high, or choices")
-        if not choices or any(one in choices[:number] for number, one in enumerate(choices)):
-            raise DomainbertError("choices: expected one or more different values")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class StorageConfig:
     """Seconds without a sign of life after which a trial is considered dead and queued again."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit the kind, and that the YAML holds no password."""
         check_fields(self)
         database = self.kind == "postgresql"
         if database and self.path is not None:
@@ -175,24 +172,22 @@ class TuneConfig:
     """Where trials are recorded."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_fields(self)
         self._check_objectives()
         if not self.space:
             raise DomainbertError("space: empty; expected at least one setting to vary")
 
     def _check_objectives(self) -> None:
-        known = (VALIDATION, COST)
-        wrong = [name for name in self.objective if not name.startswith(known) or name in known]
+        kinds = (VALIDATION, COST)
+        wrong = [name for name in self.objective if not name.startswith(kinds) or name in kinds]
         if wrong or len(set(self.objective)) != len(self.objective) or not self.objective:
             raise DomainbertError(
                 f"objective: found {list(self.objective)}; expected different names such as validation/f1"
             )
         costs = [name for name in self.objective if name.startswith(COST) and name.removeprefix(COST) not in COSTS]
         if costs:
-            raise DomainbertError(
-                f"objective: {costs[0]} is not measured; {nearest(costs[0], [COST + one for one in COSTS])}"
-            )
+            known_costs = [COST + one for one in COSTS]
+            raise DomainbertError(f"objective: {costs[0]} is not measured; {nearest(costs[0], known_costs)}")
         if not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: none of them is a validation metric; expected validation/f1, say")
         if self.direction is not None and len(self.direction) != len(self.objective):
@@ -203,9 +198,7 @@ class TuneConfig:
         """One for each objective."""
         if self.direction is not None:
             return self.direction
-        lower = [
-            self.stage == "distill" or name.partition("/")[2].endswith(_LOWER_IS_BETTER) for name in self.objective
-        ]
+        lower = [self.stage == "distill" or name.endswith(_LOWER_IS_BETTER) for name in self.objective]
         return tuple("minimize" if one else "maximize" for one in lower)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,31 +19,17 @@ from domainbert.tasks.labelled import Unit
 
 @dataclass(frozen=True)
 class Fold:
-    """The files of one fold."""
-
-    train: Path
-    validation: Path
-
-
-@dataclass(frozen=True)
-class FoldTexts:
     """Contents of the files of one fold."""
 
     train: str
     validation: str
 
 
-def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[FoldTexts]:
+def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
     """Split a training file; sentences of a document stay together, classes are spread evenly.
 
     The lines are those of the file, in its order; names of labels that stand in the first row of a JSONL file are
     repeated in the first row of each fold's files.
-
-    Args:
-        train: the training file.
-        task: how it is read.
-        num_folds: number of parts.
-        seed: seed of the order in which units are dealt out.
 
     Raises:
         DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
@@ -57,39 +43,30 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
     _check_labels(units, part, train)
     lines = [f"{line}\n" for _, line in read_lines(train)]
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    texts = list(zip(part, ("".join(lines[start:end]) for start, end in pairwise(starts)), strict=True))
+    texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
     head = "".join(lines[:header])
-    first = lines[header]
 
-    def joined(chosen: Iterable[str]) -> str:
-        text = "".join(chosen)
-        return head + (_named_as(first, text) if file.kind == "jsonl" else text)
+    def joined(number: int, inside: bool) -> str:
+        text = "".join(text for one, text in zip(part, texts, strict=True) if (one == number) is inside)
+        return head + (_named_as(lines[header], text) if file.kind == "jsonl" else text)
 
-    return [
-        FoldTexts(
-            joined(text for one, text in texts if one != number), joined(text for one, text in texts if one == number)
-        )
-        for number in range(num_folds)
-    ]
+    return [Fold(joined(number, inside=False), joined(number, inside=True)) for number in range(num_folds)]
 
 
-def write_folds(texts: Sequence[FoldTexts], suffix: str, out: Path) -> list[Fold]:
-    """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on.
+def write_folds(folds: Sequence[Fold], suffix: str, out: Path) -> dict[str, dict[str, str]]:
+    """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on, with a suffix such as `.conll`.
 
-    Args:
-        texts: contents of the folds.
-        suffix: suffix of the files: `.conll`.
-        out: the folder in which the folders are made.
+    Returns:
+        For each fold, by the name of its folder, the stage's settings that change.
     """
-    folds = [_fold(out / f"fold-{number}", suffix) for number in range(1, len(texts) + 1)]
-    for fold, text in zip(folds, texts, strict=True):
-        _write(fold.train, text.train)
-        _write(fold.validation, text.validation)
-    return folds
-
-
-def _fold(folder: Path, suffix: str) -> Fold:
-    return Fold(folder / f"train{suffix}", folder / f"validation{suffix}")
+    changes: dict[str, dict[str, str]] = {}
+    for number, fold in enumerate(folds, 1):
+        name = f"fold-{number}"
+        paths = {key: out / name / f"{key}{suffix}" for key in ("train", "validation")}
+        _write(paths["train"], fold.train)
+        _write(paths["validation"], fold.validation)
+        changes[name] = {key: str(path) for key, path in paths.items()}
+    return changes
 
 
 def _named_as(first: str, rows: str) -> str:
@@ -128,7 +105,6 @@ def _deal(units: Sequence[Unit], num_folds: int, seed: int) -> list[int]:
 
 def _write(path: Path, text: str) -> None:
     """Write a file unless it has this content already: trials of other workers may be reading it."""
-    if path.is_file() and path.read_bytes() == text.encode():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
+    if not path.is_file() or path.read_bytes() != text.encode():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)

@@ -7,34 +7,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, TextIO
+
+from optuna.trial import FrozenTrial
 
 from domainbert.base.progress import format_duration
 from domainbert.tuning.config import TuneConfig
+from domainbert.tuning.trial_process import Running
 from domainbert.tuning.trials import ERROR, SECONDS
-
-if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
 
 _TERMINAL_SECONDS = 0.5
 
 
-class Row(Protocol):
-    """A running trial."""
-
-    trial: Any
-    values: dict[str, Any]
-    process: Any
-
-
 class LiveTable:
-    """Shows done, running, pruned and failed trials, the best so far and the time left.
-
-    Args:
-        config: the settings of the search.
-        stream: where to write; standard output by default.
-        clock: seconds, for tests.
-    """
+    """Shows done, running, pruned and failed trials, the best so far and the time left, on standard output."""
 
     def __init__(
         self, config: TuneConfig, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -59,9 +45,9 @@ class LiveTable:
 
     def ended(self, trial: FrozenTrial) -> None:
         """Print a line about a trial that has ended."""
-        self.say(f"trial {trial.number}: {outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
+        self.say(f"trial {trial.number}: {_outcome(trial, self.config.objective)}; {describe_values(trial.params)}")
 
-    def show(self, running: Sequence[Row]) -> None:
+    def show(self, running: Sequence[Running]) -> None:
         """Rewrite the table, on a terminal."""
         now = self.clock()
         if not self._terminal or now - self._last < _TERMINAL_SECONDS:
@@ -79,7 +65,10 @@ class LiveTable:
         states = [one.state.name for one in self._trials]
         done, running = sum(one.state.is_finished() for one in self._trials), states.count("RUNNING")
         text = f"{done}/{self.config.trials} done ({states.count('PRUNED')} pruned, {states.count('FAIL')} failed)"
-        parts = [text, f"{running} running", *self._best(), format_duration(elapsed := self.clock() - self._start)]
+        parts = [text, f"{running} running"]
+        if (best := best_trial(self._trials, self.config)) is not None:
+            parts.append(f"best {best.values[0]:.4f} (trial {best.number})")
+        parts.append(format_duration(elapsed := self.clock() - self._start))
         new = done - (self._at_start or 0)
         if new > 0 and done < self.config.trials:
             parts.append(f"{format_duration(elapsed / new * (self.config.trials - done))} left")
@@ -88,11 +77,6 @@ class LiveTable:
     def close(self) -> None:
         """Print the last summary, which stays."""
         self.say(self.summary())
-
-    def _best(self) -> list[str]:
-        """The best trial by the first objective."""
-        best = best_trial(self._trials, self.config)
-        return [] if best is None else [f"best {best.values[0]:.4f} (trial {best.number})"]
 
     def _clear(self) -> None:
         if self._lines:
@@ -107,8 +91,7 @@ def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial
     return min(complete, key=lambda one: (sign * one.values[0], one.number), default=None)
 
 
-def outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
-    """Outcome of a trial."""
+def _outcome(trial: FrozenTrial, objectives: Sequence[str]) -> str:
     seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
     if trial.state.name == "COMPLETE":
         values = zip(objectives, trial.values, strict=True)
@@ -125,8 +108,8 @@ def describe_values(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {text}" for key, text in shown.items())
 
 
-def _running_line(one: Row, now: float) -> str:
-    values = one.process.stream.values
+def _running_line(one: Running, now: float) -> str:
+    values = one.plan.stream.values
     last = f"{values[-1]:.4f} after {len(values)} evaluations" if values else "no evaluation yet"
     seconds = format_duration(max(0.0, now - one.process.started))
     return f"  trial {one.trial.number}: {last}, {seconds}; {describe_values(one.values)}"

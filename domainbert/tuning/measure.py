@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, Problems
@@ -21,11 +21,7 @@ from domainbert.settings.yaml_files import load_yaml
 
 
 def measure(config: Path, result: Path) -> None:
-    """Measure the best model that `finetune` has written.
-
-    Args:
-        config: the settings that it ran with.
-        result: a JSON file: the fields of `cost.Cost`.
+    """Measure the best model that `finetune` has written with these settings, and write the fields of `cost.Cost`.
 
     Raises:
         DomainbertError: the stage would refuse the settings, or there is no model.
@@ -34,8 +30,7 @@ def measure(config: Path, result: Path) -> None:
     from domainbert.serving.predictor import load_predictor
 
     tree, problems = load_yaml(config), Problems(str(config))
-    settings = replace(tree, value={key: node for key, node in tree.value.items() if key != "out"})
-    arguments = read_settings(load_stage("finetune").function, settings, problems).arguments
+    arguments = read_settings(load_stage("finetune").function, tree.without("out"), problems).arguments
     problems.raise_if_any()
     words = arguments["task"].read(arguments["validation"]).words
     out = Path(str(tree.value["out"].value))

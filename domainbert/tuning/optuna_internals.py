@@ -6,11 +6,10 @@ Looked up in Optuna 5.0. With another version, look here first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 _RUNG = "completed_rung_"  # in the system attributes: the rungs that a trial has reached in ASHA
 

@@ -13,14 +13,12 @@ from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
-from domainbert.settings.tree import as_mapping, nearest, read_config
-from domainbert.settings.variables import read_variables, substitute
+from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tuning.config import COST, TuneConfig
-from domainbert.tuning.methods import enqueued_problems, grid_size, method_problems
+from domainbert.tuning.config import COST, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
-from domainbert.tuning.space import Space, read_space
+from domainbert.tuning.space import Dimension, Space, read_space
 
 _LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
@@ -72,42 +70,34 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     tree = substitute(tree, read_variables(tree, os.environ, problems), problems)
     problems.raise_if_any()
-    rest = {key: node for key, node in tree.value.items() if key not in ("out", "vars")}
-    settings = read_settings(TuneConfig, replace(tree, value=rest), problems)
-    out = tree.value.get("out")
+    out, rest = tree.value.get("out"), tree.without("out", "vars")
+    settings = read_settings(TuneConfig, rest, problems)
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
     problems.raise_if_any()
     assert out is not None
-    config = _config(settings, tree, Path(out.value))
-    return _checked(config, Path(out.value), replace(tree, value=rest), problems)
-
-
-def _config(settings: Settings, tree: Node, out: Path) -> TuneConfig:
     try:
-        config = TuneConfig(**settings.arguments)
-        check_gpus(config.gpus)
+        check_gpus(settings.instance.gpus)
     except DomainbertError as error:
         raise DomainbertError(f"{tree.where}: {error}") from error
-    return replace(config, study=config.study or out.name)
+    folder = Path(out.value)
+    config = replace(settings.instance, study=settings.instance.study or folder.name)
+    return _checked(config, folder, rest, problems)
 
 
 def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
+    key = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
-        raise DomainbertError(
-            f"{tree.at(['stage']).where}: stage: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}"
-        )
+        raise DomainbertError(f"{key}: no stage '{config.stage}'; {nearest(config.stage, list(STAGES))}")
     stage, base = load_stage(config.stage), tree.value["settings"]
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(
-            f"{tree.at(['stage']).where}: stage: {stage.name} opens the test set; a search never does"
-        )
+        raise DomainbertError(f"{key}: {stage.name} opens the test set; a search never does")
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: trials have folders of their own; expected no out here")
     space = read_space(stage, base, config.space, tree.value["space"], problems)
     problems.raise_if_any()
-    enqueued_problems(space, config.enqueue, tree.at(["enqueue"]), problems)
-    method_problems(config, space, tree.where, problems)
+    _check_enqueued(space, config.enqueue, tree.at(["enqueue"]), problems)
+    _check_sampler(config, space, tree.where, problems)
     problems.raise_if_any()
     _check_stage(config, space.settings(space.first()), tree)
     return _with_direction(Search(config, space, out))
@@ -126,7 +116,7 @@ def _with_direction(search: Search) -> Search:
 def within_grid(search: Search) -> Search:
     """Limit the trials of a grid to its number of points, and print that."""
     config = search.config
-    if config.sampler != "grid" or (points := grid_size(search.space)) >= config.trials:
+    if config.sampler != "grid" or (points := _grid_size(search.space)) >= config.trials:
         return search
     print(f"sampler: the grid has {points} points, so trials: {points} in place of {config.trials}", flush=True)
     return replace(search, config=replace(config, trials=points))
@@ -157,3 +147,59 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task have seen what is held out
         raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: works with finetune only; found {config.stage}")
+
+
+def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:
+    dimensions = {one.key: one for one in space.dimensions}
+    for number, point in enumerate(enqueue):
+        for key, value in point.items():
+            place = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
+            if key not in dimensions:
+                problems.add(f"{place}: '{key}' is not in the space; {nearest(key, list(dimensions))}")
+            elif (message := dimensions[key].problem_of(value)) is not None:
+                problems.add(f"{place}.{key}: {message}")
+            elif (other := dimensions[key].excluded_by(point)) is not None:
+                problems.add(f"{place}.{key}: does not vary where {other} is {point[other]!r}")
+
+
+def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
+    """Check that the sampler can draw from the space, and that it is installed."""
+    from domainbert.tuning.methods import build_sampler
+
+    for one in space.dimensions:
+        place, parameter = f"{one.node.where}: space.{one.key}", one.parameter
+        if config.sampler == "grid" and parameter.choices is None and not one.integer and parameter.step is None:
+            problems.add(f"{place}: is a range without steps; expected a step for sampler: grid")
+        if config.sampler == "cmaes" and parameter.choices is not None:
+            problems.add(f"{place}: has choices; expected ranges only for sampler: cmaes")
+    if config.sampler == "cmaes" and len(config.objective) > 1:
+        problems.add(f"{where}: sampler: cmaes has one objective; expected another sampler, or one objective")
+    try:
+        build_sampler(config, 0)
+    except ImportError as error:
+        what = f"{config.sampler} needs what is not installed ({error}); pip install 'domainbert[tune]'"
+        problems.add(f"{where}: sampler: {what}")
+
+
+def _grid_size(space: Space) -> int:
+    """Points of a grid over a space; settings that do not vary at a point do not multiply it.
+
+    More than a million are a `DomainbertError`: too many for a search.
+    """
+    points: list[dict[str, Any]] = [{}]
+    for one in space.dimensions:
+        values = _grid_values(one)
+        wider = ([{**point, one.key: value} for value in values] if one.applies(point) else [point] for point in points)
+        points = [point for group in wider for point in group]
+        if len(points) > 1_000_000:
+            raise DomainbertError("space: more than a million points; expected fewer for sampler: grid")
+    return len(points)
+
+
+def _grid_values(one: Dimension) -> list[Any]:
+    parameter = one.parameter
+    if parameter.choices is not None:
+        return list(parameter.choices)
+    assert parameter.low is not None and parameter.high is not None
+    step = parameter.step or 1
+    return [parameter.low + number * step for number in range(int((parameter.high - parameter.low) / step + 1e-9) + 1)]

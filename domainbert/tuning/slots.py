@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tuning.storages import URL
+from domainbert.tuning.config import URL
 
 THREADS = "OMP_NUM_THREADS"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -24,11 +24,8 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
 
     Where srun or torchrun has started several workers, each of their trials is a launch of its own.
     """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _OF_THE_WORKER and not _OF_A_LAUNCHER.match(name)
-    }
+    kept = (name for name in os.environ if name not in _OF_THE_WORKER and not _OF_A_LAUNCHER.match(name))
+    environment = {name: os.environ[name] for name in kept}
     if not {"", os.getcwd()} & set(sys.path):
         environment["PYTHONSAFEPATH"] = "1"  # `python -m` would look for modules in the current folder
     if gpus:
@@ -41,11 +38,7 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
 
 
 def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Check numbers of GPUs against those that the worker may use: a scheduler gives it some of a machine's.
-
-    Raises:
-        DomainbertError: there are fewer.
-    """
+    """Raise `DomainbertError` if the worker may not use as many GPUs: a scheduler gives it some of a machine's."""
     visible = _visible(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.tree import merge, nearest
-from domainbert.settings.yaml_files import Node
+from domainbert.settings.tree import at_key, merge, nearest
+from domainbert.settings.yaml_files import Node, node_of
 from domainbert.tuning.config import Parameter, Values
 
 if TYPE_CHECKING:
@@ -27,10 +27,17 @@ class Dimension:
 
     key: str
     parameter: Parameter
-    integer: bool
-    """Whether the stage takes whole numbers only."""
     node: Node
     """Where it stands."""
+    integer: bool = False
+    """Whether the stage takes whole numbers only."""
+
+    def probes(self) -> list[Node]:
+        """The values at which it is checked: all of a list, both ends of a range."""
+        if self.parameter.choices is None:
+            return [self.node.value["low"], self.node.value["high"]]
+        chosen = self.node.value["choices"]
+        return chosen.value if isinstance(chosen.value, list) else [chosen]
 
     def draw(self, trial: Trial) -> Any:
         """A value for a trial."""
@@ -49,24 +56,23 @@ class Dimension:
         if one.choices is not None:
             return None if value in one.choices else f"found {value!r}; expected one of {list(one.choices)}"
         assert one.low is not None and one.high is not None
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not one.low <= value <= one.high:
+        if type(value) not in (int, float) or not one.low <= value <= one.high:
             return f"found {value!r}; expected a number from {one.low} to {one.high}"
-        step = one.step or (1 if self.integer else None)
-        if step is not None and abs((value - one.low) / step - round((value - one.low) / step)) > _ROUNDING:
-            return f"found {value!r}; expected {one.low} and so many steps of {step}"
+        if step := one.step or (1 if self.integer else None):
+            steps = (value - one.low) / step
+            if abs(steps - round(steps)) > _ROUNDING:
+                return f"found {value!r}; expected {one.low} and so many steps of {step}"
         return None
 
     def excluded_by(self, point: Values) -> str | None:
         """The key of a point that may be incomplete whose value excludes this dimension; None if there is none."""
         wanted = (self.parameter.when or {}).items()
-        return next((key for key, value in wanted if key in point and point[key] not in as_list(value)), None)
+        return next((key for key, value in wanted if key in point and point[key] not in _as_list(value)), None)
 
     def applies(self, values: Values) -> bool:
         """Whether the setting varies, given the values of those before it."""
-        return all(
-            key in values and values[key] in as_list(found) for key, found in (self.parameter.when or {}).items()
-        )
+        wanted = (self.parameter.when or {}).items()
+        return all(key in values and values[key] in _as_list(value) for key, value in wanted)
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,7 @@ class Space:
 
     def first(self) -> dict[str, Any]:
         """The point of the first choices and the lowest values."""
-        values: dict[str, Any] = {}
-        for one in self.dimensions:
-            if one.applies(values):
-                low = one.parameter.low or 0
-                values[one.key] = (
-                    one.parameter.choices[0] if one.parameter.choices else int(low) if one.integer else low
-                )
-        return values
+        return {key: node.plain() for key, node in _point(self.dimensions, {}).items()}
 
     def draw(self, trial: Trial) -> dict[str, Any]:
         """The point of a trial: dotted keys to values."""
@@ -98,66 +97,62 @@ class Space:
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The point that Optuna has recorded as `params`."""
-        return {one.key: _recorded(one.parameter, params[one.key]) for one in self.dimensions if one.key in params}
+        found = {}
+        for one in self.dimensions:
+            if one.key in params:
+                value = params[one.key]
+                found[one.key] = next(
+                    (choice for choice in one.parameter.choices or () if label(choice) == value), value
+                )
+        return found
 
     def settings(self, values: Values) -> Settings:
-        """The stage's checked settings at a point.
-
-        Raises:
-            DomainbertError: the values do not fit together.
-        """
+        """The stage's checked settings at a point; `DomainbertError` if the values do not fit together."""
         problems = Problems(self.stage.name)
-        settings = read_at(self.stage, self.base, {key: node_of(value, key) for key, value in values.items()}, problems)
+        settings = self.settings_at({key: node_of(value, key) for key, value in values.items()}, problems)
         problems.raise_if_any()
         return settings
+
+    def settings_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
+        """The stage's settings with the nodes at some dotted keys put in."""
+        return read_settings(self.stage.settings, self._tree_at(point), problems)
+
+    def check_at(self, point: Mapping[str, Node], problems: Problems) -> None:
+        """As `settings_at`, with what the stage can check before it runs."""
+        found = len(problems.messages)
+        settings = self.settings_at(point, problems)
+        if len(problems.messages) == found:
+            add_early_problems(self.stage, settings, self._tree_at(point), problems)
+
+    def _tree_at(self, point: Mapping[str, Node]) -> Node:
+        tree = self.base
+        for key, node in point.items():
+            tree = merge(tree, at_key(key, node))
+        return replace(tree, where=self.base.where)
 
 
 def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> Space:
     """Check every value of the space against the stage, as far as the stage can check it before it runs.
 
-    Args:
-        stage: the stage.
-        base: its settings without `out`.
-        space: the parameters by dotted key.
-        nodes: the same as they stand in the YAML.
-        problems: where problems are added; use the space only if there are none.
+    `base` are its settings without `out`, `nodes` the parameters as they stand in the YAML. Use the space only if no
+    problem was added.
     """
-    ordered = _in_order(space, nodes, problems)
-    found = len(problems.messages)
-    _try_at(stage, base, _point(space, nodes, ordered, {}), problems)
+    ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _in_order(space, nodes, problems)}
+    whole, found = Space(stage, base, tuple(ordered.values())), len(problems.messages)
+    whole.check_at(_point(whole.dimensions, {}), problems)
     if len(problems.messages) > found:
-        return Space(stage, base, ())
+        return whole
     dimensions = []
-    for key in ordered:
-        probes, required = _probes(space[key], nodes.value[key]), _required(space, nodes, key)
-        for probe in probes:
-            _try_at(stage, base, _point(space, nodes, ordered, {**required, key: probe}), problems)
-        point = _point(space, nodes, ordered, {**required, key: probes[0]})
-        integer = space[key].choices is None and _is_integer(stage, base, point, key, space[key])
-        _check_step(key, space[key], nodes.value[key], integer, problems)
-        dimensions.append(Dimension(key, space[key], integer, nodes.value[key]))
-    return Space(stage, base, tuple(dimensions))
-
-
-def read_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> Settings:
-    """The stage's settings with the nodes at some dotted keys put in."""
-    return read_settings(stage.settings, _tree_at(base, point), problems)
-
-
-def _try_at(stage: Stage, base: Node, point: Mapping[str, Node], problems: Problems) -> None:
-    found = len(problems.messages)
-    settings = read_at(stage, base, point, problems)
-    if len(problems.messages) == found:
-        add_early_problems(stage, settings, _tree_at(base, point), problems)
-
-
-def _tree_at(base: Node, point: Mapping[str, Node]) -> Node:
-    tree = base
-    for key, node in point.items():
-        for part in reversed(key.split(".")):
-            node = Node({part: node}, node.where)
-        tree = merge(tree, node)
-    return replace(tree, where=base.where)
+    for key, one in ordered.items():
+        required = _required(ordered, one)
+        points = [_point(whole.dimensions, {**required, key: probe}) for probe in one.probes()]
+        for point in points:
+            whole.check_at(point, problems)
+        step, integer = one.parameter.step, _is_integer(whole, points[0], key, one.parameter)
+        if integer and step is not None and not step.is_integer():
+            problems.add(f"{one.node.value['step'].where}: space.{key}.step: found {step}; expected a whole number")
+        dimensions.append(replace(one, integer=integer))
+    return replace(whole, dimensions=tuple(dimensions))
 
 
 def label(choice: Any) -> Any:
@@ -165,66 +160,37 @@ def label(choice: Any) -> Any:
     return json.dumps(choice, sort_keys=True) if isinstance(choice, (list, dict)) else choice
 
 
-def as_list(value: Any) -> list[Any]:
-    """A list unchanged, anything else as a list of one."""
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def node_of(value: Any, where: str) -> Node:
-    """A plain value as a node."""
-    if isinstance(value, dict):
-        return Node({key: node_of(item, where) for key, item in value.items()}, where)
-    return Node([node_of(item, where) for item in value] if isinstance(value, list) else value, where)
-
-
-def _recorded(parameter: Parameter, value: Any) -> Any:
-    if parameter.choices is None:
-        return value
-    return next((choice for choice in parameter.choices if label(choice) == value), value)
-
-
-def _probes(parameter: Parameter, node: Node) -> list[Node]:
-    """The values at which a dimension is checked: all of a list, both ends of a range."""
-    if parameter.choices is not None:
-        chosen = node.value["choices"]
-        return chosen.value if isinstance(chosen.value, list) else [chosen]
-    return [node.value["low"], node.value["high"]]
-
-
-def _required(space: Mapping[str, Parameter], nodes: Node, key: str) -> dict[str, Node]:
-    """Values of other dimensions with which the conditions of one hold."""
-    found: dict[str, Node] = {}
-    for other, wanted in (space[key].when or {}).items():
-        fitting = [probe for probe in _probes(space[other], nodes.value[other]) if probe.plain() in as_list(wanted)]
-        found |= {**_required(space, nodes, other), other: fitting[0]}
-    return found
-
-
-def _point(
-    space: Mapping[str, Parameter], nodes: Node, ordered: Sequence[str], fixed: Mapping[str, Node]
-) -> dict[str, Node]:
+def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[str, Node]:
     """The first value of every dimension that is not fixed and whose conditions hold."""
     point: dict[str, Node] = {}
-    for key in ordered:
-        wanted = (space[key].when or {}).items()
-        if all(other in point and point[other].plain() in as_list(value) for other, value in wanted):
-            point[key] = fixed.get(key, _probes(space[key], nodes.value[key])[0])
+    for one in dimensions:
+        if one.applies({key: node.plain() for key, node in point.items()}):
+            point[one.key] = fixed.get(one.key, one.probes()[0])
     return point
 
 
-def _is_integer(stage: Stage, base: Node, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Whether the stage takes the ends, but refuses a fraction between them."""
-    assert parameter.low is not None and parameter.high is not None
+def _required(dimensions: Mapping[str, Dimension], one: Dimension) -> dict[str, Node]:
+    """Values of other dimensions with which the conditions of one hold."""
+    found: dict[str, Node] = {}
+    for key, wanted in (one.parameter.when or {}).items():
+        fitting = [probe for probe in dimensions[key].probes() if probe.plain() in _as_list(wanted)]
+        found |= {**_required(dimensions, dimensions[key]), key: fitting[0]}
+    return found
+
+
+def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
+    """Whether the stage takes the ends of a range, but refuses a fraction between them."""
+    if parameter.low is None or parameter.high is None:
+        return False
     if not (parameter.low.is_integer() and parameter.high.is_integer()):
         return False
     silent = Problems("")
-    read_at(stage, base, {**point, key: Node(parameter.low + 0.5, "")}, silent)
+    space.settings_at({**point, key: Node(parameter.low + 0.5, "")}, silent)
     return any("an integer" in message for message in silent.messages)
-
-
-def _check_step(key: str, parameter: Parameter, node: Node, integer: bool, problems: Problems) -> None:
-    if integer and parameter.step is not None and not float(parameter.step).is_integer():
-        problems.add(f"{node.value['step'].where}: space.{key}.step: found {parameter.step}; expected a whole number")
 
 
 def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
@@ -232,7 +198,8 @@ def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -
     found = len(problems.messages)
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
-            _check_condition(space, nodes.value[key], f"space.{key}.when.{other}", other, value, problems)
+            for problem in _condition_problems(space, other, value):
+                problems.add(f"{nodes.value[key].where}: space.{key}.when.{other}: {problem}")
     if len(problems.messages) > found:
         raise DomainbertError("\n".join(problems.messages), problems.messages)
     ordered: list[str] = []
@@ -244,14 +211,10 @@ def _in_order(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -
     return ordered
 
 
-def _check_condition(
-    space: Mapping[str, Parameter], node: Node, name: str, other: str, value: Any, problems: Problems
-) -> None:
+def _condition_problems(space: Mapping[str, Parameter], other: str, value: Any) -> list[str]:
     if other not in space:
-        problems.add(f"{node.where}: {name}: is not in the space; {nearest(other, list(space))}")
-    elif space[other].choices is None:
-        problems.add(f"{node.where}: {name}: is a range; expected a setting with choices")
-    else:
-        unknown = [one for one in as_list(value) if one not in (space[other].choices or ())]
-        for one in unknown:
-            problems.add(f"{node.where}: {name}: found {one!r}; expected among {list(space[other].choices or ())}")
+        return [f"is not in the space; {nearest(other, list(space))}"]
+    choices = space[other].choices
+    if choices is None:
+        return ["is a range; expected a setting with choices"]
+    return [f"found {one!r}; expected among {list(choices)}" for one in _as_list(value) if one not in choices]

@@ -1,29 +1,33 @@
-"""Storages of a study: SQLite, PostgreSQL, or a journal file on a shared disk.
+"""Storages of a study: SQLite, PostgreSQL, or a journal file on a shared disk; their locks; waiting for a lost one.
 
 Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`), from ~/.pgpass, or from a file.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import sqlalchemy
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
-from domainbert.tuning.config import StorageConfig
+from domainbert.tuning.config import URL, StorageConfig
 
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
-    from sqlalchemy import URL as ParsedURL
-
-URL = "DOMAINBERT_STORAGE_URL"
 _TRIES, _WAIT_SECONDS = 5, 0.5
 _SHOWN = 40  # characters of a line in a message
 _SQLITE_TIMEOUT = 60  # seconds to wait for another worker's transaction
+_PATIENCE_SECONDS, _AGAIN_SECONDS = 300.0, 2.0
 
 
 def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> BaseStorage:
@@ -34,25 +38,20 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
             holds a password.
     """
     if config.kind == "postgresql":
-        return _open_database(_driver(database_url(config, environment)), {"pool_pre_ping": True})
-    path = storage_path(config, out)
+        return _open_database(_driver(_database_url(config, environment)), {"pool_pre_ping": True})
+    path = _path(config, out)
     path.parent.mkdir(parents=True, exist_ok=True)
     if config.kind == "journal":
         return _open_journal(path)
     return _open_database(f"sqlite:///{path.resolve()}", {"connect_args": {"timeout": _SQLITE_TIMEOUT}})
 
 
-def storage_path(config: StorageConfig, out: Path) -> Path:
-    """The file of a storage of kind sqlite or journal."""
+def _path(config: StorageConfig, out: Path) -> Path:
     return Path(config.path or out / f"study.{'db' if config.kind == 'sqlite' else 'journal'}")
 
 
-def database_url(config: StorageConfig, environment: Mapping[str, str] = os.environ) -> str:
-    """The URL of the database, with its password if it has one: never print it.
-
-    Raises:
-        DomainbertError: there is none, or other users may read its file.
-    """
+def _database_url(config: StorageConfig, environment: Mapping[str, str]) -> str:
+    """The URL of the database, with its password if it has one: never print it."""
     if config.url_file is not None:
         if config.url_file.stat().st_mode & 0o077:
             raise DomainbertError(f"{config.url_file}: others may read it; expected mode 0600 (chmod 600)")
@@ -79,45 +78,27 @@ def _driver(url: str) -> str:
 
 def _open_database(text: str, engine: Mapping[str, Any]) -> BaseStorage:
     """Open a database. Several workers may create its tables at once: those that fail find them at the next try."""
-    from optuna.storages import RDBStorage
-    from sqlalchemy.exc import SQLAlchemyError
-
-    url = _parsed(text)
+    url = None
+    with suppress(ArgumentError, ValueError):  # whose texts hold parts of it
+        url = sqlalchemy.make_url(text)
+    if url is None:
+        raise DomainbertError("storage: the URL cannot be read; expected postgresql://user@host:port/database")
     for number in range(_TRIES):
         try:
             return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=dict(engine))
         except (SQLAlchemyError, RuntimeError) as error:
-            failure = _first_line(getattr(error, "orig", None) or error)
+            failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
         time.sleep(_WAIT_SECONDS * (number + 1))
     raise DomainbertError(f"storage: {redact(url.render_as_string())} cannot be used: {failure}")
-
-
-def _parsed(text: str) -> ParsedURL:
-    from sqlalchemy import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        return make_url(text)
-    except (ArgumentError, ValueError):  # whose texts hold parts of it
-        found = "storage: the URL cannot be read; expected postgresql://user@host:port/database"
-    raise DomainbertError(found)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(redact(str(error))).strip().partition("\n")[0]
 
 
 def _open_journal(path: Path) -> BaseStorage:
     """Optuna's journal with one change. A line that a killed worker has not finished is cut off: once another line
     followed it, the rest of the file would be unreadable."""
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     class WholeLines(JournalFileBackend):
-        """Cuts an unfinished last line off before it writes."""
-
         def append_logs(self, logs: list[dict[str, Any]]) -> None:
-            """Append log entries as lines, all of them or, after a crash, the first ones."""
+            """All of them or, after a crash, the first ones."""
             lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
             lock.acquire()
             try:
@@ -131,7 +112,6 @@ def _open_journal(path: Path) -> BaseStorage:
                 lock.release()
 
         def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
-            """The entries from one on; `DomainbertError` if one cannot be read."""
             try:
                 for entry in super().read_logs(log_number_from):
                     if not _is_entry(entry):
@@ -183,3 +163,79 @@ def _end_of_lines(file: Any) -> int:
         if found >= 0:
             return max(start, 0) + found + 1
     return 0
+
+
+def folder_lock(out: Path) -> AbstractContextManager[None]:
+    """The lock held while a worker writes results into the folder of the study."""
+    return _file_lock(out / ".lock")
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    """A lock for one process at a time, among all machines that share a disk with file locks (fcntl)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def study_lock(config: StorageConfig, storage: BaseStorage, study: str, out: Path) -> Iterator[None]:
+    """The lock held while a trial is taken and drawn, or queued again: each takes several queries to the storage.
+
+    Raises:
+        optuna.exceptions.StorageInternalError: the database was lost.
+    """
+    if config.kind == "postgresql":
+        with _database_lock(storage, study):
+            yield
+    else:
+        path = _path(config, out)
+        with _file_lock(path.with_name(f"{path.name}.turn")):  # Optuna has a `.lock` of its own beside a journal
+            yield
+
+
+@contextmanager
+def _database_lock(storage: BaseStorage, study: str) -> Iterator[None]:
+    """A lock that is released when the transaction ends, or when its process dies."""
+    assert isinstance(storage, RDBStorage)
+    lock = sqlalchemy.text("select pg_advisory_xact_lock(hashtext(:study))")
+    try:
+        with storage.engine.begin() as connection:
+            connection.execute(lock, {"study": f"domainbert {study}"})
+            yield
+    except SQLAlchemyError as error:
+        raise StorageInternalError("the lock of the study was lost") from error
+
+
+class Patience:
+    """Lets a worker repeat its tries for some minutes while a storage is lost, such as a database that restarts.
+
+    Args:
+        say: called once when the wait begins, and once when the storage is back.
+        seconds: the longest wait.
+    """
+
+    def __init__(self, say: Callable[[str], None], seconds: float = _PATIENCE_SECONDS) -> None:
+        self.say, self.seconds = say, seconds
+        self._since: float | None = None
+
+    def wait(self, error: Exception) -> None:
+        """Wait a little; raise `error`, the one of the lost storage, after too long a wait."""
+        if self._since is None:
+            self._since = time.monotonic()
+            self.say(f"storage: was lost ({loss(error)}); trying again for {self.seconds / 60:.0f} minutes")
+        if time.monotonic() - self._since > self.seconds:
+            raise error
+        time.sleep(_AGAIN_SECONDS)
+
+    def answered(self) -> None:
+        """Note that the storage is back."""
+        if self._since is not None:
+            self.say("storage: is there again")
+        self._since = None
+
+
+def loss(error: Exception) -> str:
+    """The reason why a storage is lost, in one line."""
+    return str(error.__cause__ or error).strip().partition("\n")[0]

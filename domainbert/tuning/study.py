@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import optuna
+from optuna import Study
+from optuna.storages import BaseStorage
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.sealed import in_short
@@ -14,92 +18,68 @@ from domainbert.tuning.methods import build_pruner
 from domainbert.tuning.space import label
 from domainbert.tuning.trials import quiet
 
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.storages import BaseStorage
-
-TERMS = "domainbert"
-"""User attribute of a study: the terms of its trials, so that another worker uses the same or is refused."""
-
+_TERMS = "domainbert"  # user attribute: the terms of all trials, so that another worker uses the same or is refused
 _JOIN_SECONDS = 10.0
+_KINDS = {"choices": "choices", "log": "scale (log)", "integer": "kind (integer or not)"}
+"""Of values, in words: Optuna does not mix kinds of values for a setting in one study."""
 
 
 def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], extend: bool) -> Study:
-    """Make the study, or join it if its terms are the same.
-
-    Args:
-        config: the settings of the search.
-        storage: the storage.
-        terms: the terms of the study: `{"space": ..., "objective": ..., "settings": ...}`.
-        extend: resume with other terms; earlier trials stay.
+    """Make the study, or join it if its terms are the same; with `extend` also with others, and earlier trials stay.
 
     Raises:
         DomainbertError: the study has other terms, or other choices or kinds of ranges, which Optuna cannot extend.
     """
-    import optuna
-
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    name = config.study or ""
+    pruner, name = build_pruner(config), config.study or ""
     try:
-        study = optuna.create_study(
-            storage=storage, study_name=name, directions=list(config.directions), pruner=build_pruner(config)
-        )
+        study = optuna.create_study(storage=storage, study_name=name, directions=list(config.directions), pruner=pruner)
     except optuna.exceptions.DuplicatedStudyError:
-        study = optuna.load_study(storage=storage, study_name=name, pruner=build_pruner(config))
+        study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
         known = _known_terms(study)
         if known is not None and not _go_on(study, known, json.loads(json.dumps(terms)), extend):
             return study
     for point in config.enqueue:
         with quiet():
             study.enqueue_trial({key: label(value) for key, value in point.items()}, skip_if_exists=True)
-    study.set_user_attr(TERMS, terms)
+    study.set_user_attr(_TERMS, terms)
     return study
 
 
 def _known_terms(study: Study) -> dict[str, Any] | None:
     """The terms of a study; None if the worker that made it died before it recorded them."""
     end = time.monotonic() + _JOIN_SECONDS
-    while (known := study.user_attrs.get(TERMS)) is None and time.monotonic() < end:
+    while (known := study.user_attrs.get(_TERMS)) is None and time.monotonic() < end:
         time.sleep(0.1)
     return known
 
 
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
     """Whether a study is resumed with other terms; `DomainbertError` where it may not."""
-    _check_kinds(study, known["space"], plain["space"])
+    old, new = known["space"], plain["space"]
+    for name, what in _KINDS.items():
+        other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
+        if other:
+            raise _refused(study, f"the {what} of {', '.join(other)} was another one")
     changes = _changes({**known, "objective": None}, {**plain, "objective": None})
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was begun with other settings ({in_short(changes)}); "
             "expected the same, or --extend to resume with these and keep the earlier trials"
         )
-    if known["objective"] != plain["objective"]:
-        _check_objective(study, known["objective"], plain["objective"])
-        changes.insert(0, f"objective was {_named(known['objective'])}, is now {_named(plain['objective'])}")
+    old, new = known["objective"], plain["objective"]
+    if old != new:
+        changes.insert(0, f"objective was {_named(old)}, is now {_named(new)}")
+        valued = any(one.state.name in ("COMPLETE", "PRUNED") for one in study.get_trials(deepcopy=False))
+        if valued or list(old.values()) != list(new.values()):  # one that was misspelt, say, has no value
+            raise _refused(study, f"its {changes[0]}")
     if changes:
         print(f"study {study.study_name}: extended ({in_short(changes)})", flush=True)
     return bool(changes)
 
 
-def _check_objective(study: Study, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Allow another objective (say, one that was misspelt) only while there is no value of the old one."""
-    directions = list(old.values()) == list(new.values())
-    if not directions or any(one.state.name in ("COMPLETE", "PRUNED") for one in study.get_trials(deepcopy=False)):
-        raise DomainbertError(
-            f"study {study.study_name}: its objective was {_named(old)}, is now {_named(new)}; "
-            "expected the same, or another folder under out:"
-        )
-
-
-def _check_kinds(study: Study, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse other kinds of values for a setting: Optuna does not mix them in one study."""
-    for name, what in {"choices": "choices", "log": "scale (log)", "integer": "kind (integer or not)"}.items():
-        other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
-        if other:
-            raise DomainbertError(
-                f"study {study.study_name}: the {what} of {', '.join(other)} was another one; "
-                "expected the same, or another folder under out:"
-            )
+def _refused(study: Study, why: str) -> DomainbertError:
+    return DomainbertError(f"study {study.study_name}: {why}; expected the same, or another folder under out:")
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -16,15 +16,21 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import Trial
+
 from domainbert.base.redact import redact
+from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.tuning.metric_stream import MetricStream
+from domainbert.tasks.config import Headline
+from domainbert.tuning.config import COST, VALIDATION
+from domainbert.tuning.trial_values import MetricStream, read_value
+from domainbert.tuning.trials import ALIVE
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
 """The command that runs a stage in a process of its own."""
@@ -43,6 +49,49 @@ class TrialStep:
     """The folder that it writes, or the file."""
 
 
+@dataclass(frozen=True)
+class TrialPlan:
+    """The processes of a trial, and the folders and files that they write."""
+
+    steps: list[TrialStep]
+    stage_outs: list[Path]
+    """The folders of the stage."""
+    cost_file: Path
+    stream: MetricStream
+    """Follows the first folder."""
+    last: int | None
+    """The last evaluation of the trial, if it is known: after it there is nothing left to prune."""
+
+
+def make_plan(
+    stage: Stage,
+    objectives: Sequence[str],
+    folds: Mapping[str, Mapping[str, str]],
+    headline: Headline | None,
+    plain: Mapping[str, Any],
+    folder: Path,
+) -> TrialPlan:
+    """Write the YAMLs of a trial into its folder.
+
+    Args:
+        stage: the stage to run.
+        objectives: their names.
+        folds: the settings that change, by fold; without folds the stage runs once.
+        headline: the metric by which the stage keeps its best evaluation; None where it keeps the last.
+        plain: the stage's settings.
+        folder: the trial's.
+    """
+    changes = folds or {"run": {}}
+    steps = [stage_step(stage.name, {**plain, **change}, folder, name) for name, change in changes.items()]
+    outs, cost_file = [step.out for step in steps], folder / "cost.json"
+    if any(name.startswith(COST) for name in objectives):
+        words = (str(outs[0].with_suffix(".yaml")), str(cost_file), *allow_import_words())
+        steps.append(TrialStep((sys.executable, "-m", "domainbert.tuning.measure", *words), cost_file))
+    once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
+    stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
+    return TrialPlan(steps, outs, cost_file, stream, plain.get("max_epochs") if once else None)
+
+
 def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> TrialStep:
     """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder.
 
@@ -58,28 +107,16 @@ def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) ->
 
 
 class TrialProcess:
-    """Runs the steps of a trial.
+    """Runs the steps of a trial, in order, in its folder."""
 
-    Args:
-        steps: the processes, in order.
-        folder: of the trial.
-        stream: follows the first step.
-        environment: for the processes.
-    """
-
-    def __init__(
-        self, steps: Sequence[TrialStep], folder: Path, stream: MetricStream, environment: Mapping[str, str]
-    ) -> None:
-        self.steps, self.folder, self.environment = list(steps), folder, environment
-        self.stream = stream
+    def __init__(self, steps: Sequence[TrialStep], folder: Path, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         self.started = time.monotonic()
-        self.stopping = False
-        """The trial was told to stop."""
+        self._stopping = self._swept = False
         self._kill_at = float("inf")
         self._waiting = list(steps)
         self._log = folder / "output.log"
         self._said = self._log.stat().st_size if self._log.exists() else 0  # by an earlier process of the same trial
-        self._swept = False
         self._process = self._start()
 
     def poll(self) -> int | None:
@@ -88,15 +125,15 @@ class TrialProcess:
         if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
             self._swept = code is not None
-        if code == 0 and self._waiting and not self.stopping:
+        if code == 0 and self._waiting and not self._stopping:
             self._process = self._start()
             return None
         return code
 
     def stop(self) -> None:
         """Ask the process to save its state and end; it is killed if it does not."""
-        if not self.stopping:
-            self.stopping, self._kill_at = True, time.monotonic() + _KILL_SECONDS
+        if not self._stopping:
+            self._stopping, self._kill_at = True, time.monotonic() + _KILL_SECONDS
             self._process.terminate()
 
     def kill(self) -> None:
@@ -156,3 +193,56 @@ def _end_with(worker: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:  # it died before this was set
         os._exit(1)
+
+
+@dataclass
+class Running:
+    """A trial that this worker runs."""
+
+    slot: int
+    trial: Trial
+    values: dict[str, Any]
+    plan: TrialPlan
+    process: TrialProcess
+    alive: int = 0
+    last_sign: float = field(default_factory=time.monotonic)
+    reported: int = 0
+    pruned: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since its process was started."""
+        return round(time.monotonic() - self.process.started, 3)
+
+    def sign(self, every: float) -> None:
+        """Give a sign of life, if the last one is at least this many seconds old."""
+        if time.monotonic() - self.last_sign > every:
+            self.alive, self.last_sign = self.alive + 1, time.monotonic()
+            self.trial.set_user_attr(ALIVE, self.alive)
+
+    def report(self, single: bool, ended: bool) -> None:
+        """Report new values, and stop a trial that has to be pruned.
+
+        A trial at its last evaluation is not pruned: no time would be saved, and its value would be lost.
+
+        Args:
+            single: whether there is one objective; Optuna keeps no evaluations of trials with several.
+            ended: whether the process had ended before this call.
+
+        Raises:
+            NoSuchMetric: the stage does not measure an objective.
+        """
+        self.plan.stream.new_values()
+        values = self.plan.stream.values
+        while single and not self.pruned and self.reported < len(values):
+            step = self.reported + 1
+            self.trial.report(values[step - 1], step)
+            last = step == self.plan.last or (ended and step == len(values))
+            if not last and self.trial.should_prune():
+                self.pruned = True
+                self.process.stop()
+            self.reported = step  # only after the storage has it: a lost storage is asked again
+
+    def measured(self, objectives: Sequence[str]) -> list[float]:
+        """The values of a finished trial; `NoSuchMetric` if the stage does not measure one of them."""
+        return [read_value(name, self.plan.stage_outs, self.plan.cost_file) for name in objectives]

@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from optuna import Study
+from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from domainbert.tuning import optuna_internals
-
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.trial import FrozenTrial, Trial
 
 LOST, WORKER, ALIVE, ERROR, ORIGIN, SECONDS = "lost", "worker", "alive", "error", "origin", "seconds"
 SETTINGS, THREADS = "settings", "threads"
@@ -28,8 +27,6 @@ _DEATHS, _MOST_DEATHS = "deaths", 4
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence Optuna's warnings that one of its features may change."""
-    from optuna.exceptions import ExperimentalWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         yield
@@ -42,8 +39,6 @@ def is_lost(trial: FrozenTrial) -> bool:
 
 def counted(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     """The trials that count towards the number asked for: not those that wait, nor those that were queued again."""
-    from optuna.trial import TrialState
-
     return [one for one in trials if one.state != TrialState.WAITING and not is_lost(one)]
 
 
@@ -58,8 +53,6 @@ def take_trial(study: Study, asked: int) -> Trial | None:
 
 def put_back(study: Study, trial: Trial) -> None:
     """The reverse of `take_trial`."""
-    from optuna.trial import TrialState
-
     optuna_internals.set_state(study, trial, TrialState.WAITING)
 
 
@@ -72,18 +65,9 @@ def place(study: Study, trial: Trial) -> int:
 def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = False) -> bool:
     """Put a trial that cannot be finished back as a new one with the same values; under the lock of the study.
 
-    Args:
-        study: its study.
-        trial: the trial.
-        reason: the reason, for messages.
-        blame: whether it may have killed its worker: after some such deaths it has failed finally.
-
-    Returns:
-        False if the trial has ended meanwhile, or another worker was first.
+    With `blame`, it may have killed its worker: after some such deaths it has failed finally. Returns False if the
+    trial has ended meanwhile, or another worker was first.
     """
-    import optuna
-    from optuna.trial import TrialState
-
     deaths = int(trial.user_attrs.get(_DEATHS, 0)) + blame
     for_good = deaths >= _MOST_DEATHS
     try:
@@ -91,23 +75,18 @@ def queue_again(study: Study, trial: FrozenTrial, reason: str, blame: bool = Fal
         optuna_internals.set_attribute(study, trial, name, text)
         if not optuna_internals.set_state(study, trial, TrialState.FAIL):
             return False
-    except optuna.exceptions.UpdateFinishedTrialError:
+    except UpdateFinishedTrialError:
         return False
     if not for_good:
-        study.add_trial(_copy(trial, deaths))
+        again = create_trial(
+            state=TrialState.WAITING,
+            params=trial.params,
+            distributions=trial.distributions,
+            user_attrs={ORIGIN: origin(trial), _DEATHS: deaths},
+            system_attrs=optuna_internals.without_rungs(trial.system_attrs),
+        )
+        study.add_trial(again)
     return True
-
-
-def _copy(trial: FrozenTrial, deaths: int) -> FrozenTrial:
-    import optuna
-
-    return optuna.trial.create_trial(
-        state=optuna.trial.TrialState.WAITING,
-        params=trial.params,
-        distributions=trial.distributions,
-        user_attrs={ORIGIN: origin(trial), _DEATHS: deaths},
-        system_attrs=optuna_internals.without_rungs(trial.system_attrs),
-    )
 
 
 def origin(trial: FrozenTrial | Trial) -> int:
@@ -144,9 +123,6 @@ class Watch:
     A worker of this machine is looked up by its process. A worker of another machine is dead if its signs of life do
     not grow for `grace` seconds on this machine's clock, so clocks need not agree. While this worker itself did not
     look (suspended, or without its database), only part of the time counts: the others may have had to wait as well.
-
-    Args:
-        grace: seconds without a sign of life.
     """
 
     def __init__(self, grace: float) -> None:

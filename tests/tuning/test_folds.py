@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,11 +13,18 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tuning.folds import Fold, split_folds, write_folds
+from domainbert.tuning.folds import split_folds, write_folds
 
 
-def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Fold]:
-    return write_folds(split_folds(train, task, num_folds, 1), train.suffix, out)
+class Files(NamedTuple):
+    train: Path
+    validation: Path
+
+
+def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Files]:
+    changes = write_folds(split_folds(train, task, num_folds, 1), train.suffix, out)
+    assert list(changes) == [f"fold-{number}" for number in range(1, num_folds + 1)]
+    return [Files(Path(change["train"]), Path(change["validation"])) for change in changes.values()]
 
 
 @pytest.mark.parametrize("marked", [False, True])

@@ -65,8 +65,9 @@ def test_a_terminal_is_rewritten_in_place() -> None:
     stream, clock = Terminal(), [0.0]
     table = LiveTable(CONFIG, stream, lambda: clock[0])
     table.count(TRIALS)
-    process = SimpleNamespace(stream=SimpleNamespace(values=[0.5, 0.625]), started=-3.0)
-    row = SimpleNamespace(trial=SimpleNamespace(number=4), values={"x": 0.5, "name": "muon"}, process=process)
+    plan, process = SimpleNamespace(stream=SimpleNamespace(values=[0.5, 0.625])), SimpleNamespace(started=-3.0)
+    trial = SimpleNamespace(number=4)
+    row = SimpleNamespace(trial=trial, values={"x": 0.5, "name": "muon"}, plan=plan, process=process)
     table.show([row])
     clock[0] = 0.1
     table.show([row])  # too soon

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from domainbert.tuning import patience
-from domainbert.tuning.patience import Patience
+from domainbert.tuning import storages
+from domainbert.tuning.storages import Patience
 
 
 class Lost(Exception):
@@ -13,8 +13,8 @@ class Lost(Exception):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(patience.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(storages.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(storages.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 

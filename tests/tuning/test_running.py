@@ -9,8 +9,7 @@ import pytest
 from domainbert.runner.stage_table import Stage
 from domainbert.settings import choices
 from domainbert.tasks.config import Headline
-from domainbert.tuning.running import Running
-from domainbert.tuning.trial_plan import make_plan
+from domainbert.tuning.trial_process import Running, make_plan
 
 
 def running(values: list[float], last: int | None) -> Any:
@@ -68,12 +67,12 @@ def early(out: Path, patience: int | None = None) -> dict[str, Any]:
 def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"seeds": [4], "max_epochs": 7}
     kept = [
-        make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], [], plain, tmp_path, headline)
+        make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], {}, headline, plain, tmp_path)
         for function, headline in ((stage, None), (early, F1))
     ]
     assert [(one.last, one.stream.kept_by) for one in kept] == [(7, None), (7, F1)]
     assert kept[0].stream.metrics == ["validation/f1"]
-    several = make_plan(Stage("s", stage), ["validation/f1"], [], {**plain, "seeds": [1, 2]}, tmp_path)
+    several = make_plan(Stage("s", stage), ["validation/f1"], {}, None, {**plain, "seeds": [1, 2]}, tmp_path)
     assert several.last is None
 
 
@@ -81,7 +80,7 @@ def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choices, "_allowed", ("mypkg", "other"))
-    plan = make_plan(Stage("s", stage), ["validation/f1", "cost/parameters"], [], {}, tmp_path)
+    plan = make_plan(Stage("s", stage), ["validation/f1", "cost/parameters"], {}, None, {}, tmp_path)
     for step in plan.steps:
         assert step.arguments[-2:] == ("--allow-import", "mypkg,other")
     from domainbert.tuning.measure import main

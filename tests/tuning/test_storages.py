@@ -7,8 +7,8 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tuning import storages
-from domainbert.tuning.config import StorageConfig
-from domainbert.tuning.storages import URL, open_storage
+from domainbert.tuning.config import URL, StorageConfig
+from domainbert.tuning.storages import open_storage
 
 
 @pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"not json", b"[1, 2]", b'{"op": 1}', b"[" * 9999])

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from domainbert.tuning import trials
-from domainbert.tuning.metric_stream import MetricStream
 from domainbert.tuning.trial_process import TrialProcess, TrialStep, stage_step
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
     steps = [TrialStep((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
-    return TrialProcess(steps, folder, MetricStream(folder, ["validation/f1"]), dict(os.environ))
+    return TrialProcess(steps, folder, dict(os.environ))
 
 
 def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ def test_two_objectives_give_a_front(fake: Any) -> None:
 
 
 def test_the_worker_imports_no_torch(fake: Any) -> None:
-    code = "import sys, domainbert.tuning.worker, domainbert.tuning.command, domainbert.tuning.pictures, optuna; "
+    code = "import sys, domainbert.tuning.worker, domainbert.tuning.command, optuna; "
     code += (
         "optuna.samplers.TPESampler(seed=1); print([name for name in ('torch', 'lightning') if name in sys.modules])"
     )

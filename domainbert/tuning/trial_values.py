@@ -1,4 +1,4 @@
-"""The evaluations of a trial, read while its process writes them."""
+"""The values of a trial's objectives: while its process writes them, and when it has ended."""
 
 from __future__ import annotations
 
@@ -7,11 +7,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.files import read_json
+from domainbert.base.sealed import MANIFEST
 from domainbert.tasks.config import Headline
-from domainbert.tuning.config import VALIDATION
-from domainbert.tuning.objective_values import NoSuchMetric
+from domainbert.tuning.config import COST, VALIDATION
 
 _FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
+
+
+class NoSuchMetric(Exception):
+    """The stage does not measure an objective; `names` lists what it measures."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        super().__init__(name)
+        self.name, self.names = name, list(names)
+
+
+def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> float:
+    """The value of `validation/NAME`, the mean over folds and seeds, or of `cost/NAME`, which `measure` has written.
+
+    Raises:
+        NoSuchMetric: it was not measured.
+    """
+    kind, _, name = objective.partition("/")
+    if objective.startswith(COST):
+        rows = [read_json(cost_file, "what a model costs")]
+    else:
+        rows = [row for out in stage_outs for row in _validations(out)]
+    if not rows or any(name not in row for row in rows):
+        raise NoSuchMetric(objective, [f"{kind}/{key}" for row in rows[:1] for key in row if key != "step"])
+    return sum(float(row[name]) for row in rows) / len(rows)
+
+
+def _validations(out: Path) -> list[dict[str, float]]:
+    """The validation metrics of the model that a stage has kept, one for each of its seeds."""
+    metrics = read_json(out / MANIFEST, "a manifest of domainbert")["metrics"]
+    trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
+    return [one["validation"] for one in trainings if isinstance(one.get("validation"), dict)]
 
 
 class MetricStream:
@@ -34,11 +66,7 @@ class MetricStream:
         self._seen: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
-        """The values at the evaluations since the last call.
-
-        Raises:
-            NoSuchMetric: the stage does not measure one of the metrics.
-        """
+        """The values at the evaluations since the last call; `NoSuchMetric` if the stage does not measure them all."""
         if self._file is None:
             found = [file for pattern in _FILES for file in self.out.glob(pattern)]
             self._file = min(found, key=lambda file: file.stat().st_mtime_ns, default=None)
@@ -48,7 +76,7 @@ class MetricStream:
         if (stamp := (status.st_ino, status.st_size, status.st_mtime_ns)) == self._seen:
             return []
         self._seen = stamp
-        new = self._kept(evaluations(self._file))[len(self.values) :]
+        new = self._kept(_evaluations(self._file))[len(self.values) :]
         self.values += new
         return new
 
@@ -67,7 +95,7 @@ class MetricStream:
         return values
 
 
-def evaluations(file: Path) -> list[dict[str, float]]:
+def _evaluations(file: Path) -> list[dict[str, float]]:
     """The validation metrics in a `metrics.jsonl`; a last line that is not complete yet does not count."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.tasks.config import Headline
-from domainbert.tuning.metric_stream import MetricStream
-from domainbert.tuning.objective_values import NoSuchMetric
+from domainbert.tuning.trial_values import MetricStream, NoSuchMetric
 
 
 def test_evaluations_are_those_of_the_first_training(tmp_path: Path) -> None:
