@@ -14,25 +14,16 @@ from lightning.pytorch.loggers import Logger
 class MetricsFile(Logger):
     """Writes each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
 
-    A line is complete when the next one begins; whoever follows the file reads up to the last line feed.
-
-    Args:
-        path: the file; made with its folder at the first line.
+    The file is made, with its folder, at the first line. A line is complete when the next one begins; whoever follows
+    the file reads up to the last line feed.
     """
+
+    name = "metrics"
+    version = ""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-
-    @property
-    def name(self) -> str:
-        """See Lightning."""
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        """See Lightning."""
-        return ""
 
     @property
     def save_dir(self) -> str:
