@@ -10,6 +10,8 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers import Logger
 
+from domainbert.base.files import write_text
+
 
 class MetricsFile(Logger):
     """Writes each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
@@ -48,10 +50,7 @@ class MetricsFile(Logger):
         if not self.path.is_file():
             return
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        kept = [line for line in lines if _step_of(line) <= step]
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        temporary.replace(self.path)
+        write_text(self.path, "".join(line for line in lines if _step_of(line) <= step))
 
 
 def _step_of(line: str) -> float:
