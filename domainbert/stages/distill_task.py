@@ -98,9 +98,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
 
     The student may read text without labels beside the training set: its teachers say what they make of it. Methods in
     several stages are this one run several times, each with its losses, the next from the folder of the one before.
-    `losses: [HardTargets]` trains the same student without a teacher.
-
-    `out` is written, and gone on with, as by `finetune`.
+    `losses: [HardTargets]` trains the same student without a teacher. `out` is as for `finetune`.
 
     Raises:
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,

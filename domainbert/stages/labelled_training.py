@@ -185,13 +185,10 @@ def fit_labelled(
     best: KeepBest | None,
 ) -> dict[str, Any]:
     """Train as `fit` does, and leave the weights of the epoch that `best` keeps in the module; of the last where it is
-    None, as nothing is to be predicted.
+    None, as nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
 
     Returns:
         The facts of every training; `best_epoch`; `warnings`, if the training came to nothing.
-
-    Raises:
-        TrainingFailed: the model of that epoch says nothing finite.
     """
     from domainbert.training.fit import fit
 

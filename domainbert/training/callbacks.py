@@ -144,11 +144,7 @@ class History(Remembering):
 
     @property
     def last(self) -> dict[str, float]:
-        """The metrics of the last validation.
-
-        Raises:
-            TrainingFailed: a loss among them is not finite; huge weights do that as well as those that are not finite.
-        """
+        """The metrics of the last validation; `TrainingFailed` if its loss is not finite, as with huge weights, too."""
         row = self.rows[-1]
         if not math.isfinite(row.get("loss", 0.0)):
             raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")

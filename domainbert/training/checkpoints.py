@@ -33,10 +33,9 @@ class Checkpoints(Callback):
 
     Args:
         out: the folder of the training; checkpoints stand in `checkpoints` in it.
-        every: optimiser steps between checkpoints; None writes one every ten minutes. After a validation one is
-            written, too, unless that is expensive: see `_SHARE`.
-        monitor: a validation metric, lower is better: the best checkpoint by it stays, and saving is never too
-            expensive.
+        every: optimiser steps between checkpoints; None writes one every ten minutes. After a validation, too, where
+            saving is cheap (`_SHARE`).
+        monitor: a validation metric, lower is better: each validation is saved, and the best checkpoint by it stays.
     """
 
     def __init__(self, out: Path, every: int | None = None, monitor: str | None = None) -> None:

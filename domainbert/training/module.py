@@ -66,11 +66,8 @@ class TrainedModule(lightning.LightningModule):
         return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
-        """Spread each layer's weights over the processes where the strategy is `fsdp`.
-
-        Raises:
-            DomainbertError: models share parameters, which cannot be spread twice.
-        """
+        """Spread each layer's weights over the processes where the strategy is `fsdp`; `DomainbertError` where models
+        share parameters, which cannot be spread twice."""
         if not isinstance(self.trainer.strategy, ModelParallelStrategy) or self.device_mesh is None:
             return
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
