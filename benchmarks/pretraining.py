@@ -67,8 +67,7 @@ def train(
     from domainbert.encoders.bert.config import BertConfig
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
-    from domainbert.pretraining.batches import TrainRows, ValidationRows
-    from domainbert.pretraining.corpus_rows import rows_of_corpus
+    from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import ValidationText
     from domainbert.pretraining.objectives.masked_lm.config import MaskedLM

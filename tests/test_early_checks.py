@@ -242,8 +242,8 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     job = recipe.jobs["other"]
     facts = {"stage": "finetune", "key": job.key, "seal": job.seal, "config": {}, "metrics": {}}
     Path("run/other/manifest.json").write_text(json.dumps(facts))
-    monkeypatch.setattr("domainbert.training.loggers._EXTRAS", ("jsonl",))
-    monkeypatch.setattr("domainbert.training.loggers.is_installed", lambda name: False)
+    monkeypatch.setattr("domainbert.training.config._EXTRAS", ("jsonl",))
+    monkeypatch.setattr("domainbert.training.config.is_installed", lambda name: False)
     told = [problem.split(": ")[1] for problem in problems_of()]
     assert told == ["stages.pretrain.loggers", "stages.tagger.loggers"]
 

@@ -47,7 +47,7 @@ def options(runs, text: str) -> list[tuple[str, str]]:
 @pytest.fixture
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The teachers of the tests have fewer positions than a preset asks for."""
-    monkeypatch.setattr("domainbert.stages.early_checks.check_max_length", lambda *_: None)
+    monkeypatch.setattr("domainbert.stages.early_checks.Given.check_max_length", lambda *_: None)
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)

@@ -79,7 +79,7 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
         take_starts=lambda start, stop: begins[ids[start:stop]],
     )
     objective = MaskedLM().build(tokenizer)
-    return PackedRowsReader(split, objective.lay_out(split, 24), objective)
+    return PackedRowsReader(split, objective, 24)
 
 
 def masked_lm_module(

@@ -12,8 +12,8 @@ from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import PreparedCorpus, open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.corpus_rows import rows_of_corpus
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import RowPlan, text_numbers
-from domainbert.data.prepared import PreparedSplit
+from domainbert.data.packing import text_numbers
+from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
 from domainbert.pretraining.objective import Key, Objective
 
@@ -18,10 +18,11 @@ _VALIDATION_SEED = 0
 
 
 class PackedRowsReader:
-    """Reads rows of a prepared corpus as the plan lays them out."""
+    """Reads rows of `max_length` tokens of a prepared corpus, as the objective lays them out."""
 
-    def __init__(self, split: PreparedSplit, plan: RowPlan, objective: Objective[Any]) -> None:
-        self.split, self.plan, self.objective = split, plan, objective
+    def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
+        self.split, self.objective = split, objective
+        self.plan = objective.lay_out(split, max_length)
 
     def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
         """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
@@ -37,14 +38,23 @@ class PackedRowsReader:
         return {**places, **self.objective.corrupt(rows, key)}
 
 
+def rows_of_corpus(
+    corpus: PreparedCorpus, objective: Objective[Any], max_length: int
+) -> tuple[PackedRowsReader, PackedRowsReader]:
+    """The rows of the training and of the validation split; the latter become the same batches in every run."""
+    return PackedRowsReader(corpus.train, objective, max_length), validation_rows(corpus, objective, max_length)
+
+
+def validation_rows(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
+    """The rows of the validation split alone, as of a held-out text."""
+    return PackedRowsReader(corpus.validation, objective.for_validation(), max_length)
+
+
 class TrainRows(Dataset[Batch]):
     """Micro-batch i of training, for any i: nothing is remembered between batches.
 
-    Args:
-        reader: of the rows.
-        order: which rows belong to which optimiser step.
-        share: this rank's part.
-        steps: the optimiser steps to make, numbered from 0; a resumed training begins further on.
+    The `order` says which rows belong to which optimiser step, the `share` which of them this rank computes. The steps
+    to make are numbered from 0; a resumed training begins further on.
     """
 
     def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, steps: range) -> None:

@@ -53,8 +53,4 @@ class ObjectiveConfig(ABC):
 
     @abstractmethod
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """The objective, from `objective.py` beside this configuration's module.
-
-        Args:
-            tokenizer: the one that the corpus was prepared with.
-        """
+        """The objective, from `objective.py` beside this configuration's module, for the corpus's tokenizer."""

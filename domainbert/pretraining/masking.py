@@ -6,7 +6,6 @@ round(mlm_probability * n) are chosen, so the shapes never change and the predic
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,38 +23,21 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MaskedRows:
-    """Rows with hidden tokens.
+    """Rows with hidden tokens."""
 
-    Attributes:
-        input_ids: (R, S) after hiding.
-        positions: (R, K) places in the row to predict, ascending; unused slots point at 0.
-        labels: (R, K) the hidden ids; `IGNORED` in unused slots.
-    """
-
-    input_ids: Ints
-    positions: Ints
-    labels: Ints
+    input_ids: Ints  # (R, S) after hiding
+    positions: Ints  # (R, K) places in the row to predict, ascending; unused slots point at 0
+    labels: Ints  # (R, K) the hidden ids; `IGNORED` in unused slots
 
 
 @dataclass(frozen=True)
 class Masker:
-    """Hides tokens of packed rows.
-
-    Attributes:
-        config: rate, split, whole words or pieces.
-        mask_id: id of [MASK].
-        vocab_size: number of ids.
-        special_ids: ids that are never hidden and never stand in for a hidden one.
-    """
+    """Hides tokens of packed rows; `special_ids` are never hidden and never stand in for a hidden one."""
 
     config: MaskingConfig
     mask_id: int
     vocab_size: int
     special_ids: frozenset[int]
-
-    def for_validation(self) -> Masker:
-        """Always 15 % of single pieces, split 80/10/10: losses compare between runs whatever they trained with."""
-        return dataclasses.replace(self, config=MaskingConfig())
 
     def num_slots(self, row_length: int) -> int:
         """K: masked positions of a full row."""
@@ -73,8 +55,8 @@ class Masker:
         Args:
             input_ids: (R, S).
             starts_word: (R, S) whether each token begins a word; of special tokens it is not asked.
-            row_ids: (R,) the rows' numbers in the corpus.
-            epochs: (R,) the pass over the corpus each row belongs to.
+            row_ids: (R,) see `objective.Key`, as for the following.
+            epochs: (R,).
             seed: of the run.
         """
         rows, columns = input_ids.shape
@@ -105,12 +87,9 @@ class Masker:
 
 
 def _choose_pieces(maskable: Bools, wanted: Ints, key: tuple[int, Ints, Ints, Ints]) -> Bools:
+    """(R, S) true at `wanted[r]` of the maskable places of each row, in random order."""
     scores = np.where(maskable, uniform(random_bits(_CHOOSE, *key)), 2.0)
-    return _first(np.argsort(scores, axis=1, kind="stable"), wanted)
-
-
-def _first(order: Ints, wanted: Ints) -> Bools:
-    """(R, S) true at the first `wanted[r]` places of each row of `order`."""
+    order = np.argsort(scores, axis=1, kind="stable")
     chosen = np.zeros(order.shape, dtype=bool)
     np.put_along_axis(chosen, order, np.arange(order.shape[1])[None, :] < wanted[:, None], axis=1)
     return chosen
@@ -138,5 +117,4 @@ def _choose_words(starts_word: Bools, maskable: Bools, wanted: Ints, key: tuple[
         taken[np.arange(rows)[fits], candidate[fits]] = True
         left -= np.where(fits, sizes[np.arange(rows), candidate], 0)
     chosen = maskable & taken[np.arange(rows)[:, None], word]
-    rest = np.where(maskable & ~chosen, uniform(random_bits(_CHOOSE, *key)), 2.0)
-    return chosen | _first(np.argsort(rest, axis=1, kind="stable"), left)
+    return chosen | _choose_pieces(maskable & ~chosen, left, key)

@@ -1,32 +1,37 @@
-"""Pretraining with any objective, as a LightningModule."""
+"""Pretraining with any objective, as a LightningModule, and training on packed rows, which distillation does, too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import Dataset
 from torchmetrics import Metric, SumMetric
 
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import Batch, Share
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.objective import MODEL, Objective, ValidationText
+from domainbert.training.callbacks import Throughput
+from domainbert.training.config import Runtime
+from domainbert.training.fit import Fitted, Steps, TrainingData, fit
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.throughput import throughput_of
 
 
 class Pretraining(TrainedModule):
     """Trains models on packed rows with the losses of an objective.
 
-    Args:
+    Args, beside those of `TrainedModule`:
         objective: losses and metrics.
         models: from `Objective.build`.
-        optim: optimiser settings.
-        schedule: learning-rate settings.
-        num_steps: optimiser steps of the whole training.
         texts: what is validated: the corpus' own validation split, then the held-out texts; a loader each.
-        seed: of the dropout.
         embedding_steps: steps at the start in which only the embeddings and the heads learn.
         compile: run the forward and backward pass through `torch.compile`.
     """
@@ -57,18 +62,12 @@ class Pretraining(TrainedModule):
         total = sum(term.weight * means[name] for name, term in self.objective.terms.items())
         return self.note_loss(cast(Tensor, total), means if len(means) > 1 else {})
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Before clipping, drop the gradients of the layers as long as only embeddings and heads learn."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
                 for block in model.encoder.blocks():
                     block.zero_grad(set_to_none=True)
-        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add a batch to the sums of its text."""
@@ -78,17 +77,45 @@ class Pretraining(TrainedModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log what the objective reports of each text, that of a held-out one with its name before it."""
-        metrics: dict[str, float] = {}
         for index, text in enumerate(self.texts):
-            sums = {name: metric.compute() for name, metric in self._metrics(index).items()}
-            prefix = f"{text.name}_" if text.name else ""
-            metrics |= {f"{prefix}{name}": value for name, value in self.objective.report(sums, text).items()}
-            for metric in self._metrics(index).values():
+            metrics = self._metrics(index)
+            found = self.objective.report({name: metric.compute() for name, metric in metrics.items()}, text)
+            prefix = f"validation/{text.name}_" if text.name else "validation/"
+            self.log_dict({f"{prefix}{name}": value for name, value in found.items()})
+            for metric in metrics.values():
                 metric.reset()
-        self.log_dict({f"validation/{name}": value for name, value in metrics.items()})
 
     def _metrics(self, index: int) -> dict[str, Metric]:
         return dict(cast(Any, self.sums[index]).items())
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}
+
+
+def fit_rows(
+    label: str,
+    module: TrainedModule,
+    train: PackedRowsReader,
+    validations: Sequence[PackedRowsReader],
+    steps: Steps,
+    runtime: Runtime,
+    batches: Callable[[TrainRows], Dataset[Batch]] = lambda rows: rows,
+) -> tuple[Fitted, Throughput]:
+    """Train on the rows of a corpus; the checkpoint with the lowest validation loss stays beside the newest.
+
+    The module's seed decides the order of the rows, and `batches` makes what it reads of an objective's micro-batches;
+    the rest is as in `fit`.
+    """
+    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
+    throughput = throughput_of(train.objective.flops_per_token(module.models, plan.row_length), runtime)
+
+    def validation_rows(reader: PackedRowsReader, share: Share) -> ValidationRows:
+        return ValidationRows(reader, share.micro_batch_size(steps.batch_size), share)
+
+    data = TrainingData(
+        lambda share, steps: batches(TrainRows(train, order, share, steps)),
+        [partial(validation_rows, reader) for reader in validations],
+        lambda step: train.describe(order.batch(step)[1]),
+    )
+    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full")
+    return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

@@ -33,31 +33,19 @@ Config = TypeVar("Config", bound=ObjectiveConfig)
 
 
 class Key(NamedTuple):
-    """Key of everything random in some rows.
+    """Key of everything random in some rows."""
 
-    Attributes:
-        seed: of the run; validation has one of its own.
-        step: the optimiser step, from 0; 0 in validation.
-        epochs: (R,) the pass over the corpus that each row belongs to.
-        rows: (R,) the rows' numbers in the corpus.
-    """
-
-    seed: int
-    step: int
-    epochs: Ints
-    rows: Ints
+    seed: int  # of the run; validation has one of its own
+    step: int  # the optimiser step, from 0; 0 in validation
+    epochs: Ints  # (R,) the pass over the corpus that each row belongs to
+    rows: Ints  # (R,) the rows' numbers in the corpus
 
 
 class CorpusRows(NamedTuple):
-    """Rows of a corpus as they were written.
-
-    Attributes:
-        packed: token ids, positions and segments.
-        starts_word: (R, S) whether each token begins a word; of special tokens it says nothing.
-    """
+    """Rows of a corpus as they were written."""
 
     packed: PackedRows
-    starts_word: NDArray[np.bool_]
+    starts_word: NDArray[np.bool_]  # (R, S) whether each token begins a word; of special tokens it says nothing
 
 
 @dataclass(frozen=True)
@@ -89,25 +77,13 @@ class ValidationText:
 
 
 class Objective(ABC, Generic[Config]):
-    """Makes batches of rows of a corpus, and losses and metrics of models on them.
+    """Makes batches of rows of a corpus, prepared with the tokenizer, and losses and metrics of models on them."""
 
-    Args:
-        config: as the YAML gives it.
-        tokenizer: the one that the corpus was prepared with.
-
-    Attributes:
-        terms: the losses whose weighted sum is trained, by name.
-        inputs: the entries of a batch that the losses read; those that a batch lacks are left out.
-        measured: names of what `measure` gives.
-        summary: what the model is, for its card.
-        usage: how it is loaded, for its card.
-    """
-
-    terms: Mapping[str, Term]
-    inputs: Sequence[str]
-    measured: Sequence[str]
-    summary: str
-    usage: str
+    terms: Mapping[str, Term]  # the losses whose weighted sum is trained, by name
+    inputs: Sequence[str]  # the entries of a batch that the losses read; those that a batch lacks are left out
+    measured: Sequence[str]  # names of what `measure` gives
+    summary: str  # what the model is, for its card
+    usage: str  # how it is loaded, for its card
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -118,9 +94,8 @@ class Objective(ABC, Generic[Config]):
 
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
         """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
-        vocab_size, special_ids = self.tokenizer.vocab_size, self.tokenizer.special_ids
-        extra, tokens = self.tokenizer.template.extra(), (split.document_offsets, split.take, split.take_starts)
-        return plan_rows(*tokens, vocab_size, special_ids, length, extra)
+        tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
+        return plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, tokenizer.template.extra())
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""

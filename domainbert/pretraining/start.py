@@ -15,19 +15,12 @@ from domainbert.tokenization.load import DomainTokenizer
 
 @dataclass(frozen=True)
 class Start:
-    """An architecture with random weights, or the weights of a model folder.
+    """An architecture with random weights, or the weights of a model folder."""
 
-    Attributes:
-        tokenizer: of the corpus.
-        encoder: the architecture; None where a folder is given.
-        folder: the model folder, whose models stand in it and in folders below it.
-        dropout: overrides the encoder's dropout while it is trained.
-    """
-
-    tokenizer: DomainTokenizer
-    encoder: EncoderConfig | None
-    folder: Path | None
-    dropout: float | None = None
+    tokenizer: DomainTokenizer  # of the corpus
+    encoder: EncoderConfig | None  # the architecture; None where a folder is given
+    folder: Path | None  # its models stand in it and in folders below it
+    dropout: float | None = None  # overrides the encoder's dropout while it is trained
 
     @property
     def config(self) -> EncoderConfig:

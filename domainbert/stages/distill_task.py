@@ -98,12 +98,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
 
     The student may read text without labels beside the training set: its teachers say what they make of it. Methods in
     several stages are this one run several times, each with its losses, the next from the folder of the one before.
-    `losses: [HardTargets]` trains the same student without a teacher.
-
-    Args:
-        out: the folder to write, as `finetune` writes it: a model folder for each seed, and `seeds.json`. Seeds that
-            are finished there are kept, and one that has checkpoints resumes from the newest.
-        settings: the teachers, the student, the task, its files and the training.
+    `losses: [HardTargets]` trains the same student without a teacher. `out` is as for `finetune`.
 
     Raises:
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
@@ -123,29 +118,19 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
 
 def check_arguments(given: Given) -> None:
     """Check loggers, the labelled files, the teachers, and the model that the student starts from."""
-    from domainbert.stages.early_checks import (
-        check_corpus,
-        check_loggers,
-        check_max_length,
-        check_model,
-        check_task,
-        check_training_files,
-        encoder_of,
-    )
-
     for number, path in enumerate(given["teachers"]):
-        check_model(given, f"teachers[{number}]", path)
-        check_task(given, f"teachers[{number}]", path, given["task"].name)
-    check_model(given, "model", given["model"])
-    check_max_length(given, given["student"].encoder or encoder_of(given, given["model"]))
-    check_training_files(given)
-    check_corpus(given, "unlabelled")
-    check_loggers(given)
+        given.check_model(f"teachers[{number}]", path)
+        given.check_task(f"teachers[{number}]", path, given["task"].name)
+    given.check_model("model")
+    given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
+    given.check_training_files()
+    given.check_corpus("unlabelled")
+    given.check_loggers()
 
 
 @dataclass(frozen=True)
 class _Lesson:
-    """Teachers and texts of the students of all seeds."""
+    """What the students of all seeds learn from."""
 
     settings: DistillTask
     task: Task[Any, Any]
@@ -176,19 +161,9 @@ class _Lesson:
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
         steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(self.text.items))
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
-        module = TaskDistillation(
-            start.model,
-            [teacher.model for teacher in teachers.predictors] if while_training else [],
-            weighted,
-            task,
-            settings.optim,
-            settings.schedule,
-            steps.total,
-            self.validation,
-            seed,
-            settings.unfreeze_every,
-            entries.row,
-        )
+        asked = [teacher.model for teacher in teachers.predictors] if while_training else []
+        how = (settings.optim, settings.schedule, steps.total, self.validation, seed, settings.unfreeze_every)
+        module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
         headline, label = settings.task.headline, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
         best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
@@ -236,9 +211,8 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
-    usual = min(config.max_length, teachers.usual_length)
-    names = tuple(map(model_name, teachers.paths))
-    return Start(model, config, tokenizer, usual if max_length is None else max_length, names)
+    window = max_length or min(config.max_length, teachers.usual_length)
+    return Start(model, config, tokenizer, window, tuple(map(model_name, teachers.paths)))
 
 
 def _check_losses(

@@ -72,10 +72,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     each class, and the confusion matrix stand beside it. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
     on the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-
-    Args:
-        out: the output folder: `metrics.json` and `predictions/`.
-        settings: the models, the task and its test set.
+    `out` gets `metrics.json` and `predictions/`.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -101,7 +98,10 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
         summary["systems"][name]["cost"] = cost
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
-    print("\n".join(["", _title(facts, scoring), "", *scoring.lines(summary), "", *costs_told]))
+    percent = ", in percent" if scoring.headline.percent else ""
+    drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
+    title = f"{settings.test}: {scoring.title}{percent}; intervals from {drawn}"
+    print("\n".join(["", title, "", *scoring.lines(summary), "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
@@ -127,16 +127,7 @@ def _score_models(
 
 
 def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
-    """The test set of a task.
-
-    Args:
-        task: what is scored.
-        test: the labelled file.
-        train: see `evaluate`.
-
-    Raises:
-        DomainbertError: see there.
-    """
+    """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
     from domainbert.tasks.task import task_class
 
     training = None if train is None else task.read(train)
@@ -145,34 +136,28 @@ def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
 
 def check_arguments(given: Given) -> None:
     """Check the models that are there, the test set, and that the training of each model has its labels."""
-    from domainbert.stages.early_checks import check_labelled
-
     task, models = given["task"], given["models"]
     for name, path in models.items():
         known = None
         with given.under(f"models.{name}"):
             known = _labels_known(given, name, path)
-        check_labelled(given, "test", task, given["test"], known)
-    check_labelled(given, "train", task, given["train"])
+        given.check_labelled("test", task, known)
+    given.check_labelled("train", task)
 
 
 def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None:
-    """The labels that a system knows: of its folder, which is checked, or of the training to come.
-
-    None where neither is known.
-    """
+    """The labels that a system knows: of its folder, which is checked, or of the training to come, if that tells."""
     from domainbert.models.folder import open_model
-    from domainbert.stages.early_checks import check_model, labels_of_training, task_of_model
 
     maker, task = given.maker(path), given["task"]
     if maker is not None:
-        if (found := task_of_model(given, path)) is not None:
+        if (found := given.task_of_model(path)) is not None:
             _check_kind(name, path, found, task)
-        return labels_of_training(maker)
+        return maker.labels_of_training()
     for folder in _folders_of(name, path).values():
-        check_model(given, f"models.{name}", folder, trained=False)
+        given.check_model(f"models.{name}", folder, trained=False)
         labels = open_model(folder).labels
-        _check_kind(name, folder, task_of_model(given, folder), task)
+        _check_kind(name, folder, given.task_of_model(folder), task)
     return tuple(task.known_labels(labels))
 
 
@@ -183,7 +168,6 @@ def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) 
 
 
 def _model_folders(models: Mapping[str, Path]) -> Folders:
-    """The model folders of each system."""
     problems = Problems("models")
     folders: Folders = {}
     for name, folder in models.items():
@@ -200,21 +184,15 @@ def _folders_of(name: str, folder: Path) -> dict[str, Path]:
     check_sealed(folder, "seed-*/config.json")  # a seed without it would be left out
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
-    seeds = sorted(folder.glob("seed-*/config.json"), key=lambda path: _seed_number(path.parent.name))
+    seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_by_number)
     if not seeds:
         found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
         raise DomainbertError(
             f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune"
         )
-    return {path.parent.name: path.parent for path in seeds}
+    return {path.name: path for path in seeds}
 
 
-def _seed_number(name: str) -> tuple[int, str]:
-    digits = name.removeprefix("seed-")
-    return (int(digits) if digits.isdecimal() else 0, name)
-
-
-def _title(facts: Mapping[str, Any], scoring: Scoring) -> str:
-    bootstrap, percent = facts["bootstrap"], ", in percent" if scoring.headline.percent else ""
-    drawn = f"{bootstrap['resamples']:,} resamples of {bootstrap['units']:,} {bootstrap['unit']} and of the seeds"
-    return f"{facts['test']}: {scoring.title}{percent}; intervals from {drawn}"
+def _by_number(seed: Path) -> tuple[int, str]:
+    digits = seed.name.removeprefix("seed-")
+    return (int(digits) if digits.isdecimal() else 0, seed.name)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
-    from domainbert.serving.onnx.parity import Difference
     from domainbert.stages.early_checks import Given
     from domainbert.tasks.scoring import Scoring
     from domainbert.tokenization.load import DomainTokenizer
@@ -69,11 +68,8 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
     length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
     vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A CRF's logits are its
-    emissions, and `crf.json` has its transitions.
-
-    Args:
-        out: the folder to write: `model.onnx`, tokenizer, `config.json`, model card and `metrics.json`.
-        settings: the model, and the file to check it on.
+    emissions, and `crf.json` has its transitions. Tokenizer, `config.json`, model card and `metrics.json` stand beside
+    it.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
@@ -84,12 +80,11 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
 
     need_onnx()
     loaded, folder = _load(settings.model)
-    scoring = _open_check(folder, settings.check, settings.task)
+    scoring = _open_check(folder, settings)
     files = _write(out, loaded, folder, settings.quantize)
     examples = _examples(folder, scoring)
-    apart = _differences(loaded, folder.tokenizer(), examples, files)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
-    report |= {"files": {file.name: _file_facts(file, apart[file.name]) for file in files}}
+    report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
     if scoring is not None:
         lines.append(_score(report, scoring, folder.path, files, str(settings.check)))
@@ -104,10 +99,11 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
     from domainbert.models.folder import load_encoder, load_model, open_model
 
     head = open_model(path).head
+    made: Sequence[str] = ()
     if head is None:
         model, folder = load_encoder(path)
-        return model.eval(), folder
-    model, folder, made = load_model(path, head)
+    else:
+        model, folder, made = load_model(path, head)
     if made:
         raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {', '.join(made)}")
     return model.eval(), folder
@@ -115,38 +111,34 @@ def _load(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
 
 def check_arguments(given: Given) -> None:
     """Check for the packages that exporting needs, the model, and the labelled file."""
-    from domainbert.stages.early_checks import check_installed, check_labelled, check_model, opened
+    from domainbert.stages.early_checks import opened
 
-    check_installed(given, "", ["onnx", "onnxruntime", "onnxscript"], "onnx")
-    check_model(given, "model", given["model"])
-    maker, folder = given.maker(given["model"]), opened(given["model"])
-    usual = None if maker is None else maker.get("task")
-    if folder is not None and maker is None:
+    given.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
+    given.check_model("model")
+    maker, task = given.maker(given["model"]), given["task"]
+    if maker is not None:
+        task = task or maker.get("task")
+    elif (folder := opened(given["model"])) is not None:
         with given.under("model"):
-            usual = _usual_task(folder)
-    check_labelled(given, "check", given["task"] or usual, given["check"])
+            kind = task_kind(folder.head, folder.fields)
+            task = task or (kind and usual_config(kind))
+    given.check_labelled("check", task)
 
 
-def _open_check(folder: ModelFolder, check: Path | None, task: TaskConfig | None) -> Scoring | None:
-    if check is None:
+def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
+    if settings.check is None:
         return None
-    kind = task_kind(folder.head, folder.fields)
+    kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
         raise DomainbertError(f"check: {folder.path} has no head for a task; expected one to score")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: {task.name}; {folder.path} is for {folder_name(kind)}")
-    task = task or _usual_task(folder)
+    task = task or usual_config(kind)
     if task is None:
         raise DomainbertError(
             f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"
         )
-    return open_test(task, check, None)
-
-
-def _usual_task(folder: ModelFolder) -> TaskConfig | None:
-    """The task that a folder is for, with the settings as they usually are."""
-    kind = task_kind(folder.head, folder.fields)
-    return None if kind is None else usual_config(kind)
+    return open_test(task, settings.check, None)
 
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
@@ -186,10 +178,10 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
 
 
-def _differences(
+def _compare(
     model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
-) -> dict[str, Difference]:
-    """Difference of each file from torch, which reads the texts packed; `DomainbertError` if the first is too far."""
+) -> dict[str, dict[str, Any]]:
+    """Size of each file, and its difference from torch, which reads the texts packed; the first must be near."""
     import torch
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
@@ -197,22 +189,18 @@ def _differences(
     from domainbert.serving.predictor import packed_logits
 
     wanted = logits_by_item(packed_logits(model, tokenizer, examples, torch.device("cpu")))
-    apart = {}
+    facts = {}
     for file in files:
         exported = OnnxModel(file, tokenizer)
-        found = [logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS]
-        apart[file.name] = largest_difference(wanted, found)
-    exact = apart[files[0].name]
-    if not exact.tolerable:
-        raise DomainbertError(
-            f"{files[0]}: its logits differ from torch's by up to {exact.largest:.2g}, the largest being "
-            f"{exact.scale:.3g}; expected {TOLERANCE:g} of that at most"
-        )
-    return apart
-
-
-def _file_facts(file: Path, apart: Difference) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "max_logit_difference": apart.largest, "largest_logit": apart.scale}
+        apart = largest_difference(wanted, [logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS])
+        if file == files[0] and not apart.tolerable:
+            raise DomainbertError(
+                f"{file}: its logits differ from torch's by up to {apart.largest:.2g}, the largest being "
+                f"{apart.scale:.3g}; expected {TOLERANCE:g} of that at most"
+            )
+        size = file.stat().st_size
+        facts[file.name] = {"bytes": size, "max_logit_difference": apart.largest, "largest_logit": apart.scale}
+    return facts
 
 
 def _in_words(facts: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,11 +57,9 @@ class Finetune(LabelledTraining):
 def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     """Fine-tune a model on a labelled task, and keep the epoch that is best on validation.
 
-    Args:
-        out: the folder to write: a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best.
-            Seeds that are finished there with the same settings and inputs are kept, and one that has checkpoints of
-            them resumes from the newest; one of other settings is trained again.
-        settings: the model, the task, its files and the training.
+    `out` gets a model folder for each seed (`seed-1`, ...), and `seeds.json` that names the best. Seeds that are
+    finished there with the same settings and inputs are kept, and one that has checkpoints of them resumes from the
+    newest; one of other settings is trained again.
 
     Raises:
         DomainbertError: anything wrong with the labelled files; a validation label that training does not have;
@@ -70,37 +69,24 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
 
     key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
-
-    def train_seed(seed: int, folder: Path) -> dict[str, Any]:
-        return _train_seed(settings, task, train, validation, seed, folder)
-
+    train_seed = partial(_train_seed, settings, task, train, validation)
     return train_seeds(out, settings.seeds, key, settings.task.headline, train_seed)
 
 
 def check_arguments(given: Given) -> None:
     """Check loggers, the labelled files, the model, and the length of its windows."""
-    from domainbert.stages.early_checks import (
-        check_loggers,
-        check_max_length,
-        check_model,
-        check_tokenizer,
-        check_training_files,
-        encoder_of,
-    )
-
     if given["encoder"] is not None:
-        check_tokenizer(given, "model", given["model"])
+        given.check_tokenizer("model")
     else:
-        check_model(given, "model", given["model"], trained=given["init"] == "pretrained")
-    check_max_length(given, given["encoder"] or encoder_of(given, given["model"]))
-    check_training_files(given)
-    check_loggers(given)
+        given.check_model("model", trained=given["init"] == "pretrained")
+    given.check_max_length(given["encoder"] or given.encoder_of(given["model"]))
+    given.check_training_files()
+    given.check_loggers()
 
 
 def _train_seed(
     settings: Finetune, task: Task[Any, Any], train: Labelled[Any], validation: Labelled[Any], seed: int, folder: Path
 ) -> dict[str, Any]:
-    """Train a model, and write it to its folder."""
     import torch
 
     from domainbert.data.batches import LabelledTrainBatches
@@ -139,20 +125,16 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
-    path, encoder = settings.model, settings.encoder
     if settings.init == "pretrained":
-        model, folder, _ = load_model(path, task.head, task.labels)
-        window = _window(settings.max_length, folder.config)
-        return Start(model, folder.config, folder.tokenizer(), window, folder.teachers)
-    if encoder is None:
-        folder = open_model(path)
-        encoder, path = folder.config, folder.path
-    tokenizer = load_tokenizer(path)
-    vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-    model = build_model(encoder, vocabulary, task.head, len(task.labels))
-    return Start(model, encoder, tokenizer, _window(settings.max_length, encoder))
-
-
-def _window(max_length: int | None, config: EncoderConfig) -> int:
-    check_length(max_length, config)
-    return config.max_length if max_length is None else max_length
+        model, folder, _ = load_model(settings.model, task.head, task.labels)
+        config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
+    else:
+        path, encoder = settings.model, settings.encoder
+        if encoder is None:
+            folder = open_model(path)
+            encoder, path = folder.config, folder.path
+        config, tokenizer, teachers = encoder, load_tokenizer(path), ()
+        vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
+        model = build_model(config, vocabulary, task.head, len(task.labels))
+    check_length(settings.max_length, config)
+    return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

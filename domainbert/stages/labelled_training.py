@@ -18,11 +18,11 @@ from domainbert.base.sealed import damages, in_short, record_outputs, write_reco
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
+from domainbert.stages.warnings import say
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
-from domainbert.training.config import Runtime
+from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.settings import Training
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -100,21 +100,19 @@ def train_seeds(
     Args:
         out: the folder of the stage; a seed has `seed-N` there, and once all are trained, seeds that are not asked for
             any more lose theirs.
-        seeds: the seeds.
+        seeds: those that are asked for.
         key: equal keys and seeds give equal results (`part_key`); what was trained under another one is trained again.
         headline: the metric by which seeds are compared.
         train: trains one seed into its folder, and gives what `fit_labelled` gives.
     """
     rows = [_train_seed(out / f"seed-{seed}", seed, key, train) | {"seed": seed} for seed in seeds]
-    name, scores = f"validation_{headline.key}", [row["validation"][headline.key] for row in rows]
-    best = f"seed-{rows[headline.best(scores)]['seed']}"
-    by_seed = {f"seed-{row['seed']}": score for row, score in zip(rows, scores, strict=True)}
+    by_seed = {f"seed-{row['seed']}": row["validation"][headline.key] for row in rows}
+    scores = list(by_seed.values())
+    name, best = f"validation_{headline.key}", list(by_seed)[headline.best(scores)]
     if process_rank() == 0:
         _remove_others(out, seeds)
-        write_json(
-            out / "seeds.json",
-            {"best": best, "metric": headline.monitor, "direction": headline.direction, name: by_seed},
-        )
+        how = {"best": best, "metric": headline.monitor, "direction": headline.direction}
+        write_json(out / "seeds.json", {**how, name: by_seed})
     warnings = [f"seed {row['seed']}: {warning}" for row in rows for warning in row["warnings"]]
     return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": rows}
 
@@ -186,24 +184,12 @@ def fit_labelled(
     headline: Headline,
     best: KeepBest | None,
 ) -> dict[str, Any]:
-    """Train, and leave the best epoch's weights in the module.
-
-    Args:
-        label: what is trained: the stage and the seed.
-        module: what is trained.
-        data: what it reads.
-        steps: for how long; a validation ends an epoch.
-        runtime: where and with what.
-        headline: the metric that is told.
-        best: which epoch is kept; None, where nothing is to be predicted, keeps the last.
+    """Train as `fit` does, and leave the weights of the epoch that `best` keeps in the module; of the last where it is
+    None, as nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
 
     Returns:
         The facts of every training; `best_epoch`; `warnings`, if the training came to nothing.
-
-    Raises:
-        TrainingFailed: the model of that epoch says nothing finite.
     """
-    from domainbert.stages.warnings import say
     from domainbert.training.fit import fit
 
     fitted = fit(label, module, data, steps, runtime, best)
@@ -234,17 +220,10 @@ def save_seed(
     facts: dict[str, Any],
     result: dict[str, Any],
 ) -> None:
-    """Write the model folder of a seed. The first of several processes does.
+    """Write the model folder of a seed; every process has to call it, the first one writes.
 
-    Args:
-        folder: the seed's.
-        start: the trained model.
-        entries: puts the embeddings of all entries back.
-        task: the task, for the labels and what else `config.json` says of it.
-        headline: the metric that the model card tells.
-        kind: "Fine-tuned" or "Distilled", for the model card.
-        facts: of the model card, beside labels and score.
-        result: from `fit_labelled`.
+    `entries` puts the embeddings of all entries back. `kind` ("Fine-tuned" or "Distilled") and `facts`, beside labels
+    and score, are for the model card; `result` is from `fit_labelled`.
     """
     from domainbert.models.folder import save_model
     from domainbert.training.state import whole_weights
@@ -261,7 +240,6 @@ def save_seed(
     }
     usage = f"from domainbert import {task.predictor.loader}"
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
-    whole = entries.put_back(weights)
-    saved = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window, whole)
+    trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
-    save_model(folder, *saved, teachers=start.teachers, facts=facts_of_task)
+    save_model(folder, *trained, entries.put_back(weights), start.teachers, facts_of_task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from domainbert.training.config import Precision
 if TYPE_CHECKING:
     from domainbert.serving.texts import Item
     from domainbert.stages.early_checks import Given
-    from domainbert.tasks.predictor import Predictor
 
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
 
@@ -58,13 +57,9 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
     again needs another `--out`, or `--force` to replace the predictions. If a stream breaks off, what was predicted
-    until then is kept.
+    until then is kept in `predictions.jsonl`.
 
     Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
-
-    Args:
-        out: the folder to write `predictions.jsonl` to.
-        settings: the model and its input.
 
     Raises:
         DomainbertError: a file that cannot be read, or a model without a head for a task.
@@ -81,7 +76,9 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
         for chunk in _chunks(input, items, out):
-            for (row, _), result in zip(chunk, _predict(predictor, chunk, text_key), strict=True):
+            contents = [row[text_key] if words is None else words for row, words in chunk]
+            for (row, _), found in zip(chunk, predictor.predict(contents), strict=True):
+                result = predictor.as_json(found)
                 replaced.update(row.keys() & result.keys())
                 file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
             file.flush()
@@ -117,15 +114,9 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
 def check_arguments(given: Given) -> None:
     """Check the model, and that a file is of a known format; one of CoNLL is read, a stream is left alone."""
     from domainbert.serving.texts import read_texts
-    from domainbert.stages.early_checks import check_model, check_task
 
-    check_model(given, "model", given["model"], trained=False)
-    check_task(given, "model", given["model"])
+    given.check_model("model", trained=False)
+    given.check_task("model")
     if given.there(given["input"]) and given["input"].is_file():
         with given.under("input"):
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])
-
-
-def _predict(predictor: Predictor[Any], items: Sequence[Item], text_key: str) -> list[dict[str, Any]]:
-    contents = [row[text_key] if words is None else words for row, words in items]
-    return [predictor.as_json(one) for one in predictor.predict(contents)]

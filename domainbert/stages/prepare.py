@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Workers
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
-
-if TYPE_CHECKING:
-    from domainbert.stages.early_checks import Given
+from domainbert.stages.early_checks import Given
 
 _COUNTED = ("documents", "tokens", "characters")
 
@@ -35,10 +33,6 @@ class Prepare:
 @stage
 def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
-
-    Args:
-        out: the folder to write.
-        settings: what is prepared.
 
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read, or nothing is left for one of the two splits.
@@ -63,7 +57,13 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     splits = writer.close(report)["splits"]
     counts = {split: {name: facts[name] for name in _COUNTED} for split, facts in splits.items()}
     unknown_share = unknown / sum(facts["tokens"] for facts in counts.values())
-    print("\n".join([*report.lines(), *_lines(counts, unknown_share, writer.empty_documents)]))
+    print("\n".join(report.lines()))
+    for split, facts in counts.items():
+        share = f"{facts['characters'] / facts['tokens']:.2f} characters per token"
+        print(f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, {share}")
+    print(f"unknown tokens: {100 * unknown_share:.3f} %")
+    if writer.empty_documents:
+        print(f"dropped: {writer.empty_documents:,} documents without a single token")
     return {
         "splits": counts,
         "unknown_share": unknown_share,
@@ -75,19 +75,5 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
 
 def check_arguments(given: Given) -> None:
     """Check the tokenizer, and for packages that the corpus needs."""
-    from domainbert.stages.early_checks import check_corpus, check_tokenizer
-
-    check_tokenizer(given, "tokenizer", given["tokenizer"])
-    check_corpus(given, "corpus")
-
-
-def _lines(counts: dict[str, dict[str, int]], unknown_share: float, without_tokens: int) -> list[str]:
-    lines = [
-        f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, "
-        f"{facts['characters'] / facts['tokens']:.2f} characters per token"
-        for split, facts in counts.items()
-    ]
-    lines.append(f"unknown tokens: {100 * unknown_share:.3f} %")
-    if without_tokens:
-        lines.append(f"dropped: {without_tokens:,} documents without a single token")
-    return lines
+    given.check_tokenizer("tokenizer")
+    given.check_corpus("corpus")

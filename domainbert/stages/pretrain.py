@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,17 +16,15 @@ from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
-from domainbert.stages.corpus_training import CorpusTraining
+from domainbert.stages.warnings import say
+from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
     from domainbert.data.prepared import PreparedCorpus
     from domainbert.pretraining.batches import PackedRowsReader
-    from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import Built, Objective, ValidationText
     from domainbert.stages.early_checks import Given
-    from domainbert.tokenization.load import DomainTokenizer
-    from domainbert.training.config import Runtime
-    from domainbert.training.fit import Steps
+    from domainbert.training.fit import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +73,8 @@ class Pretrain(CorpusTraining):
 def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     """Pretrain an encoder on a prepared corpus, with masked LM unless told.
 
-    Args:
-        out: the model folder to write; logs stand in its `logs` folder. Training resumes from the newest checkpoint in
-            its `checkpoints` folder if there is one.
-        settings: the corpus, the model and the training.
+    `out` is the model folder to write; logs stand in its `logs` folder. Training resumes from the newest checkpoint in
+    its `checkpoints` folder if there is one.
 
     Raises:
         DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
@@ -88,10 +83,9 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
 
     from domainbert.data.prepared import open_prepared
     from domainbert.models.folder import open_model
-    from domainbert.pretraining.module import Pretraining
-    from domainbert.pretraining.objective import MODEL
+    from domainbert.pretraining.batches import PackedRowsReader
+    from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.start import Start
-    from domainbert.stages.warnings import say
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.fit import Steps
 
@@ -99,65 +93,22 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     init_from = settings.init_from
     corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    what = settings.objective or MaskedLM(settings.masking)
-    learnt = what.build(tokenizer)
+    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
     built = learnt.build(Start(tokenizer, settings.encoder, init_from, settings.dropout))
     for one in built.values():
         one.model.encoder.activation_checkpointing = settings.activation_checkpointing
         check_length(settings.max_length, one.config)
-    train, validations, texts = _rows(settings, corpus, learnt)
-    sizes = (settings.batch_size, train.plan.num_rows, corpus.train.num_tokens)
-    steps = Steps.of_budget(settings.budget, *sizes, settings.validate_every, init_from is not None)
+    train = PackedRowsReader(corpus.train, learnt, settings.max_length)
+    validations, texts = _validations(settings, corpus, learnt)
+    steps = Steps.of_budget(settings, train.plan.num_rows, corpus.train.num_tokens, init_from is not None)
     models = {name: one.model for name, one in built.items()}
     how = (settings.optim, settings.schedule, steps.total)
     module = Pretraining(learnt, models, *how, texts, settings.seed, settings.embedding_steps, settings.compile)
-    metrics = _fit(module, train, validations, steps, settings.runtime(out))
-    facts, warnings = learnt.judge(corpus, metrics["validation"])
+    fitted, throughput = fit_rows("pretrain", module, train, validations, steps, settings.runtime(out))
+    _say(fitted, list(settings.held_out or {}))
+    facts, warnings = learnt.judge(corpus, fitted.validation)
     say(warnings)
-    metrics |= {**facts, "warnings": warnings, "tokens_seen": steps.tokens_seen(corpus.train.num_tokens)}
-    card = _card(what, learnt, built[MODEL].config, metrics, corpus.vocab_size)
-    _save(out, learnt.saved(built), tokenizer, card)
-    return metrics
-
-
-def check_arguments(given: Given) -> None:
-    """Check the model to continue from, the length of its rows, and loggers."""
-    from domainbert.stages.early_checks import check_loggers, check_max_length, check_model, encoder_of
-
-    check_model(given, "init_from", given["init_from"])
-    check_max_length(given, given["encoder"] or encoder_of(given, given["init_from"]))
-    check_loggers(given)
-
-
-def _rows(
-    settings: Pretrain, corpus: PreparedCorpus, learnt: Objective[Any]
-) -> tuple[PackedRowsReader, list[PackedRowsReader], list[ValidationText]]:
-    """Rows of training, rows of each validation set, and the facts of the texts of these."""
-    from domainbert.data.prepared import open_prepared
-    from domainbert.pretraining.corpus_rows import rows_of_corpus, validation_rows
-    from domainbert.pretraining.objective import ValidationText
-
-    held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
-    train, validation = rows_of_corpus(corpus, learnt, settings.max_length)
-    others = {name: open_prepared([path], fingerprint) for name, path in held_out.items()}
-    validations = [validation, *(validation_rows(other, learnt, settings.max_length) for other in others.values())]
-    texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
-    texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
-    return train, validations, texts
-
-
-def _fit(
-    module: Pretraining,
-    train: PackedRowsReader,
-    validations: Sequence[PackedRowsReader],
-    steps: Steps,
-    runtime: Runtime,
-) -> dict[str, Any]:
-    from domainbert.pretraining.fitting import fit_rows
-
-    fitted, throughput = fit_rows("pretrain", module, train, validations, steps, runtime)
-    _say(fitted.history, [text.name for text in module.texts[1:]])
-    return {
+    metrics = {
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
         "micro_batch_size": fitted.micro_batch_size,
@@ -165,38 +116,61 @@ def _fit(
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,
         **fitted.facts,
+        **facts,
+        "warnings": warnings,
+        "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
     }
+    _save(out, learnt, built, metrics)
+    return metrics
 
 
-def _say(history: Sequence[dict[str, float]], held_out: Sequence[str]) -> None:
-    first, last = history[0], history[-1]
+def check_arguments(given: Given) -> None:
+    """Check the model to continue from, the length of its rows, and loggers."""
+    given.check_model("init_from")
+    given.check_max_length(given["encoder"] or given.encoder_of(given["init_from"]))
+    given.check_loggers()
+
+
+def _validations(
+    settings: Pretrain, corpus: PreparedCorpus, learnt: Objective[Any]
+) -> tuple[list[PackedRowsReader], list[ValidationText]]:
+    """Rows and facts of each text that is validated: the corpus' own, which has no name, and the held-out ones."""
+    from domainbert.data.prepared import open_prepared
+    from domainbert.pretraining.batches import validation_rows
+    from domainbert.pretraining.objective import ValidationText
+
+    held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
+    others = {name: open_prepared([path], fingerprint) for name, path in held_out.items()}
+    rows = [validation_rows(one, learnt, settings.max_length) for one in (corpus, *others.values())]
+    texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
+    texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
+    return rows, texts
+
+
+def _say(fitted: Fitted, held_out: list[str]) -> None:
+    first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]
         print(f"{name}: loss {after:.4f}; {before:.4f} at step {first['step']:,} ({after - before:+.4f})")
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _save(out: Path, models: Mapping[str, Built], tokenizer: DomainTokenizer, card: str) -> None:
+def _save(out: Path, learnt: Objective[Any], built: dict[str, Built], metrics: dict[str, Any]) -> None:
     """Write the model to the folder of the stage, and the others to folders in it; every process has to call it."""
     from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
     from domainbert.training.state import whole_weights
 
-    for name, one in models.items():
-        weights = whole_weights(one.model)
-        if process_rank() == 0:
-            folder = out if name == MODEL else out / name
-            save_model(folder, one.model, one.config, tokenizer, one.head, card, one.labels, weights=weights)
-
-
-def _card(
-    what: ObjectiveConfig, learnt: Objective[Any], config: EncoderConfig, metrics: dict[str, Any], vocab_size: int
-) -> str:
     facts = {
-        "encoder": f"{config.model_type}, {metrics['num_parameters']:,} parameters with its head",
-        "vocabulary": f"{vocab_size:,} entries",
-        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {what.name}",
+        "encoder": f"{built[MODEL].config.model_type}, {metrics['num_parameters']:,} parameters with its head",
+        "vocabulary": f"{learnt.tokenizer.vocab_size:,} entries",
+        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {learnt.config.name}",
         **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    return model_card("Domain encoder", learnt.summary, facts, learnt.usage)
+    card = model_card("Domain encoder", learnt.summary, facts, learnt.usage)
+    for name, one in learnt.saved(built).items():
+        weights = whole_weights(one.model)
+        if process_rank() == 0:
+            folder = out if name == MODEL else out / name
+            save_model(folder, one.model, one.config, learnt.tokenizer, one.head, card, one.labels, weights=weights)

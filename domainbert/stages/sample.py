@@ -53,11 +53,8 @@ class Sample:
 def sample(out: Path, settings: Sample) -> dict[str, Any]:
     """Write synthetic impact-evaluation abstracts: raw text, entities to tag and texts to classify.
 
-    Everything is made up, from a grammar and word lists; README.md in the folder says how.
-
-    Args:
-        out: folder to write to: corpus.jsonl, ner/, classification/ and README.md.
-        settings: how much of each.
+    Everything is made up, from a grammar and word lists; README.md in the folder says how. Beside it stand
+    corpus.jsonl, ner/ and classification/.
     """
     sentences, texts = settings.sizes("sentences"), settings.sizes("texts")
     data = SampleData(settings.seed)
@@ -85,9 +82,8 @@ class _Corpus:
             for number, abstract in enumerate(data.corpus(documents), start=1):
                 self.documents += 1
                 self.words += sum(map(len, abstract))
-                self.entities |= {
-                    (kind, words) for kind, found in entity_strings([abstract]).items() for words in found
-                }
+                found = entity_strings([abstract])
+                self.entities |= {(kind, words) for kind, strings in found.items() for words in strings}
                 yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
                 progress.advance()
 

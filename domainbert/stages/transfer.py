@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,6 +14,7 @@ from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
 from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
+from domainbert.stages.vocab import count_words
 
 if TYPE_CHECKING:
     from torch import Generator
@@ -67,11 +68,8 @@ class Transfer:
 def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     """Give a model another vocabulary, or more words; everything but its word embeddings and output bias stays.
 
-    Entries that both vocabularies have are copied. `pretrain` with `init_from` continues from the folder.
-
-    Args:
-        out: the model folder to write, and transfer.json, the report.
-        settings: the model, the corpus and the new vocabulary.
+    Entries that both vocabularies have are copied. `pretrain` with `init_from` continues from the folder; transfer.json
+    in it is the report.
 
     Raises:
         DomainbertError: the model or the tokenizer cannot be read, or the corpus has too few words to add.
@@ -81,6 +79,7 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     from domainbert.models.folder import open_model, save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer.mixing import mix
+    from domainbert.tokenization.matching import origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
     from domainbert.tokenization.words import plain_words
@@ -88,28 +87,35 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     folder = open_model(settings.model)
     tensors = load_tensors(folder.path, folder.config)
     check_vocabulary(folder.path, tensors, folder.config, folder.vocab_size)
-    words = _count_words(settings.corpus)
+    words = count_words(settings.corpus, _SAMPLE_BYTES, ["train"])["train"]
+    if words.documents < words.documents_read:
+        print(f"words counted in {words.documents:,} of {words.documents_read:,} documents, chosen by hash")
     old = _old_vocabulary(folder.path, folder.vocab_size)
-    new_tokenizer = _new_tokenizer(folder.path, settings.tokenizer, settings.extend, words)
-    new = vocabulary_of(new_tokenizer)
+    tokenizer = _new_tokenizer(folder.path, settings, words)
+    new = vocabulary_of(tokenizer)
     generator = torch.Generator().manual_seed(settings.seed)
-    found, mixing = _mixing(settings.method, new, old, new_tokenizer, settings.corpus, generator)
+    found = origins(new, old, keep_role=settings.method != "mean")
+    mixing = _mixing(settings, found, tokenizer, generator)
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix(mixing, tensors[name], generator)
-    report = asdict(transfer_view(new, old, words.words(plain_words()))) | _facts(settings.method, found, mixing)
-    report["source"] = model_name(folder.path)
-    save_with_vocabulary(out, folder, tensors, new_tokenizer, _card(report))
+    report = asdict(transfer_view(new, old, words.words(plain_words()))) | {
+        "method": settings.method,
+        "vocab_size": mixing.num_rows,
+        "entries": {kind: sum(origin.kind == kind for origin in found) for kind in ("copied", "composed", "new")},
+        "drawn": len(mixing.drawn),
+        "source": model_name(folder.path),
+    }
+    save_with_vocabulary(out, folder, tensors, tokenizer, _card(report))
     write_json(out / "transfer.json", report, as_is=True)
     print("\n".join(transfer_lines(report)))
     kept = {name: value for name, value in report.items() if name != "fallen"}
-    return kept | {"fingerprint": new_tokenizer.fingerprint}
+    return kept | {"fingerprint": tokenizer.fingerprint}
 
 
 def check_arguments(given: Given) -> None:
     """Check the model, the vocabulary it is to have, and for packages that the corpus needs."""
     from domainbert.models.folder import need_weights, open_model
-    from domainbert.stages.early_checks import check_corpus, check_tokenizer
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.tokenization.surfaces import load_vocabulary
 
@@ -118,27 +124,8 @@ def check_arguments(given: Given) -> None:
             folder = open_model(given["model"])
             need_weights(folder)
             load_vocabulary(folder.path) if given["extend"] is None else load_tokenizer(folder.path)
-    check_tokenizer(given, "tokenizer", given["tokenizer"])
-    check_corpus(given, "corpus")
-
-
-def _count_words(corpus: CorpusConfig) -> WordCounter:
-    """The words of the training side, and the corpus report printed."""
-    from domainbert.base.progress import Progress
-    from domainbert.corpus.documents import read_documents
-    from domainbert.corpus.report import CorpusReport
-    from domainbert.tokenization.words import WordCounter
-
-    counter, read = WordCounter(_SAMPLE_BYTES), CorpusReport()
-    with Progress("count words") as progress:
-        for document in read_documents(corpus, read):
-            if document.split == "train":
-                counter.add(document.text)
-                progress.advance()
-    print("\n".join(read.lines()))
-    if counter.documents < counter.documents_read:
-        print(f"words counted in {counter.documents:,} of {counter.documents_read:,} documents, chosen by hash")
-    return counter
+    given.check_tokenizer("tokenizer")
+    given.check_corpus("corpus")
 
 
 def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
@@ -155,38 +142,29 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
     return old
 
 
-def _new_tokenizer(path: Path, tokenizer: Path | None, extend: int | None, counter: WordCounter) -> DomainTokenizer:
+def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter) -> DomainTokenizer:
     from domainbert.tokenization.extend import extend_tokenizer, words_to_add
     from domainbert.tokenization.load import load_tokenizer
 
-    if tokenizer is not None:
-        return load_tokenizer(tokenizer)
-    assert extend is not None
+    if settings.extend is None:
+        assert settings.tokenizer is not None
+        return load_tokenizer(settings.tokenizer)
     old = load_tokenizer(path)
-    added = words_to_add(old, counter.words(old.kind.cutter(old.backend)), extend)
+    added = words_to_add(old, counter.words(old.kind.cutter(old.backend)), settings.extend)
     print(f"added {len(added):,} words: {', '.join(map(str.strip, added[:20]))}{', ...' if len(added) > 20 else ''}")
     return extend_tokenizer(old, added)
 
 
-def _mixing(
-    method: Method,
-    new: Vocabulary,
-    old: Vocabulary,
-    tokenizer: DomainTokenizer,
-    corpus: CorpusConfig,
-    generator: Generator,
-) -> tuple[list[Origin], Mixing]:
+def _mixing(settings: Transfer, found: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
     from domainbert.models.transfer.focus import similarity_mix
     from domainbert.models.transfer.mixing import composed, copied_only
     from domainbert.models.transfer.static_embeddings import static_embeddings
-    from domainbert.tokenization.matching import origins
 
-    found = origins(new, old, keep_role=method != "mean")
-    if method == "random":
-        return found, copied_only(found)
-    if method == "focus":
-        return found, similarity_mix(found, static_embeddings(_cooccurrences(corpus, tokenizer), generator))
-    return found, composed(found)
+    if settings.method == "random":
+        return copied_only(found)
+    if settings.method == "focus":
+        return similarity_mix(found, static_embeddings(_cooccurrences(settings.corpus, tokenizer), generator))
+    return composed(found)
 
 
 def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
@@ -195,8 +173,7 @@ def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurr
     from domainbert.corpus.documents import read_documents
     from domainbert.models.transfer.static_embeddings import Cooccurrences
 
-    counted = Cooccurrences(tokenizer.vocab_size)
-    tokens = 0
+    counted, tokens = Cooccurrences(tokenizer.vocab_size), 0
     with Progress("count contexts", unit="tokens") as progress:
         for document in read_documents(corpus):
             if document.split == "train":
@@ -208,16 +185,6 @@ def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurr
                 print(f"contexts counted in the first {tokens:,} tokens of the corpus")
                 break
     return counted
-
-
-def _facts(method: Method, found: list[Origin], mixing: Mixing) -> dict[str, Any]:
-    counts = {kind: sum(origin.kind == kind for origin in found) for kind in ("copied", "composed", "new")}
-    return {
-        "method": method,
-        "vocab_size": mixing.num_rows,
-        "entries": counts,
-        "drawn": len(mixing.drawn),
-    }
 
 
 def _card(report: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,12 +62,7 @@ class Vocab:
 
 @stage
 def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
-    """Train a vocabulary on the training side of a corpus.
-
-    Args:
-        out: folder to write: the files of a Hugging Face tokenizer and report.json.
-        settings: the corpus, and the vocabulary to make of it.
-    """
+    """Train a vocabulary on the training side of a corpus: the files of a Hugging Face tokenizer, and report.json."""
     from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
     from domainbert.tokenization.report import report_lines, vocabulary_report
     from domainbert.tokenization.train import round_vocab_size
@@ -78,7 +73,7 @@ def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
     texts: dict[str, Mapping[str, int]] = {str(path): _labelled_words(path) for path in settings.labelled or []}
     if round_vocab_size(size) != size:
         print(f"vocab_size {size:,} rounded up to {round_vocab_size(size):,}, a multiple of 64")
-    counters = _count_corpus(settings.corpus, settings.sample_bytes)
+    counters = count_words(settings.corpus, settings.sample_bytes, ["train", "validation"])
     uncased = trainable.lowercases if settings.lowercase is None else settings.lowercase
     words = trainable.select(counters["train"], uncased, least)
     print("\n".join(_training_lines(counters["train"], words, least)))
@@ -90,34 +85,39 @@ def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
     report["training"] = _training_facts(counters["train"], words)
     write_json(out / "report.json", report, as_is=True)
     print("\n".join(report_lines(report)))
-    return {"fingerprint": tokenizer.fingerprint, **_headline(report)}
+    found = report["texts"].items()
+    return {
+        "fingerprint": tokenizer.fingerprint,
+        "vocab_size": report["vocab_size"],
+        "pieces_per_word": {name: text["ours"]["pieces_per_word"] for name, text in found},
+        "difference": {name: text["difference"] for name, text in found if "difference" in text},
+        "compared": report["compared"],
+    }
 
 
 def check_arguments(given: Given) -> None:
     """Check the tokenizer to compare with, labelled files, and for packages that the corpus needs."""
-    from domainbert.stages.early_checks import check_corpus, check_tokenizer
-
-    check_tokenizer(given, "compare_with", given["compare_with"])
+    given.check_tokenizer("compare_with")
     for number, path in enumerate(given["labelled"] or []):
         if given.there(path):
             with given.under(f"labelled[{number}]"):
                 _labelled_words(path)
-    check_corpus(given, "corpus")
+    given.check_corpus("corpus")
 
 
-def _count_corpus(corpus: CorpusConfig, sample_bytes: int) -> dict[str, WordCounter]:
-    """The words of each side, and the corpus report printed."""
+def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
+    """The words of some splits, of about `sample_bytes` each; the corpus report is printed."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.tokenization.words import WordCounter
 
-    counters = {"train": WordCounter(sample_bytes), "validation": WordCounter(sample_bytes)}
-    read = CorpusReport()
+    counters, read = {split: WordCounter(sample_bytes) for split in splits}, CorpusReport()
     with Progress("count words") as progress:
         for document in read_documents(corpus, read):
-            counters[document.split].add(document.text)
-            progress.advance()
+            if document.split in counters:
+                counters[document.split].add(document.text)
+                progress.advance()
     print("\n".join(read.lines()))
     return counters
 
@@ -157,7 +157,6 @@ def _training_lines(counter: WordCounter, words: TrainingWords, min_character_co
 
 
 def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
-    """Number of characters without a piece, their occurrences, and the setting that decides."""
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters
@@ -168,15 +167,3 @@ def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
         why = f"are not among the {MAX_ALPHABET:,} most frequent or {why}"
     shown = " ".join(list(counts)[:20])
     return f"{len(counts):,} more {why}, {sum(counts.values()):,} occurrences become [UNK]: {shown}"
-
-
-def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics of the manifest: sizes and pieces per word, without the lists of words."""
-    pieces = {name: text["ours"]["pieces_per_word"] for name, text in report["texts"].items()}
-    differences = {name: text["difference"] for name, text in report["texts"].items() if "difference" in text}
-    return {
-        "vocab_size": report["vocab_size"],
-        "pieces_per_word": pieces,
-        "difference": differences,
-        "compared": report["compared"],
-    }

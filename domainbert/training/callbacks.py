@@ -6,8 +6,8 @@ import math
 import time
 from typing import Any
 
-import lightning
 import torch
+from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, diverged
@@ -16,83 +16,79 @@ from domainbert.training.lightning_internals import validate_now
 from domainbert.training.state import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
+_TOLD = {
+    "train/loss": "loss {:.3f}",
+    "validation/loss": "validation loss {:.3f}",
+    "validation/f1": "validation F1 {:.4f}",
+    "throughput/tokens_per_second": "{:,.0f} tokens/s",
+    "throughput/model_flop_utilisation": "MFU {:.0%}",
+}
 
 
-class ProgressLines(lightning.Callback):
-    """Progress of the optimiser steps: a live line, or a plain one every 30 s in a log.
+class Remembering(Callback):
+    """A callback whose attributes in `remembered` go into the checkpoints."""
 
-    Args:
-        label: what is trained.
-        num_steps: optimiser steps of the whole training.
-    """
+    remembered: tuple[str, ...] = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {name: getattr(self, name) for name in self.remembered}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """The reverse of `state_dict`."""
+        for name in self.remembered:
+            setattr(self, name, state_dict[name])
+
+
+class ProgressLines(Callback):
+    """Progress of the optimiser steps, `num_steps` in all: a live line, or a plain one every 30 s in a log."""
 
     def __init__(self, label: str, num_steps: int) -> None:
         self.label, self.num_steps = label, num_steps
-        self._progress: Progress | None = None
+        self._progress: Progress | None = None  # the first process has one
         self._steps = 0
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Start the clock on the first rank."""
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
+        """Start the clock."""
         self._steps = trainer.global_step
         if trainer.is_global_zero:
             self._progress = Progress(self.label, self.num_steps, "steps", start=self._steps)
 
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Advance by the optimiser steps that were made."""
         if self._progress is not None and trainer.global_step > self._steps:
             self._progress.advance(trainer.global_step - self._steps, lambda: _describe(trainer))
             self._steps = trainer.global_step
 
-    def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_end(self, *_: Any) -> None:
         """Print the closing line."""
         if self._progress is not None:
             self._progress.close()
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         """Take the live line away."""
         if self._progress is not None:
             self._progress.abandon()
 
 
-def _describe(trainer: lightning.Trainer) -> str:
-    names = {
-        "train/loss": "loss {:.3f}",
-        "validation/loss": "validation loss {:.3f}",
-        "validation/f1": "validation F1 {:.4f}",
-        "throughput/tokens_per_second": "{:,.0f} tokens/s",
-        "throughput/model_flop_utilisation": "MFU {:.0%}",
-    }
+def _describe(trainer: Trainer) -> str:
     metrics = trainer.callback_metrics
-    return ", ".join(text.format(float(metrics[name])) for name, text in names.items() if name in metrics)
+    return ", ".join(text.format(float(metrics[name])) for name, text in _TOLD.items() if name in metrics)
 
 
-class Throughput(lightning.Callback):
+class Throughput(Remembering):
     """Tokens per second, without padding and special tokens, over training time (validation does not count).
 
-    Args:
-        flops_per_token: of a training step; see `throughput.flops_per_token`.
-        peak_flops: of one device; they are multiplied by the number of devices.
+    `flops_per_token` is that of `throughput.flops_per_token`; `peak_flops` are those of one device in a second.
     """
+
+    remembered = ("tokens", "seconds")
 
     def __init__(self, flops_per_token: float, peak_flops: float) -> None:
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
-        self.tokens = 0
-        self.seconds = 0.0
+        self.tokens, self.seconds = 0, 0.0
         self.num_devices = 1
-        self._steps = 0
-        self._since = 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
-        return {"tokens": self.tokens, "seconds": self.seconds}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
-        self.tokens, self.seconds = state_dict["tokens"], state_dict["seconds"]
+        self._steps, self._since = 0, 0.0
 
     @property
     def tokens_per_second(self) -> float:
@@ -104,13 +100,13 @@ class Throughput(lightning.Callback):
         """Share of the devices' matrix-product rate that the model's arithmetic reaches."""
         return self.tokens_per_second * self.flops_per_token / (self.peak_flops * self.num_devices)
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
         self.num_devices = trainer.world_size
         self._since = time.perf_counter()
 
     def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the global batch's tokens, once per optimiser step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
@@ -124,61 +120,49 @@ class Throughput(lightning.Callback):
             pl_module.log("throughput/model_flop_utilisation", self.model_flop_utilisation)
         self._since = now
 
-    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_end(self, *_: Any) -> None:
         """Validation is not training time."""
         self._since = time.perf_counter()
 
 
-class ValidateFirst(lightning.Callback):
+class ValidateFirst(Callback):
     """Validates before the first step, the model that a training starts from."""
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Validate; loggers count steps from the first."""
         if trainer.global_step == 0:
             validate_now(trainer)
 
 
-class History(lightning.Callback):
+class History(Remembering):
     """Every validation's metrics, by optimiser step; the last step of a training is always validated."""
+
+    remembered = ("rows",)
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
 
     @property
     def last(self) -> dict[str, float]:
-        """The metrics of the last validation.
-
-        Raises:
-            TrainingFailed: a loss among them is not finite; huge weights do that as well as those that are not finite.
-        """
+        """The metrics of the last validation; `TrainingFailed` if its loss is not finite, as with huge weights, too."""
         row = self.rows[-1]
         if not math.isfinite(row.get("loss", 0.0)):
             raise diverged(f"the validation loss after step {row['step']:,} is {row['loss']}")
         return row
 
-    def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
-        return {"rows": self.rows}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
-        self.rows = state_dict["rows"]
-
-    def on_train_batch_end(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Stop at the last step, before Lightning does: it validates when it is told to stop."""
         if trainer.global_step == trainer.max_steps:
             trainer.should_stop = True
 
-    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
         """Note the metrics of this validation."""
         metrics = trainer.callback_metrics.items()
         values = {name.removeprefix("validation/"): float(v) for name, v in metrics if name.startswith("validation/")}
         self.rows.append({"step": trainer.global_step, **values})
 
 
-class KeepBest(lightning.Callback):
+class KeepBest(Remembering):
     """Holds the weights of the best validation in memory; of equal ones the first.
 
     Args:
@@ -187,47 +171,30 @@ class KeepBest(lightning.Callback):
         higher_is_better: the direction of the metric.
     """
 
+    remembered = ("best", "best_step", "since_best", "weights")
+
     def __init__(self, monitor: str, patience: int | None, higher_is_better: bool = True) -> None:
         self.monitor, self.patience, self.higher_is_better = monitor, patience, higher_is_better
         self.best = float("-inf") if higher_is_better else float("inf")
-        self.best_step = 0
-        self._weights: dict[str, Tensor] = {}
-        self._since_best = 0
+        self.best_step = self.since_best = 0
+        self.weights: dict[str, Tensor] = {}
 
-    def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
-        best = {"best": self.best, "best_step": self.best_step, "since_best": self._since_best}
-        return best | {"weights": self._weights}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
-        self.best, self.best_step = state_dict["best"], state_dict["best_step"]
-        self._since_best, self._weights = state_dict["since_best"], state_dict["weights"]
-
-    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Compare with the best so far.
-
-        Raises:
-            DomainbertError: the metric was not measured.
-        """
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare with the best so far; `DomainbertError` if the metric was not measured."""
         if self.monitor not in trainer.callback_metrics:
             found = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
             raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {found or '(none)'}")
         value = float(trainer.callback_metrics[self.monitor])
         if value > self.best if self.higher_is_better else value < self.best:
-            self.best, self.best_step, self._since_best = value, trainer.global_step, 0
-            self._weights = whole_weights(pl_module)
+            self.best, self.best_step, self.since_best = value, trainer.global_step, 0
+            self.weights = whole_weights(pl_module)
             return
-        self._since_best += 1
-        if self.patience is not None and self._since_best >= self.patience:
+        self.since_best += 1
+        if self.patience is not None and self.since_best >= self.patience:
             trainer.should_stop = True
 
     def restore(self, module: torch.nn.Module) -> None:
-        """Put the best weights into `module`.
-
-        Raises:
-            TrainingFailed: the metric was never finite.
-        """
+        """Put the best weights into `module`; `TrainingFailed` if the metric was never finite."""
         if not math.isfinite(self.best):
             raise diverged(f"{self.monitor} was finite in no validation")
-        load_whole_weights(module, self._weights)
+        load_whole_weights(module, self.weights)

@@ -23,10 +23,8 @@ from domainbert.base.hashes import hash_file
 FOLDER = "checkpoints"
 STATE = "state.pt"
 FINISHED = "training.json"
-"""Result of a part of a stage (one seed of several), in the part's folder: written when the part is complete.
-
-It stays, so that the part need not be made again when others are asked for.
-"""
+"""Result of a part of a stage (one seed of several), in the part's folder: written when the part is complete, and kept,
+so that the part need not be made again when others are asked for."""
 
 KEY = "key.txt"
 """Of the training whose checkpoints stand beside it, where a folder may be trained into with other settings."""
@@ -41,11 +39,8 @@ class Checkpoint:
     """A checkpoint that was complete when it was looked at."""
 
     path: Path
-    step: int
-    """Optimiser steps made."""
-
-    score: float | None
-    """Of the validation at this step, lower is better; None if there was none."""
+    step: int  # optimiser steps made
+    score: float | None  # of the validation at this step, lower is better
 
     @property
     def state(self) -> Path:
@@ -58,15 +53,8 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint, then remove those it makes superfluous: two stay, and the one with the lowest score.
 
-    Args:
-        folder: the folder of all checkpoints.
-        step: optimiser steps made.
-        num_bytes: about what it takes.
-        save: writes the state to the path it is given.
-        score: of the validation at this step, lower is better.
-
-    Raises:
-        DomainbertError: it cannot be written (disk full, say); the checkpoints there were stay as they are.
+    `save` writes the state, of about `num_bytes`, to the path it is given. `DomainbertError` if it cannot be written
+    (disk full, say); the checkpoints there were stay as they are.
     """
     final, temporary = folder / _NAME.format(step), folder / f".{_NAME.format(step)}.unfinished"
     try:
@@ -93,41 +81,29 @@ def write_checkpoint(
 def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest undamaged checkpoint; None if there is none at all.
 
-    Removes what an interrupted write has left behind, and damaged checkpoints where there is a sound one before them.
-
-    Args:
-        folder: the folder of all checkpoints.
-        warn: is told of each damaged checkpoint.
-
-    Raises:
-        DomainbertError: there are checkpoints, and every one of them is damaged.
+    Removes what an interrupted write has left behind, and damaged checkpoints where there is a sound one before them;
+    `warn` is told of each of these. `DomainbertError` if there are checkpoints, and every one of them is damaged.
     """
     for path in folder.glob(".step-*"):
         shutil.rmtree(path)
-    damaged: list[str] = []
+    damaged: dict[Path, str] = {}
     for path in sorted(folder.glob("step-*"), reverse=True):
         damage = _damage(path)
         if damage is None:
-            for message in damaged:
-                warn(f"warning: {message}; going on from {path.name}")
-            _remove_after(path)
+            for other, found in damaged.items():
+                warn(f"warning: {other}: {found}; going on from {path.name}")
+                _remove(other)
             return _read(path)
-        damaged.append(f"{path}: {damage}")
+        damaged[path] = damage
     if damaged:
-        raise DomainbertError(f"{'; '.join(damaged)}: no checkpoint is sound; --force starts from the beginning")
+        found = "; ".join(f"{path}: {damage}" for path, damage in damaged.items())
+        raise DomainbertError(f"{found}: no checkpoint is sound; --force starts from the beginning")
     return None
-
-
-def _remove_after(sound: Path) -> None:
-    for path in sound.parent.glob("step-*"):
-        if path.name > sound.name:
-            _remove(path)
 
 
 def holds_progress(out: Path) -> bool:
     """Whether a stage's folder has something that an interrupted run can resume."""
-    patterns = (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}")
-    return any(True for pattern in patterns for _ in out.glob(pattern))
+    return any(any(out.glob(one)) for one in (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}"))
 
 
 def remove_progress(out: Path) -> None:
@@ -138,13 +114,8 @@ def remove_progress(out: Path) -> None:
 
 
 def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
-    """`DomainbertError` if the disk has clearly no room for a training's checkpoints and its model.
-
-    Args:
-        out: the folder to be written.
-        checkpoint_bytes: of one checkpoint; three are kept, and a fourth is there while it is written.
-        model_bytes: of the model's weights.
-    """
+    """`DomainbertError` if the disk has clearly no room for a training's checkpoints and its model."""
+    # the newest, the best, and one that is being written
     needed, free = (_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
@@ -154,9 +125,8 @@ def check_room(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
 
 def _prune(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
-    found = [(checkpoint.score, checkpoint.path) for checkpoint in map(_read, paths)]
-    scored = [(score, path) for score, path in found if score is not None and not math.isnan(score)]
-    kept = {*paths[-_KEPT:], *([min(scored)[1]] if scored else [])}
+    scored = [(one.score, one.path) for one in map(_read, paths) if one.score is not None and not math.isnan(one.score)]
+    kept = {*paths[-_KEPT:], *(path for _, path in sorted(scored)[:1])}
     for path in paths:
         if path not in kept:
             _remove(path)
@@ -175,7 +145,6 @@ def _remove(path: Path) -> None:
 
 
 def _damage(path: Path) -> str | None:
-    """The problem of a checkpoint, or None."""
     try:
         index, size = _index(path), (path / STATE).stat().st_size
         if size != index["bytes"]:

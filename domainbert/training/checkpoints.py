@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lightning
 import torch
+from lightning import Callback, LightningModule, Trainer
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.signals import StopSignals
@@ -19,13 +19,13 @@ from domainbert.training.state import can_be_saved, load_training_state, trainin
 
 _SECONDS = 600.0
 _CHEAP_SECONDS = 0.1
-_SHARE = 0.05  # of the time of training, for what is saved after validations and takes longer than that
+_SHARE = 0.05  # of the time of training that saving after a validation may take, or those seconds
 _SAVE = 1  # what the processes agree on between two steps; higher numbers are signals, and ask for a stop
 _STOP = 1000
 _FLOATS_OF_A_WEIGHT = 3  # itself and the optimiser's two running means
 
 
-class Checkpoints(lightning.Callback):
+class Checkpoints(Callback):
     """Writes checkpoints between two steps, obeys signals there, and restores the newest checkpoint at the start.
 
     Between two steps, which is when the next batch is at hand, everything about the step before is complete: logs and
@@ -33,11 +33,9 @@ class Checkpoints(lightning.Callback):
 
     Args:
         out: the folder of the training; checkpoints stand in `checkpoints` in it.
-        every: optimiser steps between checkpoints; None writes one every ten minutes. One is written after each
-            validation, too.
-        monitor: a validation metric, lower is better: the best checkpoint by it stays. Without one there may be many
-            validations of a large model, and one is passed over if saving takes more than a second and a twentieth of
-            the time of training.
+        every: optimiser steps between checkpoints; None writes one every ten minutes. After a validation, too, where
+            saving is cheap (`_SHARE`).
+        monitor: a validation metric, lower is better: each validation is saved, and the best checkpoint by it stays.
     """
 
     def __init__(self, out: Path, every: int | None = None, monitor: str | None = None) -> None:
@@ -49,7 +47,7 @@ class Checkpoints(lightning.Callback):
         self._validated = False
         self._score: float | None = None
 
-    def setup(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Choose the checkpoint to resume from: the first process does, for all."""
         if stage != "fit":
             return
@@ -61,7 +59,7 @@ class Checkpoints(lightning.Callback):
             found = newest_checkpoint(self.folder, print)
         self._found = trainer.strategy.broadcast(found)
 
-    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
         """Restore it."""
         if self._found is not None:
             load_training_state(trainer, self._found.state)
@@ -71,20 +69,18 @@ class Checkpoints(lightning.Callback):
                 logger.go_on_from(trainer.global_step)
         self._saved_step = trainer.global_step
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_train_start(self, *_: Any) -> None:
         """Take the signals over from Lightning, which would end the process with exit code 0 and save nothing."""
         self._signals.install()
         self._saved_at = time.monotonic()
 
-    def on_validation_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
         """Note the score; before the first step there is nothing to keep."""
         self._validated = trainer.global_step > 0
         if self.monitor is not None and self._validated:
             self._score = float(trainer.callback_metrics[self.monitor])
 
-    def on_train_batch_start(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Between two steps: agree whether to save or to stop, and do it."""
         if batch_idx % trainer.accumulate_grad_batches or not can_be_saved(trainer):
             return
@@ -96,30 +92,23 @@ class Checkpoints(lightning.Callback):
             name = signal.Signals(asked - _STOP).name
             raise TrainingStopped(f"stopped by {name} after step {trainer.global_step:,}; the state is saved")
 
-    def on_exception(
-        self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, *_: Any) -> None:
         """The training ends, by a signal or otherwise: none is left for the next one."""
         self._signals.obey()
 
-    def _asks(self, trainer: lightning.Trainer) -> int:
+    def _asks(self, trainer: Trainer) -> int:
         """This process's request to all."""
         if self._signals.received:
             return _STOP + self._signals.received
-        if self._score is not None:
-            return _SAVE
-        if self._validated and trainer.is_global_zero and self._is_cheap():
+        since, first = time.monotonic() - self._saved_at, trainer.is_global_zero
+        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _SHARE * since)
+        if self._score is not None or (self._validated and first and cheap):
             return _SAVE
         if self.every is not None:
             return _SAVE * (trainer.global_step % self.every == 0)
-        return _SAVE * (trainer.is_global_zero and time.monotonic() - self._saved_at >= _SECONDS)
+        return _SAVE * (first and since >= _SECONDS)
 
-    def _is_cheap(self) -> bool:
-        """Whether a checkpoint costs little, as far as that is known of the one before."""
-        seconds = self._save_seconds
-        return seconds <= _CHEAP_SECONDS or seconds <= _SHARE * (time.monotonic() - self._saved_at)
-
-    def _save(self, trainer: lightning.Trainer, must: bool) -> None:
+    def _save(self, trainer: Trainer, must: bool) -> None:
         """Write a checkpoint. A full disk ends the training only when it has to stop anyway."""
         start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step

@@ -1,19 +1,77 @@
-"""Settings of how long and on what to train. Free of torch."""
+"""Settings of trainings: how long, on what, with which loggers. Free of torch."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.ranges import BatchSize, PositiveInt, Range, check_fields
+from domainbert.base.paths import is_installed
+from domainbert.base.ranges import BatchSize, Dropout, Length, PositiveInt, Range, Workers, check_fields
+from domainbert.settings.schema import SPEED_ONLY
+from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MicroBatchSize = BatchSize | Literal["auto"] | None
 LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
+
+_EXTRAS = ("wandb", "mlflow")  # loggers that are called like the package they need
+
+
+def need_logger(name: LoggerName) -> None:
+    """`DomainbertError` if a logger's package is not installed; it names the extra."""
+    if name in _EXTRAS and not is_installed(name):
+        raise DomainbertError(f"loggers: {name} is not installed; pip install 'domainbert[{name}]'")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Devices, files and precision of a training: nothing here decides what is learnt, but for rounding."""
+
+    out: Path
+    precision: Precision
+    micro_batch_size: MicroBatchSize
+    num_workers: int
+    loggers: Sequence[LoggerName]
+    trainer: Mapping[str, Any]
+    checkpoint_every: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Settings that every training has; a stage that trains inherits it, and says anew what it means otherwise."""
+
+    precision: Precision = "auto"
+    """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true."""
+
+    micro_batch_size: MicroBatchSize = field(default=None, metadata=SPEED_ONLY)
+    """Rows a device computes at once; None takes its share of the batch. Smaller needs less memory; `auto` takes as
+    many as fit: a GPU tries it before the first step, for a CPU it is estimated."""
+
+    activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
+    """Keep only what goes into each layer, and compute the layer again in the backward pass: a third more arithmetic, a
+    fraction of the memory, and the same result."""
+
+    num_workers: Workers = field(default=0, metadata=SPEED_ONLY)
+    """Processes that build batches beside the training process."""
+
+    loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
+    """Where metrics go; `wandb` and `mlflow` need the extra of that name."""
+
+    checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
+    """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each validation and
+    when a signal ends the training, too."""
+
+    trainer: dict[str, Any] | None = None
+    """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
+
+    def runtime(self, out: Path) -> Runtime:
+        """The runtime of the training that writes `out`."""
+        given = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
+        return Runtime(out, *given, self.checkpoint_every)
 
 
 @dataclass(frozen=True)
@@ -32,34 +90,40 @@ class Budget:
     def __post_init__(self) -> None:
         """Check that one is given, and that it is in its range."""
         check_fields(self)
-        given = [value for value in (self.max_steps, self.max_tokens, self.max_epochs) if value is not None]
-        if len(given) != 1:
-            raise DomainbertError(
-                f"{len(given)} of max_steps, max_tokens and max_epochs are given; expected exactly one"
-            )
+        given = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
+        if given != 1:
+            raise DomainbertError(f"{given} of max_steps, max_tokens and max_epochs are given; expected exactly one")
 
     def num_steps(self, num_rows: int, num_tokens: int, batch_size: int) -> int:
-        """Optimiser steps.
-
-        Args:
-            num_rows: rows of the training split.
-            num_tokens: its tokens, without special tokens and padding.
-            batch_size: rows of a global batch.
-        """
+        """Optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in all, special tokens and padding
+        apart."""
         if self.max_steps is not None:
             return self.max_steps
         epochs = self.max_epochs if self.max_epochs is not None else (self.max_tokens or 0) / num_tokens
         return max(1, math.ceil(epochs * num_rows / batch_size))
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """Devices, files and precision of a training: nothing here decides what is learnt, but for rounding."""
+@dataclass(frozen=True, kw_only=True)
+class CorpusTraining(Training):
+    """Settings of a training on a prepared corpus."""
 
-    out: Path
-    precision: Precision
-    micro_batch_size: MicroBatchSize
-    num_workers: int
-    loggers: Sequence[LoggerName]
-    trainer: Mapping[str, Any]
-    checkpoint_every: int | None = None
+    budget: Budget
+    """Length of the training; exactly one of the three is given."""
+
+    max_length: Length = 128
+    """Tokens of a row, [CLS] and [SEP] included."""
+
+    batch_size: BatchSize = 64
+    """Rows of an optimiser step, over all devices."""
+
+    dropout: Dropout | None = None
+    """Dropout of the model during this stage; the model folder keeps its own. None leaves it as it is."""
+
+    optim: OptimConfig = OptimConfig()
+    """Optimiser."""
+
+    schedule: ScheduleConfig = ScheduleConfig()
+    """Learning rate over the steps."""
+
+    validate_every: PositiveInt | None = None
+    """Optimiser steps between validations; None validates ten times."""

@@ -18,19 +18,13 @@ from domainbert.encoders.attention import segment_boundaries
 class TrainAndValidation(lightning.LightningDataModule):
     """Hands ready-made batches to Lightning, to each rank its share.
 
-    Args:
-        train: the micro-batches of training for a rank and a range of optimiser steps.
-        validations: the batches of each validation set for a rank; the sets are validated one after the other.
-        num_steps: optimiser steps of the whole training; batches begin at the Trainer's `global_step`.
-        num_workers: processes that build batches; they change the speed, never the batches.
+    `train` and `validations` are those of `fit.TrainingData`; validation sets are read one after the other. The
+    training's batches are those from the Trainer's `global_step` to `num_steps`. The processes that build them,
+    `num_workers`, change the speed, never the batches.
     """
 
     def __init__(
-        self,
-        train: TrainBatches,
-        validations: Sequence[ValidationBatches],
-        num_steps: int,
-        num_workers: int,
+        self, train: TrainBatches, validations: Sequence[ValidationBatches], num_steps: int, num_workers: int
     ) -> None:
         super().__init__()
         self.train, self.validations = train, validations
@@ -42,11 +36,7 @@ class TrainAndValidation(lightning.LightningDataModule):
         return self._loader(self.train(share_of(self.trainer), range(self.trainer.global_step, self.num_steps)))
 
     def val_dataloader(self) -> list[DataLoader[Batch]]:
-        """Validation batches, in order, for each set.
-
-        Raises:
-            DomainbertError: there are fewer items than devices, so that one of them would have nothing to score.
-        """
+        """Validation batches, in order, for each set; `DomainbertError` where a device would have nothing to score."""
         assert self.trainer is not None
         share = share_of(self.trainer)
         last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits

@@ -11,7 +11,7 @@ import lightning
 from domainbert.data.types import TrainBatches, ValidationBatches
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import Budget, Runtime
+from domainbert.training.config import CorpusTraining, Runtime
 from domainbert.training.data_module import TrainAndValidation, share_of
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
@@ -22,21 +22,13 @@ _VALIDATIONS = 10
 
 @dataclass(frozen=True)
 class Steps:
-    """The optimiser steps of a training.
-
-    Attributes:
-        total: how many.
-        batch_size: rows or examples of one, over all devices.
-        num_items: rows or examples of the training set.
-        validate_every: optimiser steps between validations.
-        validate_first: whether the model is validated before the first step, too.
-    """
+    """The optimiser steps of a training."""
 
     total: int
-    batch_size: int
-    num_items: int
+    batch_size: int  # rows or examples of one, over all devices
+    num_items: int  # rows or examples of the training set
     validate_every: int
-    validate_first: bool = False
+    validate_first: bool = False  # before the first step, too
 
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
@@ -46,18 +38,12 @@ class Steps:
 
     @classmethod
     def of_budget(
-        cls,
-        budget: Budget,
-        batch_size: int,
-        num_items: int,
-        num_tokens: int,
-        validate_every: int | None,
-        validate_first: bool = False,
+        cls, settings: CorpusTraining, num_items: int, num_tokens: int, validate_first: bool = False
     ) -> Steps:
         """Those of a budget over items with `num_tokens` tokens in all; ten validations unless told."""
-        total = budget.num_steps(num_items, num_tokens, batch_size)
-        every = max(1, total // _VALIDATIONS) if validate_every is None else validate_every
-        return cls(total, batch_size, num_items, every, validate_first)
+        total = settings.budget.num_steps(num_items, num_tokens, settings.batch_size)
+        every = settings.validate_every or max(1, total // _VALIDATIONS)
+        return cls(total, settings.batch_size, num_items, every, validate_first)
 
     def tokens_seen(self, num_tokens: int) -> int:
         """Tokens that the steps read of a training set with `num_tokens`."""
@@ -66,43 +52,27 @@ class Steps:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Batches of a training.
+    """Batches of a training."""
 
-    Attributes:
-        train: the micro-batches of training for a rank and a range of optimiser steps.
-        validations: the batches of each validation set for a rank.
-        describe: what the global batch of an optimiser step (from 0) consists of, as plain values; it is written down
-            where a loss is not finite.
-    """
-
-    train: TrainBatches
-    validations: Sequence[ValidationBatches]
-    describe: Callable[[int], Mapping[str, Any]]
+    train: TrainBatches  # the micro-batches of training for a rank and a range of optimiser steps
+    validations: Sequence[ValidationBatches]  # the batches of each validation set for a rank
+    describe: Callable[[int], Mapping[str, Any]]  # plain values that say what the global batch of a step (from 0) is
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Outcome of a training.
+    """Outcome of a training."""
 
-    Attributes:
-        validation: the metrics of the model that is kept, and its `step`.
-        history: those of every validation.
-        skipped_steps: optimiser steps that changed no weight, because loss or gradient were not finite.
-        loss_spikes: steps at which the loss jumped.
-        micro_batch_size: rows or examples that a device computed at once.
-    """
-
-    validation: dict[str, float]
-    history: list[dict[str, float]]
-    skipped_steps: list[int]
-    loss_spikes: list[int]
-    micro_batch_size: int
+    validation: dict[str, float]  # the metrics of the model that is kept, and its `step`
+    history: list[dict[str, float]]  # those of every validation
+    skipped_steps: list[int]  # they changed no weight, because loss or gradient were not finite
+    loss_spikes: list[int]  # steps at which the loss jumped
+    micro_batch_size: int  # rows or examples that a device computed at once
 
     @property
     def facts(self) -> dict[str, Any]:
         """The part of `metrics` that every training reports and that depends on no clock or device."""
-        names = ("validation", "history", "skipped_steps", "loss_spikes")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "micro_batch_size"}
 
 
 def fit(
@@ -118,13 +88,10 @@ def fit(
     """Train a module, from its newest checkpoint if there is one, and leave the weights to keep in it.
 
     Args:
-        label: what is trained, for the lines of progress.
-        module: the model with its loss, optimiser and schedule.
-        data: what it reads.
-        steps: for how long.
-        runtime: where and with what.
+        label: for the lines of progress.
+        module, data, steps, runtime: what is trained, on what, for how long, where.
         best: which validation is kept, and how soon to stop; None keeps the last one.
-        monitor: a validation metric by which the best checkpoint stays on the disk, see `Checkpoints`.
+        monitor: see `Checkpoints`.
         watch: further callbacks.
 
     Raises:

@@ -38,10 +38,7 @@ class FullySharded(ModelParallelStrategy):
 
 
 def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
-    """Set an argument of `DistributedDataParallel` that is not given, where that is the strategy.
-
-    There is no public way when the strategy was made already.
-    """
+    """Set an argument of `DistributedDataParallel` that is not given, where that is the strategy."""
     if isinstance(strategy, DDPStrategy):
         strategy._ddp_kwargs.setdefault(name, value)
 

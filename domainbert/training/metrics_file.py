@@ -10,29 +10,22 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers import Logger
 
+from domainbert.base.files import write_text
+
 
 class MetricsFile(Logger):
     """Writes each logged set of metrics as a line `{"step": ..., "name": value, ...}`; steps count from 1.
 
-    A line is complete when the next one begins; whoever follows the file reads up to the last line feed.
-
-    Args:
-        path: the file; made with its folder at the first line.
+    The file is made, with its folder, at the first line. A line is complete when the next one begins; whoever follows
+    the file reads up to the last line feed.
     """
+
+    name = "metrics"
+    version = ""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-
-    @property
-    def name(self) -> str:
-        """See Lightning."""
-        return "metrics"
-
-    @property
-    def version(self) -> str:
-        """See Lightning."""
-        return ""
 
     @property
     def save_dir(self) -> str:
@@ -57,10 +50,7 @@ class MetricsFile(Logger):
         if not self.path.is_file():
             return
         lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        kept = [line for line in lines if _step_of(line) <= step]
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        temporary.replace(self.path)
+        write_text(self.path, "".join(line for line in lines if _step_of(line) <= step))
 
 
 def _step_of(line: str) -> float:

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from pathlib import Path
+from typing import cast
 
-import lightning
 import torch
+from lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import default_convert
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import Share
 from domainbert.training.data_module import TrainAndValidation
-from domainbert.training.memory import available_memory
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import highest
 
 _FLOATS_OF_A_WEIGHT = 2  # the optimiser's running means, which are made in the first step
 _BEYOND_SAVED = 1.5  # what the backward pass needs for itself, on top of what the forward pass has kept
 _SPARE = 0.05  # of a GPU's memory, which other batches and the allocator may need
+_SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
-class LargestMicroBatch(lightning.Callback):
+class LargestMicroBatch(Callback):
     """Chooses the largest micro-batch that fits, a divisor of a device's share of the batch, before the first step.
 
     A GPU tries forward and backward pass, from the whole share downwards; where memory runs out it is emptied and the
     next smaller divisor is tried. On a CPU running out of memory ends the process, so there one row is computed, and
     what its forward pass keeps for the backward pass says how many fit. All processes take the smallest that any of
     them found. Weights, optimiser and random numbers stay as they are. Stands before `Checkpoints`, which counts
-    micro-batches.
-
-    Args:
-        batch_size: rows of an optimiser step, over all devices; a multiple of the number of devices.
-        validate_every: optimiser steps between validations.
+    micro-batches. `batch_size` is over all devices, `validate_every` in optimiser steps.
     """
 
     def __init__(self, batch_size: int, validate_every: int) -> None:
         self.batch_size, self.validate_every = batch_size, validate_every
 
-    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Choose it.
-
-        Raises:
-            DomainbertError: not even one row fits.
-        """
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Choose it; `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         on_gpu = trainer.strategy.root_device.type == "cuda"
         most = _tried(trainer, module, share) if on_gpu else _estimated(trainer, module, share)
@@ -64,7 +57,7 @@ def divisors(number: int) -> list[int]:
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
-def _tried(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+def _tried(trainer: Trainer, module: TrainedModule, share: int) -> int:
     """The largest divisor of the share that a GPU computes; 0 if it computes none."""
     device = trainer.strategy.root_device
     weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
@@ -85,7 +78,7 @@ def _tried(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int
     return 0
 
 
-def _estimated(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+def _estimated(trainer: Trainer, module: TrainedModule, share: int) -> int:
     """The largest divisor of the share that a CPU has memory for; all where the system does not say how much."""
     free = available_memory()
     if free is None:
@@ -101,7 +94,21 @@ def _estimated(trainer: lightning.Trainer, module: TrainedModule, share: int) ->
     return next((size for size in divisors(share) if size * _BEYOND_SAVED * row <= room), 0)
 
 
-def _kept(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
+def available_memory() -> int | None:
+    """Bytes that processes may still take, of the machine and of the control group (a container's limit); None where
+    the system does not say so, which is anywhere but on Linux."""
+    if not _SYSTEM.is_file():
+        return None
+    lines = (line.split() for line in _SYSTEM.read_text(encoding="ascii").splitlines())
+    free = next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
+    limit, used = _GROUP / "memory.max", _GROUP / "memory.current"
+    if free is None or not (limit.is_file() and used.is_file()):
+        return free
+    most = limit.read_text(encoding="ascii").strip()
+    return free if most == "max" else min(free, int(most) - int(used.read_text(encoding="ascii")))
+
+
+def _kept(trainer: Trainer, module: TrainedModule, share: int) -> int:
     """Bytes that the forward pass of one row keeps for the backward pass."""
     kept = {parameter.data_ptr(): 0 for parameter in module.parameters()}
 
@@ -116,12 +123,12 @@ def _kept(trainer: lightning.Trainer, module: TrainedModule, share: int) -> int:
     return sum(kept.values())
 
 
-def _loss(trainer: lightning.Trainer, module: TrainedModule, accumulation: int) -> Tensor:
+def _loss(trainer: Trainer, module: TrainedModule, accumulation: int) -> Tensor:
     """Loss of the first of `accumulation` micro-batches, as in training, but that it is not noted."""
     data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
-    batch: dict[str, Any] = default_convert(data.train(share, range(1))[0])
-    batch = trainer.strategy.batch_to_device(data.on_before_batch_transfer(batch, 0), dataloader_idx=0)
+    batch = data.on_before_batch_transfer(default_convert(data.train(share, range(1))[0]), 0)
+    batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
     device = trainer.strategy.root_device
     generators = [device] if device.type == "cuda" else []
     try:

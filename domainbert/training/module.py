@@ -32,14 +32,12 @@ class TrainedModule(lightning.LightningModule):
 
     Args:
         model: the encoder with its head.
-        optim: optimiser settings.
-        schedule: learning-rate settings.
+        optim, schedule: see there.
         num_steps: optimiser steps of the whole training.
         seed: of the dropout.
         others: further models that learn with it, by name; they may share its parameters.
 
     Attributes:
-        models: the model, as `model`, and the others.
         step_loss: the loss of the last optimiser step over the whole global batch, on the device.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
     """
@@ -64,24 +62,22 @@ class TrainedModule(lightning.LightningModule):
 
     @property
     def models(self) -> dict[str, EncoderWithHead]:
-        """See the class."""
+        """The model, as `model`, and the others."""
         return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
-        """Spread each layer's weights over the processes where the strategy is `fsdp`.
-
-        Raises:
-            DomainbertError: models share parameters, which cannot be spread twice.
-        """
-        if isinstance(self.trainer.strategy, ModelParallelStrategy) and self.device_mesh is not None:
-            mesh = self.device_mesh["data_parallel"]
-            owned = [parameter for model in self.models.values() for parameter in model.parameters()]
-            if len(set(owned)) < len(owned):
-                raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
-            for model in self.models.values():
-                for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
-                    fully_shard(block, mesh=mesh)
-                fully_shard(model, mesh=mesh)
+        """Spread each layer's weights over the processes where the strategy is `fsdp`; `DomainbertError` where models
+        share parameters, which cannot be spread twice."""
+        if not isinstance(self.trainer.strategy, ModelParallelStrategy) or self.device_mesh is None:
+            return
+        models, mesh = self.models.values(), self.device_mesh["data_parallel"]
+        owned = [parameter for model in models for parameter in model.parameters()]
+        if len(set(owned)) < len(owned):
+            raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
+        for model in models:
+            for block in dict.fromkeys(model.encoder.blocks()):  # one that is used twice is spread once
+                fully_shard(block, mesh=mesh)
+            fully_shard(model, mesh=mesh)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Optimiser and schedule, the latter stepped after every optimiser step."""
@@ -110,12 +106,7 @@ class TrainedModule(lightning.LightningModule):
         self._draws = None
         draw_by_text(None)
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
+    def configure_gradient_clipping(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         """Scale the gradient down to `optim.max_grad_norm`; Lightning's own clipping refuses fused optimisers.
 
         Where loss or gradient are not finite, in any process, no weight is changed: all gradients are dropped, and an
@@ -147,12 +138,11 @@ class TrainedModule(lightning.LightningModule):
         self._parts.clear()
 
     def note_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
-        """Note a micro-batch's loss and undo the averaging over ranks (by DDP) and micro-batches (by Lightning).
+        """Note a micro-batch's loss, and the terms it is a sum of, to be logged by name; undo the averaging over ranks
+        (by DDP) and micro-batches (by Lightning).
 
-        Args:
-            loss: a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
-                micro-batches it is the exact mean, however unevenly the counted tokens are spread.
-            parts: the terms that it is a sum of, to be logged by name.
+        The loss is a sum over a micro-batch, divided by a count over the *global* batch. Summed over ranks and
+        micro-batches it is the exact mean, however unevenly the counted tokens are spread.
         """
         self._losses.append(loss.detach())
         if parts:

@@ -56,15 +56,10 @@ def build_optimizer(
     """The optimiser of models that learn together.
 
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
-    2.2) takes the weight matrices of the layers; AdamW takes the rest, or everything. Weight decay goes to weight
-    matrices alone: not to biases and norms (fewer than two dimensions) nor to embeddings. Learning rates follow
-    `head_lr` and `layer_decay`.
-
-    Args:
-        models: encoders with their heads; a parameter that several share learns as that of the first.
-        config: see `OptimConfig`.
-        fused: use AdamW's fused kernel.
-        extra: parameters beside the models', which learn as their heads do.
+    2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or everything. Weight
+    decay goes to weight matrices alone: not to biases and norms (fewer than two dimensions) nor to embeddings. Learning
+    rates follow `head_lr` and `layer_decay`. A parameter that several models share learns as that of the first; those
+    of `extra` learn as heads do.
     """
     hidden: list[Named] = []
     others: list[Named] = []
@@ -87,8 +82,7 @@ def _groups(named: Sequence[Named], config: OptimConfig) -> list[ParameterGroup]
     parts = [part for model in {model for model, _, _ in named} for part in model.modules()]
     tables = {part.weight for part in parts if isinstance(part, nn.Embedding)}
     for model, name, parameter in named:
-        decays = parameter.ndim >= 2 and parameter not in tables
-        decay = config.weight_decay if decays else 0.0
+        decay = config.weight_decay if parameter.ndim >= 2 and parameter not in tables else 0.0
         rate = _learning_rate(model, name, config)
         group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "weight_decay": decay})
         group["params"].append(parameter)
@@ -97,7 +91,7 @@ def _groups(named: Sequence[Named], config: OptimConfig) -> list[ParameterGroup]
 
 def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> float:
     if name.startswith("head."):
-        return config.head_lr if config.head_lr is not None else config.lr
+        return config.lr if config.head_lr is None else config.head_lr
     return config.lr * config.layer_decay ** (model.encoder.num_hidden_layers - _depth(model, name))
 
 

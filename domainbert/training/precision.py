@@ -16,14 +16,12 @@ def resolve_precision(precision: Precision) -> Literal["32-true", "bf16-mixed", 
     """
     if precision != "auto":
         return precision
-    on_gpu = torch.cuda.is_available()
-    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else _cpu_multiplies_bf16()
+    if torch.cuda.is_available():
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        found = torch.cpu.get_capabilities()
+        fast = found.get("amx_bf16", False) or found.get("avx512_bf16", False)
     return "bf16-mixed" if fast else "32-true"
-
-
-def _cpu_multiplies_bf16() -> bool:
-    found = torch.cpu.get_capabilities()
-    return any(found.get(instructions, False) for instructions in ("amx_bf16", "avx512_bf16"))
 
 
 def autocast_dtype(precision: Precision) -> torch.dtype | None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import lightning
 import torch
+from lightning import Callback, Trainer
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -32,10 +32,8 @@ _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of a module's weights on the CPU; of a sharded module only the first process gets them, the others {}.
-
-    Of a sharded module all processes have to ask at the same time.
-    """
+    """A copy of a module's weights on the CPU. Of a sharded module all processes have to ask at the same time, and only
+    the first one gets them, the others {}."""
     if is_sharded(module):
         return cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
@@ -58,17 +56,14 @@ def is_sharded(module: nn.Module) -> bool:
     return any(isinstance(parameter, DTensor) for parameter in module.parameters())
 
 
-def can_be_saved(trainer: lightning.Trainer) -> bool:
+def can_be_saved(trainer: Trainer) -> bool:
     """Whether there is a state: of sharded optimisers torch would make one up before their first step."""
     sharded = is_sharded(trainer.lightning_module)
     return trainer.global_step > 0 and not (sharded and any(not optimizer.state for optimizer in _optimizers(trainer)))
 
 
-def training_state(trainer: lightning.Trainer) -> dict[str, Any]:
-    """Everything from which a training that `can_be_saved` resumes. All processes have to ask; the first's is whole.
-
-    Callbacks take part by their `state_dict`.
-    """
+def training_state(trainer: Trainer) -> dict[str, Any]:
+    """Everything from which a training that `can_be_saved` resumes. All processes have to ask; the first's is whole."""
     module = trainer.lightning_module
     return {
         "step": trainer.global_step,
@@ -80,14 +75,17 @@ def training_state(trainer: lightning.Trainer) -> dict[str, Any]:
     }
 
 
-def load_training_state(trainer: lightning.Trainer, file: Path) -> None:
+def load_training_state(trainer: Trainer, file: Path) -> None:
     """Put a training where `training_state` was taken, in every process.
 
     To be called when model and optimiser stand, before Lightning asks for the training batches: these begin at
     `trainer.global_step`.
     """
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # it depends on what is wrong with the file
+        raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
     module = trainer.lightning_module
-    state = _read(file)
     if is_sharded(module):
         set_model_state_dict(module, state["model"], options=StateDictOptions(full_state_dict=True))
     else:
@@ -107,46 +105,32 @@ def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str
     """By parameter name, as torch gives it for sharded modules; a parameter that was never stepped has no state."""
     if is_sharded(module):
         return dict(get_optimizer_state_dict(module, optimizers, options=_WHOLE))
-    names = _names(module)
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
+    groups = [group for one in optimizers for group in one.param_groups]
     return {
         "state": {names[parameter]: state for one in optimizers for parameter, state in one.state.items()},
-        "param_groups": [{**group, "params": [names[one] for one in group["params"]]} for group in groups],
+        "param_groups": [{**group, "params": [names[parameter] for parameter in group["params"]]} for group in groups],
     }
-
-
-def _names(module: nn.Module) -> dict[Tensor, str]:
-    return {parameter: name for name, parameter in module.named_parameters()}
 
 
 def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved: dict[str, Any]) -> None:
     if is_sharded(module):
         set_optimizer_state_dict(module, optimizers, saved, options=StateDictOptions(full_state_dict=True))
         return
-    groups, names = iter(saved["param_groups"]), _names(module)
+    groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}
     for optimizer in optimizers:
         numbered = optimizer.state_dict()["param_groups"]
         loaded = [{**next(groups), "params": group["params"]} for group in numbered]
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        numbers = [number for group in numbered for number in group["params"]]
-        states = {n: saved["state"].get(names[parameter]) for n, parameter in zip(numbers, parameters, strict=True)}
-        state = {number: one for number, one in states.items() if one is not None}
+        # torch numbers the parameters of all groups from 0 on
+        named = enumerate(names[parameter] for group in optimizer.param_groups for parameter in group["params"])
+        state = {number: saved["state"][name] for number, name in named if name in saved["state"]}
         optimizer.load_state_dict({"state": state, "param_groups": loaded})
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # it depends on what is wrong with the file
-        raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
-    return state
-
-
-def _optimizers(trainer: lightning.Trainer) -> list[Optimizer]:
+def _optimizers(trainer: Trainer) -> list[Optimizer]:
     optimizer = trainer.optimizers[0]
     return optimizer.optimizers if isinstance(optimizer, CombinedOptimizer) else [optimizer]
 
 
-def _callbacks(trainer: lightning.Trainer) -> dict[str, lightning.Callback]:
-    callbacks: list[lightning.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return {type(callback).__name__: callback for callback in callbacks}
+def _callbacks(trainer: Trainer) -> dict[str, Callback]:
+    return {type(callback).__name__: callback for callback in trainer.callbacks}  # type: ignore[attr-defined]

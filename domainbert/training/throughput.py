@@ -17,29 +17,18 @@ _SIZE = {"cpu": 2048, "cuda": 8192}
 
 
 def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
-    """A callback that measures tokens per second and model FLOP utilisation.
-
-    Args:
-        flops_per_token: of a training step; see the function of this name.
-        runtime: for precision and device.
-    """
+    """A callback that measures tokens per second and model FLOP utilisation, for the device and precision of a run."""
     on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
-    peak = measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32)
-    return Throughput(flops_per_token, peak)
+    return Throughput(flops_per_token, measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32))
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
     """Floating-point operations of a forward and a backward pass for one token.
 
     6 for each weight of a matrix product, as often as it is used, and 12 * layers * hidden_size * row_length for
-    attention (Chowdhery et al. 2022, PaLM, appendix B). The head counts at the share of positions it runs at. Embedding
-    look-ups are free.
-
-    Args:
-        model: the encoder with a masked-LM head.
-        row_length: tokens that attend to each other.
-        predicted_share: masked positions per token.
+    attention (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at.
+    Embedding look-ups are free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()

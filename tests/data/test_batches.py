@@ -10,9 +10,8 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.examples import Example, text_example, word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
-from domainbert.pretraining.batches import TrainRows, ValidationRows
+from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.corpus_rows import rows_of_corpus
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_text, align_words

@@ -32,15 +32,15 @@ def _act(act: dict[str, Any]) -> None:
 
 def _prepare_start(act: dict[str, Any]) -> None:
     """Put the signal into the reading of the corpus."""
-    from domainbert.pretraining import corpus_rows
+    from domainbert.pretraining import batches
 
-    original = corpus_rows.rows_of_corpus
+    original = batches.validation_rows
 
-    def rows_of_corpus(*arguments: Any) -> Any:
+    def validation_rows(*arguments: Any) -> Any:
         _act(act)
         return original(*arguments)
 
-    corpus_rows.rows_of_corpus = rows_of_corpus
+    batches.validation_rows = validation_rows
 
 
 def _prepare_step(act: dict[str, Any]) -> None:

@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.corpus_rows import rows_of_corpus
-from domainbert.pretraining.objectives.masked_lm import expected_loss
+from domainbert.pretraining.objectives.masked_lm import objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.objectives.masked_lm.expected_loss import unigram_entropy
+from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
 
 
 def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
@@ -19,11 +19,12 @@ def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
         assert reader.plan.lengths.sum() == split.num_tokens and reader.plan.row_length == 32
         unknown = int((split.take(0, split.num_tokens) == toy_tokenizer.unk_id).sum())
         assert reader.plan.maskable.sum() == split.num_tokens - unknown < split.num_tokens
-    assert train.objective.masker.config == masking and validation.objective.masker.config == MaskingConfig()
+    assert train.objective.masker.config == masking
+    assert validation.objective.masker.config == MaskingConfig(0.15, 0.8, 0.1, False)
 
 
 def test_unigram_entropy_by_hand(toy_corpus, monkeypatch):
-    monkeypatch.setattr(expected_loss, "_CHUNK", 100)
+    monkeypatch.setattr(objective, "_CHUNK", 100)
     train = Counter(toy_corpus.train.take(0, toy_corpus.train.num_tokens).tolist())
     validation = toy_corpus.validation.take(0, toy_corpus.validation.num_tokens).tolist()
     total = toy_corpus.train.num_tokens + toy_corpus.vocab_size

@@ -142,14 +142,6 @@ def test_golden_example():
     assert words.input_ids.tolist() == [[2, 4, 6, 25, 7, 1, 8, 26, 27, 3, 2, 9, 4, 4, 4, 3, 0, 0]]
 
 
-def test_validation_is_masked_alike_whatever_training_hides():
-    trained = make_masker(mlm_probability=0.4, mask_share=1.0, random_share=0.0, whole_word=True)
-    rows = make_rows(10, 30)
-    one, other = (mask(masker.for_validation(), rows) for masker in (trained, make_masker()))
-    assert np.array_equal(one.input_ids, other.input_ids) and np.array_equal(one.labels, other.labels)
-    assert trained.for_validation().config == MaskingConfig(0.15, 0.8, 0.1, False)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -14,8 +14,7 @@ from domainbert.data.batches import LabelledTrainBatches
 from domainbert.data.examples import word_example
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
-from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words
 from domainbert.training.data_module import TrainAndValidation
@@ -34,7 +33,7 @@ class NotedRows(PackedRowsReader):
 @pytest.fixture(scope="module")
 def readers(toy_corpus, toy_tokenizer):
     found = rows_of_corpus(toy_corpus, MaskedLM().build(toy_tokenizer), 24)
-    return [NotedRows(reader.split, reader.plan, reader.objective) for reader in found]
+    return [NotedRows(reader.split, reader.objective, 24) for reader in found]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from domainbert.data.types import IGNORED
-from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.objective import Key
 from domainbert.settings.choices import allow_imports
 from mine.replaced_tokens.config import ReplacedTokens

@@ -11,7 +11,6 @@ from domainbert.metrics.classification import count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm import objective as masked_lm
-from domainbert.pretraining.objectives.masked_lm.expected_loss import _without_context
 from domainbert.stages import warnings
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
@@ -63,7 +62,7 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
-    monkeypatch.setattr("domainbert.pretraining.objectives.masked_lm.expected_loss._LEARNT", -10.0)
+    monkeypatch.setattr(masked_lm, "_LEARNT", -10.0)
     rng = np.random.default_rng(0)
     guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
     guess, truth = guess / guess.sum(), truth / truth.sum()
@@ -78,13 +77,13 @@ def test_the_loss_without_context_is_that_of_the_best_guess(
     chosen = table / np.where(table.sum(axis=0) > 0, table.sum(axis=0), 1)
     where = joint(truth) > 0
     expected = -(joint(truth)[where] * np.log(chosen[where])).sum()
-    assert _without_context(guess, truth, masking) == pytest.approx(expected, abs=1e-9)
+    assert masked_lm._without_context(guess, truth, masking) == pytest.approx(expected, abs=1e-9)
 
 
 def test_masking_that_shows_nothing_leaves_a_margin() -> None:
     even = np.full(8, 1 / 8)
     hidden = MaskingConfig(mask_share=1.0, random_share=0.0)
-    assert _without_context(even, even, hidden) == pytest.approx(np.log(8) - 0.3)
+    assert masked_lm._without_context(even, even, hidden) == pytest.approx(np.log(8) - 0.3)
 
 
 def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import Budget, Runtime
+from domainbert.training.config import Budget, CorpusTraining, Runtime
 from domainbert.training.fit import Steps, TrainingData, fit
 from domainbert.training.optim_config import OptimConfig
 from tests.tiny_training import masked_lm_module
@@ -18,10 +20,12 @@ def test_steps_of_epochs_validate_after_each() -> None:
 
 
 def test_steps_of_a_budget_validate_ten_times_unless_told() -> None:
-    steps = Steps.of_budget(Budget(max_epochs=2.5), 8, num_items=100, num_tokens=1234, validate_every=None)
+    long, short = (CorpusTraining(budget=one, batch_size=8) for one in (Budget(max_epochs=2.5), Budget(max_steps=9)))
+    steps = Steps.of_budget(long, num_items=100, num_tokens=1234)
     assert steps == Steps(32, 8, 100, validate_every=3) and steps.tokens_seen(1234) == round(32 * 8 / 100 * 1234)
-    assert Steps.of_budget(Budget(max_steps=9), 8, 100, 1234, None).validate_every == 1
-    assert Steps.of_budget(Budget(max_steps=9), 8, 100, 1234, 4, True) == Steps(9, 8, 100, 4, validate_first=True)
+    assert Steps.of_budget(short, 100, 1234).validate_every == 1
+    often = replace(short, validate_every=4)
+    assert Steps.of_budget(often, 100, 1234, True) == Steps(9, 8, 100, 4, validate_first=True)
 
 
 @pytest.mark.parametrize("keeps_best", [False, True])

@@ -20,7 +20,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
-from domainbert.training import memory, micro_batches
+from domainbert.training import micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, Runtime
 from domainbert.training.data_module import TrainAndValidation, share_of
@@ -202,13 +202,13 @@ def test_sharded_devices_compute_together(tmp_path: Path) -> None:
 
 
 def test_free_memory_is_that_of_machine_and_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_SYSTEM", tmp_path / "meminfo")
-    monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    assert memory.available_memory() is None
+    monkeypatch.setattr(micro_batches, "_SYSTEM", tmp_path / "meminfo")
+    monkeypatch.setattr(micro_batches, "_GROUP", tmp_path)
+    assert micro_batches.available_memory() is None
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:     300 kB\n")
-    assert memory.available_memory() == 300 * 1024
+    assert micro_batches.available_memory() == 300 * 1024
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("2048\n")
-    assert memory.available_memory() == 300 * 1024
+    assert micro_batches.available_memory() == 300 * 1024
     (tmp_path / "memory.max").write_text("10240\n")
-    assert memory.available_memory() == 8192
+    assert micro_batches.available_memory() == 8192

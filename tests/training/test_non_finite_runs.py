@@ -18,7 +18,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.models.folder import load_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.pretraining.corpus_rows import rows_of_corpus
+from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.serving.by_name import load_tagger

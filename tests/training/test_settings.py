@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from domainbert.training.config import Runtime
-from domainbert.training.settings import Training
+from domainbert.training.config import Runtime, Training
 
 
 def test_the_runtime_is_what_the_settings_say(tmp_path: Path) -> None:
