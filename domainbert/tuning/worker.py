@@ -115,15 +115,15 @@ class Worker:
             trial = trials.take_trial(self.study, self.config.trials)
             if trial is None:
                 return None
+            values = None
             try:
                 if not any(is_running(marker.parent) for marker in self._folder(trial).glob(f"*/{RUNNING}")):
                     self.study.sampler = build_sampler(self.config, trials.place(self.study, trial))
-                    return trial, self.space.draw(trial)
-            except BaseException:
-                trials.put_back(self.study, trial)
-                raise
-            trials.put_back(self.study, trial)
-            return None
+                    values = self.space.draw(trial)
+            finally:
+                if values is None:
+                    optuna_internals.set_state(self.study, trial, TrialState.WAITING)
+            return None if values is None else (trial, values)
 
     def _begin(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
         slot = min(set(range(self.config.num_slots)) - {one.slot for one in self._running})
