@@ -130,7 +130,7 @@ class Worker:
         environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
         if slots.THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
-        process = TrialProcess(plan.steps, self._folder(trial), environment)
+        process = TrialProcess(plan.commands, self._folder(trial), environment)
         self._running.append(Running(slot, trial, values, plan, process))
 
     def _folder(self, trial: Trial) -> Path:
