@@ -1,7 +1,7 @@
 """Settings of every distillation loss in a YAML. Free of torch.
 
 To add a loss: a frozen dataclass that inherits `LossConfig`, in a module here called `*_config.py`, and the loss itself
-beside it, which `build` imports.
+in `losses.py`, which `build` imports.
 """
 
 from __future__ import annotations
@@ -42,11 +42,7 @@ class LossConfig(ABC):
 
     @abstractmethod
     def build(self, student: Sizes, teacher: Sizes) -> DistillationLoss:
-        """The loss between two encoders.
-
-        Raises:
-            DomainbertError: it cannot compare these two.
-        """
+        """The loss between two encoders; `DomainbertError` if it cannot compare these two."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +60,8 @@ class LayerLossConfig(LossConfig):
     ) -> list[tuple[int, int]]:
         """Numbers of the layers that are compared, of student and teacher; `usual` where none are given.
 
-        Raises:
-            DomainbertError: one side alone is given, they are not as many, or a layer does not exist; `lowest` is 1 and
-                the embeddings, which have no attention, are among them.
+        `DomainbertError` if one side alone is given, they are not as many, or a layer does not exist; or if `lowest` is
+        1 and the embeddings, which have no attention, are among them.
         """
         if self.student_layers is None and self.teacher_layers is None:
             return list(usual)

@@ -94,13 +94,10 @@ class DistillationLoss(nn.Module, ABC):
 
 
 class SoftTargetsLoss(DistillationLoss):
-    """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2).
+    """T² KL(softmax(teacher / T) || softmax(student / T)) (Hinton et al. 2015, section 2), at predicted positions or,
+    if `every`, at all tokens that are not padding (Sanh et al. 2019, section 2).
 
     T² keeps the gradient's size whatever the temperature.
-
-    Args:
-        temperature: T.
-        every: at every token that is not padding (Sanh et al. 2019, section 2), not only at predicted positions.
     """
 
     unit: Unit = "outputs"

@@ -36,8 +36,7 @@ Block = tuple[NDArray[np.int64], NDArray[np.float32]]
 class SoftLabels:
     """The logits of every output of a list of items, of so many outputs each, in a folder of `cached_labels`.
 
-    Raises:
-        DomainbertError: the folder is damaged, or of other items.
+    `DomainbertError` if the folder is damaged, or of other items.
     """
 
     def __init__(self, folder: Path, sizes: Sequence[int]) -> None:

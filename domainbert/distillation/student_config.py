@@ -50,11 +50,7 @@ class StudentConfig:
             raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(known)}")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
-        """The layers of a teacher of `num_layers` that are chosen; None where nothing is said.
-
-        Raises:
-            DomainbertError: the teacher does not have them.
-        """
+        """The layers of a teacher of `num_layers` that are chosen, which it has to have; None where nothing is said."""
         if self.every is not None:
             return tuple(range(0, num_layers, self.every))
         chosen = tuple(range(self.first)) if self.first is not None else self.layers

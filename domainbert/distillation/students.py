@@ -17,11 +17,7 @@ from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
-    """The architecture of a student.
-
-    Raises:
-        DomainbertError: the layers chosen are not those of the teacher, or not as many as the encoder has.
-    """
+    """The architecture of a student; `DomainbertError` if the layers chosen are not the teacher's, or not as many."""
     sizes = teacher.sizes
     layers = student.chosen_layers(sizes.num_layers)
     if student.encoder is not None:

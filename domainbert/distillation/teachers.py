@@ -100,9 +100,7 @@ class Teachers:
         """The mean logits of all, each with its own vocabulary; from the cache if they are there.
 
         The labels of the task are the columns, and `sizes` the outputs of each example, as the student counts them.
-
-        Raises:
-            DomainbertError: a teacher's vocabulary divides a text into other words than the student's.
+        `DomainbertError` if a teacher's vocabulary divides a text into other words.
         """
         assert self.cache is not None
         teachers = list(zip(self.paths, self.predictors, strict=True))
@@ -129,11 +127,7 @@ class Teachers:
 def load_teachers(
     paths: Sequence[Path], task: Task[Any, Any], precision: Precision, cache: Path | None, top_k: int
 ) -> Teachers:
-    """The fine-tuned models; see `Teachers`.
-
-    Raises:
-        DomainbertError: one is for another task or has other labels.
-    """
+    """The fine-tuned models; `DomainbertError` if one is for another task or has other labels."""
     teachers: list[FineTuned] = []
     for path in paths:
         predictor = load_predictor(path)

@@ -41,7 +41,7 @@ class WeightedLosses(nn.Module):
         reads: the logits that they look at.
 
     Raises:
-        DomainbertError: a loss that cannot compare the two, by its place in the list.
+        DomainbertError: losses that cannot compare the two, by their places in the list.
     """
 
     def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:

@@ -47,11 +47,9 @@ class Segments(NamedTuple):
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
     """The `segment_starts`, then the end of the tokens: (B, S) -> (N + 1,), int32.
 
-    N is a power of two, so that few shapes occur and nothing is compiled
-    for each batch; behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel
-    sets 128 tokens aside for each segment, empty or not.
-
-    To be called while a batch is on the CPU: a GPU would have to be waited for.
+    N is a power of two, so that few shapes occur and nothing is compiled for each batch; behind the last segment come
+    empty ones. It is not simply the number of tokens: the backward kernel sets 128 tokens aside for each segment, empty
+    or not. To be called while a batch is on the CPU: a GPU would have to be waited for.
     """
     firsts = segment_starts(segment_ids)
     room = 1 << (len(firsts) - 1).bit_length()
@@ -63,11 +61,8 @@ def segment_boundaries(segment_ids: Tensor) -> Tensor:
 def choose_kernel(
     tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, windowed: bool = False
 ) -> Segments:
-    """The texts in a batch as the layers need them, made once for all layers.
-
-    Dropout is that on the attention probabilities; `biased` and `windowed` say whether any layer calls `attend` with a
-    bias or a window.
-    """
+    """The texts in a batch as all layers need them; `biased` and `windowed` say whether any calls `attend` with a bias
+    or a window, and dropout is that on the attention probabilities."""
     fits = tokens.boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
     if fits and not biased and _has_varlen(tokens.segment_ids.device) and (not windowed or _has_window()):
         return Segments(None, tokens.boundaries)

@@ -46,11 +46,7 @@ def config_class(model_type: str) -> type[EncoderConfig]:
 
 
 def family(config: EncoderConfig) -> Family[Any]:
-    """The `Family` that a configuration belongs to (this imports torch).
-
-    Raises:
-        DomainbertError: a family of a user package is not laid out as one.
-    """
+    """The `Family` of a configuration (this imports torch); `DomainbertError` for one that is not laid out as such."""
     from domainbert.encoders.family import Family
 
     module = type(config).__module__
@@ -73,8 +69,7 @@ def family(config: EncoderConfig) -> Family[Any]:
 def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, num_labels: int = 0) -> EncoderWithHead:
     """A freshly initialised encoder with a head of one of the `head_kinds`; `num_labels` are outputs of a task's.
 
-    Raises:
-        DomainbertError: the family has no such head, or the encoder does not go with the vocabulary.
+    `DomainbertError` where the family has no such head, or the encoder does not go with the vocabulary.
     """
     from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead

@@ -53,11 +53,7 @@ class TokenHead(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """A label for each text, from the pooled [CLS] token.
-
-    Dropout stands before the classifier, `input_dropout` before the pooler; this one's activation is `tanh`, or one of
-    the layers'.
-    """
+    """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'."""
 
     def __init__(
         self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0

@@ -45,9 +45,8 @@ class TextDraws:
     def fill(self, bits: Tensor) -> None:
         """Put random bits where a tensor has elements of texts; the rest stays as it is.
 
-        Args:
-            bits: int16, contiguous: (B, S, W) of hidden states, (B, heads, S, W) of attention probabilities, of which
-                only those within a text are filled, or (N, W) of what the head reads; W is a multiple of 4.
+        The bits are int16 and contiguous: (B, S, W) of hidden states, (B, heads, S, W) of attention probabilities, of
+        which only those within a text are filled, or (N, W) of what the head reads; W is a multiple of 4.
         """
         # All micro-batches make the same calls after the same seed, so this number tells the calls apart, and nothing
         # else. It comes from torch's own generator because a layer that is computed again has that one wound back.
@@ -84,9 +83,7 @@ def random_int16(shape: torch.Size) -> Tensor:
     """Random bits as int16 of any shape: by text, where `draw_by_text` has said which.
 
     A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
-
-    Raises:
-        ValueError: the shape is not that of a tensor of these texts.
+    `ValueError` if the shape is not that of a tensor of these texts.
     """
     draws = _draws() if _draws is not None else None
     if draws is None:

@@ -140,8 +140,7 @@ def _head(fields: dict[str, Any], config: EncoderConfig) -> str | None:
 def best_seed_folder(path: Path) -> Path:
     """The model folder itself, or of a `finetune` folder the seed that was best on validation.
 
-    Raises:
-        DomainbertError: `seeds.json` does not name a folder beside it.
+    `DomainbertError` if `seeds.json` does not name a folder beside it.
     """
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
@@ -159,7 +158,8 @@ def best_seed_folder(path: Path) -> Path:
 def load_model(
     path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """Load an encoder with a head, in fp32; what the folder lacks of the head is made.
+    """An encoder with a head, in fp32, its opened folder, and the Hugging Face names of what the folder lacked of the
+    head, which is made.
 
     The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
     head is part of Hugging Face's base model, so it is taken wherever it is found.
@@ -169,9 +169,6 @@ def load_model(
         head: one of `encoders.families.head_kinds`.
         labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
-
-    Returns:
-        The model, the opened folder, and the Hugging Face names of the tensors that were made.
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
@@ -285,10 +282,7 @@ def save_with_vocabulary(
     """Write the model of another folder with another vocabulary; whatever head it has, it keeps.
 
     Its `config.json` is kept but for what the vocabulary decides; `tensors` are those of `load_tensors`, with other
-    word embeddings and masked-LM bias.
-
-    Raises:
-        DomainbertError: a weight is not finite; nothing is written.
+    word embeddings and masked-LM bias. `DomainbertError` if a weight is not finite; nothing is written then.
     """
     from domainbert.models.tensors import non_finite
 

@@ -30,9 +30,6 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     """All tensors of a folder; where the base model was saved alone, its names get the prefix they lack.
 
     Older versions of transformers saved tied tensors twice; here they are there once.
-
-    Raises:
-        DomainbertError: the weights cannot be read.
     """
     own, tensors = family(config), read_weights(path)
     if not any(name.startswith(own.prefix) for name in tensors):
@@ -86,11 +83,8 @@ def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str])
 
 
 def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderConfig, vocab_size: int) -> None:
-    """Check that the tensors with a row for each entry are all there are, and as many rows as `config.json` says.
-
-    Raises:
-        DomainbertError: they are missing, quantised, of another length, or the output weights are not the embeddings.
-    """
+    """`DomainbertError` where tensors with a row for each entry are missing, quantised or not of the length that
+    `config.json` says, or the output weights are not the embeddings."""
     for kind in head_kinds(config):
         if predicts_entries(config, kind):
             check_names(path, tensors, config, kind)

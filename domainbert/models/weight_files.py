@@ -14,8 +14,7 @@ _FILES = ("model.safetensors", "pytorch_model.bin")
 def find_weights(folder: Path) -> Path:
     """The file with the weights, or the index of their shards; safetensors if there are any.
 
-    Raises:
-        DomainbertError: there are none, or they are not what a stage wrote there.
+    `DomainbertError` if there are none, or they are not what a stage wrote there.
     """
     check_sealed(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _FILES:

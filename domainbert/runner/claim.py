@@ -159,7 +159,6 @@ def _clear(folder: Path) -> None:
 def read_status(out: Path) -> dict[str, Any]:
     """Contents of `status.json`; nothing, if there is none."""
     try:
-        found: dict[str, Any] = read_json(out / STATUS, "the status of a stage")
+        return dict(read_json(out / STATUS, "the status of a stage"))
     except DomainbertError:
         return {}
-    return found

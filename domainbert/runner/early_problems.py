@@ -51,12 +51,7 @@ def add_early_problems(
     with redirect_stdout(StringIO()):  # readers print the kind of a file; the stage prints it again when it runs
         stage.check(given)
     for key, problem in given.problems:
-        message = problem if _HAS_A_LINE.match(problem) else f"{_place(node, prefix, key)}: {problem}"
+        place = node.at(re.findall(r"[^.\[\]]+", key)).place(f"{prefix}{key}".rstrip("."))
+        message = problem if _HAS_A_LINE.match(problem) else f"{place}: {problem}"
         if message not in problems.messages:
             problems.add(message)
-
-
-def _place(node: Node, prefix: str, key: str) -> str:
-    """`file:line: key`, or the name of the option."""
-    place, name = node.at(re.findall(r"[^.\[\]]+", key)).where, f"{prefix}{key}".rstrip(".")
-    return place if place == f"--{name}" or not name else f"{place}: {name}"

@@ -213,7 +213,9 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
     for name, system in metrics.get("systems", {}).items():
-        difference = "" if name not in differences else _with_interval(differences[name], scale)
+        difference, pair = "", differences.get(name)
+        if pair is not None:
+            difference = f"{scale * pair['difference']:+.2f} {_interval(pair.get('interval'), scale)}".rstrip()
         seeds = str(system.get("seeds", ""))
         interval = _interval(system.get("interval"), scale)
         cost = system.get("cost", {})
@@ -222,10 +224,6 @@ def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
         score = f"{scale * system[metric['key']]:.2f}"
         rows.append((stage, name, metric["name"], score, interval, seeds, difference, pieces, speed))
     return rows
-
-
-def _with_interval(pair: Mapping[str, Any], scale: float) -> str:
-    return f"{scale * pair['difference']:+.2f} {_interval(pair.get('interval'), scale)}".rstrip()
 
 
 def _interval(bounds: Sequence[float] | None, scale: float) -> str:

@@ -108,9 +108,7 @@ class _Reader:
         self.spelled: dict[str, str] = {}  # a resolved path to how the user wrote it
 
     def problem(self, node: Node, key: str, message: str) -> Any:
-        option, key = node.where.removeprefix("--"), (self.prefix + key).rstrip(".")
-        place = node.where if option == key or not key else f"{node.where}: {key}"
-        self.problems.add(f"{place}: {message}")
+        self.problems.add(f"{node.place((self.prefix + key).rstrip('.'))}: {message}")
         return WRONG
 
     def other_type(self, node: Node, hint: Any, key: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -69,18 +70,18 @@ def trainer_arguments() -> tuple[str, ...]:
     return tuple(argument.arg for argument in init.args.args[1:] + init.args.kwonlyargs)
 
 
-def trainer_problems(node: Node, key: str) -> list[tuple[Node, str, str]]:
+def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
     """The problems under `trainer:`, as (node, key, message)."""
-    problems = []
     for name, child in node.value.items():
         if name in RESERVED:
-            problems.append((child, f"{key}.{name}", f"domainbert sets it; {RESERVED[name]}"))
+            message = f"domainbert sets it; {RESERVED[name]}"
         elif name not in trainer_arguments():
             message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
-            problems.append((child, f"{key}.{name}", message))
         elif (expected := _expected(name, child)) is not None:
-            problems.append((child, f"{key}.{name}", f"found {child.shown()}; expected {expected}"))
-    return problems
+            message = f"found {child.shown()}; expected {expected}"
+        else:
+            continue
+        yield child, f"{key}.{name}", message
 
 
 def _expected(name: str, node: Node) -> str | None:

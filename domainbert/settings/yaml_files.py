@@ -65,6 +65,10 @@ class Node:
         text = "null" if self.value is None else repr(self.value)
         return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
 
+    def place(self, key: str) -> str:
+        """`file:line: key`, or the name of the option where that says it."""
+        return self.where if not key or self.where == f"--{key}" else f"{self.where}: {key}"
+
     def at(self, path: Sequence[str]) -> Node:
         """The value below this one at keys and list positions, as far as there are such."""
         node = self

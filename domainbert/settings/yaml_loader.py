@@ -116,7 +116,8 @@ def refuse_bomb(root: yaml.Node) -> None:
         if id(node) in measured:
             known = measured[id(node)]
             if known is None:
-                raise LimitError("an alias that contains itself; expected plain nested values", _line(node))
+                line = node.start_mark.line + 1
+                raise LimitError("an alias that contains itself; expected plain nested values", line)
             return known
         measured[id(node)] = None
         below = [measure(child) for child in _children(node)]
@@ -136,7 +137,3 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [child for pair in node.value for child in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1

@@ -41,19 +41,11 @@ _SHOWN = 500  # characters of an error
 
 
 @dataclass(frozen=True)
-class TrialStep:
-    """One process of a trial."""
-
-    arguments: tuple[str, ...]
-    out: Path
-    """The folder that it writes, or the file."""
-
-
-@dataclass(frozen=True)
 class TrialPlan:
     """The processes of a trial, and the folders and files that they write."""
 
-    steps: list[TrialStep]
+    commands: list[list[str]]
+    """One for each process."""
     stage_outs: list[Path]
     """The folders of the stage."""
     cost_file: Path
@@ -81,46 +73,46 @@ def make_plan(
         plain: the stage's settings.
         folder: the trial's.
     """
-    changes = folds or {"run": {}}
-    steps = [stage_step(stage.name, {**plain, **change}, folder, name) for name, change in changes.items()]
-    outs, cost_file = [step.out for step in steps], folder / "cost.json"
+    changes = {folder / name: change for name, change in (folds or {"run": {}}).items()}
+    commands = [stage_command(stage.name, {**plain, **change}, out) for out, change in changes.items()]
+    outs, cost_file = list(changes), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
-        words = (str(outs[0].with_suffix(".yaml")), str(cost_file), *allow_import_words())
-        steps.append(TrialStep((sys.executable, "-m", "domainbert.tuning.measure", *words), cost_file))
+        files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
+        commands.append([sys.executable, "-m", "domainbert.tuning.measure", *files, *allow_import_words()])
     once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
-    return TrialPlan(steps, outs, cost_file, stream, plain.get("max_epochs") if once else None)
+    return TrialPlan(commands, outs, cost_file, stream, plain.get("max_epochs") if once else None)
 
 
-def stage_step(stage: str, plain: Mapping[str, Any], folder: Path, name: str) -> TrialStep:
+def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
     """Write the YAML of a run of the stage, which resumes what an earlier process has left in its folder.
 
     If that had other settings, as after `--extend` or from a deleted study, the run starts again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    out, config = folder / name, folder / f"{name}.yaml"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    config = out.with_suffix(".yaml")
     text = dump_yaml({"out": str(out), **plain})
     if out.exists() and (not config.is_file() or config.read_text(encoding="utf-8") != text):
         shutil.rmtree(out)
     config.write_text(text, encoding="utf-8")
-    return TrialStep((*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()), out)
+    return [*COMMAND, stage, "-c", str(config), "--resume", "auto", *allow_import_words()]
 
 
 class TrialProcess:
-    """Runs the steps of a trial, in order, in its folder."""
+    """Runs the commands of a trial, one after another; what they print goes into its folder."""
 
-    def __init__(self, steps: Sequence[TrialStep], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, commands: Sequence[Sequence[str]], folder: Path, environment: Mapping[str, str]) -> None:
         self.environment = environment
         self.started = time.monotonic()
         self._stopping = self._swept = False
         self._kill_at = float("inf")
-        self._waiting = list(steps)
+        self._waiting = list(commands)
         self._log = folder / "output.log"
         self._said = self._log.stat().st_size if self._log.exists() else 0  # by an earlier process of the same trial
         self._process = self._start()
 
     def poll(self) -> int | None:
-        """Start the next step when one is done; return the exit code of the last or of a failed one, None before."""
+        """Start the next process when one is done; return the exit code of the last or of a failed one, None before."""
         code = self._process.poll()
         if (code is not None and not self._swept) or (code is None and time.monotonic() > self._kill_at):
             self.kill()
@@ -149,7 +141,7 @@ class TrialProcess:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps have been done."""
+        """Whether all processes have done their work."""
         return not self._waiting and self._process.poll() == 0
 
     @property
@@ -170,10 +162,10 @@ class TrialProcess:
         return str(redact(text[:_SHOWN])) or f"exit code {code}"
 
     def _start(self) -> subprocess.Popen[bytes]:
-        step, self._swept = self._waiting.pop(0), False
+        command, self._swept = self._waiting.pop(0), False
         with open(self._log, "ab") as log:
             return subprocess.Popen(
-                step.arguments,
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

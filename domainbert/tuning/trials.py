@@ -51,11 +51,6 @@ def take_trial(study: Study, asked: int) -> Trial | None:
     return trial
 
 
-def put_back(study: Study, trial: Trial) -> None:
-    """The reverse of `take_trial`."""
-    optuna_internals.set_state(study, trial, TrialState.WAITING)
-
-
 def place(study: Study, trial: Trial) -> int:
     """The number of a trial if none had been queued again."""
     before = [one for one in study.get_trials(deepcopy=False) if one.number < trial.number]

@@ -115,22 +115,22 @@ class Worker:
             trial = trials.take_trial(self.study, self.config.trials)
             if trial is None:
                 return None
+            values = None
             try:
                 if not any(is_running(marker.parent) for marker in self._folder(trial).glob(f"*/{RUNNING}")):
                     self.study.sampler = build_sampler(self.config, trials.place(self.study, trial))
-                    return trial, self.space.draw(trial)
-            except BaseException:
-                trials.put_back(self.study, trial)
-                raise
-            trials.put_back(self.study, trial)
-            return None
+                    values = self.space.draw(trial)
+            finally:
+                if values is None:
+                    optuna_internals.set_state(self.study, trial, TrialState.WAITING)
+            return None if values is None else (trial, values)
 
     def _begin(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
         slot = min(set(range(self.config.num_slots)) - {one.slot for one in self._running})
         environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
         if slots.THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
-        process = TrialProcess(plan.steps, self._folder(trial), environment)
+        process = TrialProcess(plan.commands, self._folder(trial), environment)
         self._running.append(Running(slot, trial, values, plan, process))
 
     def _folder(self, trial: Trial) -> Path:

@@ -81,8 +81,8 @@ def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
 ) -> None:
     monkeypatch.setattr(choices, "_allowed", ("mypkg", "other"))
     plan = make_plan(Stage("s", stage), ["validation/f1", "cost/parameters"], {}, None, {}, tmp_path)
-    for step in plan.steps:
-        assert step.arguments[-2:] == ("--allow-import", "mypkg,other")
+    for command in plan.commands:
+        assert command[-2:] == ["--allow-import", "mypkg,other"]
     from domainbert.tuning.measure import main
 
     assert main([str(tmp_path / "run.yaml"), str(tmp_path / "cost.json"), "--allow-import", "no_such_package"]) == 2

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from domainbert.tuning import trials
-from domainbert.tuning.trial_process import TrialProcess, TrialStep, stage_step
+from domainbert.tuning.trial_process import TrialProcess, stage_command
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
-    steps = [TrialStep((sys.executable, "-c", code), folder / f"out-{number}") for number, code in enumerate(codes)]
-    return TrialProcess(steps, folder, dict(os.environ))
+    return TrialProcess([[sys.executable, "-c", code] for code in codes], folder, dict(os.environ))
 
 
 def test_steps_follow_each_other_until_one_fails(tmp_path: Path) -> None:
@@ -55,13 +54,13 @@ def test_who_is_told_to_stop_begins_no_further_step(tmp_path: Path) -> None:
 
 
 def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
-    step = stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run")
+    out = tmp_path / "t/run"
+    command = stage_command("finetune", {"lr": 1e-5}, out)
     assert (tmp_path / "t/run.yaml").read_text() == f"out: {tmp_path}/t/run\nlr: 1.0e-05\n"
-    assert step.arguments[3:] == ("finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "auto")
-    assert step.out == tmp_path / "t/run"
-    step.out.mkdir()
-    assert stage_step("finetune", {"lr": 1e-5}, tmp_path / "t", "run") == step and step.out.exists()
-    assert stage_step("finetune", {"lr": 1e-4}, tmp_path / "t", "run") == step and not step.out.exists()
+    assert command[3:] == ["finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "auto"]
+    out.mkdir()
+    assert stage_command("finetune", {"lr": 1e-5}, out) == command and out.exists()
+    assert stage_command("finetune", {"lr": 1e-4}, out) == command and not out.exists()
 
 
 def test_what_a_process_leaves_behind_ends_with_it(tmp_path: Path) -> None:

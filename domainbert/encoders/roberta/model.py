@@ -32,11 +32,7 @@ class RobertaFamily(Family[RobertaConfig]):
     output_copies = ("lm_head.decoder.weight", "lm_head.decoder.bias")
 
     def encoder(self, config: RobertaConfig, vocabulary: VocabularyFacts) -> Encoder:
-        """See `Family.encoder`.
-
-        Raises:
-            DomainbertError: the padding's id leaves fewer positions than the configuration promises.
-        """
+        """See `Family.encoder`; `DomainbertError` if the padding's id leaves fewer positions than promised."""
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
@@ -54,10 +50,7 @@ class RobertaFamily(Family[RobertaConfig]):
     def with_padding(self, tensors: Mapping[str, Tensor], config: RobertaConfig, pad_id: int) -> dict[str, Tensor]:
         """See `Family.with_padding`: the rows of the position table move with the padding's id.
 
-        Places that this adds at the end get the row of the last one.
-
-        Raises:
-            DomainbertError: positions would be lost.
+        Places that this adds at the end get the row of the last one; `DomainbertError` if positions would be lost.
         """
         shift = config.pad_token_id - pad_id
         if shift < 0:
