@@ -68,7 +68,7 @@ class Runs:
         self.results: dict[str, dict[str, Any]] = {}
         self.corpus = CorpusConfig([Source(str(root / "sample" / "corpus.jsonl"))], validation_fraction=0.1)
         self.encoder = BertConfig(64, 2, 2, 128, max_position_embeddings=96)
-        self.tasks = {"ner": Ner(), "classification": Classification()}
+        self.tasks = {"ner": Ner(head="linear"), "classification": Classification()}
 
     def __truediv__(self, name: str) -> Path:
         return self.root / name

@@ -19,7 +19,7 @@ STAGES = {
     "minilm-v2": ["prepare", "distill"],
     "pkd": ["distill-task"],
     "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
-    "xtremedistil": ["distill-task"] * 3,
+    "xtremedistil": ["finetune", *["distill-task"] * 3],
 }
 USED = {
     "distilbert": {"SoftTargets", "HardTargets", "HiddenCosine"},
@@ -35,6 +35,7 @@ def options(runs, text: str) -> list[tuple[str, str]]:
     """The variables of a preset, at the folders of the tests."""
     places = {
         "teacher": runs / "pretrain",
+        "model": runs / "pretrain",
         "tagger": runs / "ner-pretrained",
         "classifier": runs / "classification-pretrained",
         "corpus": runs / "sample" / "corpus.jsonl",
@@ -69,7 +70,11 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)
     own = options(runs, preset.read_text())
     recipe = read_recipe(preset, own, environment={})
-    limits = {"distill": {"budget.max_epochs": 0.2, "max_length": 64}, "distill-task": {"max_epochs": 1}}
+    limits = {
+        "distill": {"budget.max_epochs": 0.2, "max_length": 64},
+        "distill-task": {"max_epochs": 1},
+        "finetune": {"max_epochs": 1},
+    }
     words = [word for key, value in own for word in (f"--{key}", value)]
     for name, job in recipe.jobs.items():
         for key, value in limits.get(job.stage.name, {}).items():

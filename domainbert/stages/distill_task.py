@@ -221,9 +221,11 @@ def _check_losses(
     """Raise `DomainbertError` where the losses cannot compare student and teachers."""
     if "all" in weighted.reads:
         raise DomainbertError("losses: SoftTargets with positions: all is for distill; expected positions: predicted")
-    cached = teachers.cache is not None
-    if any(isinstance(loss, LogitMSE) for loss in losses) and (teachers.have_crf or (cached and some_labels)):
-        found = "those of a CRF are log-probabilities" if teachers.have_crf else "the cache holds top_k of them"
+    from domainbert.encoders.crf import crf_of
+
+    cached, have_crf = teachers.cache is not None, teachers.have_crf or crf_of(start.model.head) is not None
+    if any(isinstance(loss, LogitMSE) for loss in losses) and (have_crf or (cached and some_labels)):
+        found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
     if not teachers.read_as(start.tokenizer):
         if weighted.needs_hidden:
