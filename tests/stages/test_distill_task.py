@@ -266,7 +266,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     for name, of in {"teacher": {"teachers": [teacher]}, "student": {"task": Ner(head="crf")}}.items():
         refused = "losses: LogitMSE compares logits of all labels, but those of a CRF are log-probabilities"
         with pytest.raises(DomainbertError, match=refused):
-            run(runs, f"ner-logits-crf-{name}", "ner", [LogitMSE()], **of)
+            runs.run(f"ner-logits-crf-{name}", distill_task, **{**arguments(runs, "ner", [LogitMSE()]), **of})
 
 
 def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(runs):
