@@ -213,7 +213,8 @@ def _validation_f1(
     """Strict entity F1 of one of transformers' models, by words and by the metric that ours is judged by."""
     import torch
 
-    from domainbert.tasks.ner.tags import spans_from_tags
+    from domainbert.metrics.entities import count_entities
+    from domainbert.tasks.ner.tags import entity_types, spans_from_tags
 
     rows = list(aligned_labels(tokenizer, sentences, task))
     pieces = _words_with_pieces(tokenizer, sentences)
@@ -231,7 +232,9 @@ def _validation_f1(
             predicted = iter([task.labels[i] for i in ids[wanted != -100].tolist()])
             found.append([next(predicted) if has_piece else "O" for has_piece in pieces[number]])
             assert next(predicted, None) is None
-        metric.update([sentences[number].spans for number in numbers], [spans_from_tags(tags) for tags in found])
+        gold = [sentences[number].spans for number in numbers]
+        counts = count_entities(gold, [spans_from_tags(tags) for tags in found], entity_types(task.labels))
+        metric.update(counts.sum(axis=0))
     model.train()
     return float(metric.compute()["f1"])
 

@@ -4,7 +4,8 @@
                                    [--models FOLDER]
 
 A linear head is scored in two ways in the same training: each word's best label by itself, and the best valid IOB2 of
-the sentence, which is how domainbert decodes it. The JSON is written after each training; those that it holds already
+the sentence, which is how domainbert decodes it. A CRF is also scored word by word without its CRF, which is all that
+transformers reads of it. The JSON is written after each training; those that it holds already
 are not made again. With `--models` each training's best epoch is saved, so that `evaluate` can compare what was chosen
 here on the test set.
 """
@@ -22,7 +23,7 @@ from finetune_ner import BATCH_SIZE, LEARNING_RATE, PACKAGES, Settings, describe
 from side_by_side import write_result
 
 HEADS = ("linear", "crf")
-_WAYS = {"linear": ("word by word", "valid IOB2"), "crf": ("crf",)}
+_WAYS = {"linear": ("word by word", "valid IOB2"), "crf": ("crf", "crf left out")}
 
 Trained = Mapping[str, Sequence[float]]
 """By the way of decoding, the F1 on the validation set after each epoch."""
@@ -37,12 +38,13 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
     from domainbert.data.examples import entry_ids
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
+    from domainbert.metrics.entities import count_entities
     from domainbert.models.folder import load_model
     from domainbert.stages.labelled_training import Start, fit_labelled, save_seed, validation_batches
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.ner.config import Ner
-    from domainbert.tasks.ner.tags import spans_from_tags
+    from domainbert.tasks.ner.tags import entity_types, spans_from_tags
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.config import Runtime
     from domainbert.training.fit import Steps, TrainingData
@@ -57,7 +59,8 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
             super().validation_step(batch, batch_idx)
             decoded = decode_words(self._logits(batch), batch)
             found = [spans_from_tags([task.labels[i] for i in ids.tolist()]) for ids, _ in decoded]
-            by_word.update([validation[i].spans for i in batch["items"].tolist()], found)
+            gold = [validation[i].spans for i in batch["items"].tolist()]
+            by_word.update(count_entities(gold, found, entity_types(task.labels)).sum(axis=0))
 
         def on_validation_epoch_end(self) -> None:
             super().on_validation_epoch_end()
@@ -96,7 +99,7 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
         start = Start(model, folder.config, tokenizer, folder.config.max_length, folder.teachers)
         saved = models / f"{head}-{head_lr:g}" / f"seed-{settings.seed}"
         save_seed(saved, start, entries, task, Ner().headline, "Fine-tuned", {}, result)
-    keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1"}
+    keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1", "crf left out": "f1_by_word"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 
 

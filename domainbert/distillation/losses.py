@@ -161,7 +161,7 @@ class LayerLoss(DistillationLoss):
 
     @abstractmethod
     def of_layer(self, outputs: Outputs, layer: int, places: Places) -> Any:
-        """What is compared of a layer of either side."""
+        """The part of a layer, of either side, that is compared."""
 
     @abstractmethod
     def between(self, student: Any, teacher: Any, places: Places, index: int) -> Tensor:

@@ -24,7 +24,7 @@ class Item(Protocol):
 
     @property
     def content(self) -> Content:
-        """What a model reads."""
+        """The text or words that a model reads."""
 
     @property
     def labels(self) -> Sequence[str]:

@@ -53,7 +53,7 @@ def refuse(*found: str) -> None:
 
 
 def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
-    """What `parse` makes of each row and its line; where it raises `DomainbertError`, that is noted as a problem."""
+    """The result of `parse` for each row and line; where it raises `DomainbertError`, that is noted as a problem."""
     found = []
     for line, row in rows:
         try:

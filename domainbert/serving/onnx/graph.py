@@ -119,7 +119,7 @@ def _strip_origins(proto: ModelProto) -> None:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """Where to write a file that is to be there as a whole or not at all."""
+    """A temporary path, whose file replaces `path` once it is whole."""
     temporary = path.with_name(path.name + ".tmp")
     yield temporary
     with open(temporary, "rb") as file:
