@@ -104,12 +104,14 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
 
 
 def summary(trained: Mapping[str, Mapping[str, Trained]]) -> dict[str, Any]:
-    """Each way's best epoch on the validation set, over the seeds."""
+    """Each way's best epoch on the validation set, over the seeds; without its CRF, a model's best epoch with it."""
     rows: dict[str, list[float]] = {}
     for of_seed in trained.values():
         for setting, ways in of_seed.items():
             for way, curve in ways.items():
-                rows.setdefault(f"{way}, head_lr {setting.split()[1]}", []).append(max(curve))
+                chosen_by = ways["crf"] if "crf" in ways else curve
+                best = curve[chosen_by.index(max(chosen_by))]
+                rows.setdefault(f"{way}, head_lr {setting.split()[1]}", []).append(best)
     return {name: mean_and_interval(values) for name, values in sorted(rows.items())}
 
 
