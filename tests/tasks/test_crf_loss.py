@@ -1,4 +1,4 @@
-"""The loss of a random field against its formula: every label sequence of every sentence, spelled out in NumPy."""
+"""The loss of a CRF against its formula: every label sequence of every sentence, spelled out in NumPy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def negative_log_likelihood(crf, words: np.ndarray, gold: list[int]) -> float:
 
 
 def formula(crf, batch, logits: np.ndarray) -> float:
-    """Summed over the batch: sentences by the field, pieces that go on with a word by cross-entropy."""
+    """Summed over the batch: sentences by the CRF, and every piece by cross-entropy."""
     example, outputs, targets = (batch[name].numpy() for name in ("example", "outputs", "targets"))
     total = 0.0
     for number in np.unique(example):
@@ -75,7 +75,7 @@ def formula(crf, batch, logits: np.ndarray) -> float:
         places.sort(key=lambda place: outputs[place])
         if places:
             total += negative_log_likelihood(crf, logits[places], targets[places].tolist())
-    for place in np.flatnonzero((outputs < 0) & (targets != IGNORED)):
+    for place in np.flatnonzero(targets != IGNORED):
         total += np.log(np.exp(logits[place]).sum()) - logits[place, targets[place]]
     return total
 
