@@ -35,8 +35,8 @@ bench: $(INSTALLED)
 	@$(BIN)/python benchmarks/predict.py
 	@$(BIN)/python benchmarks/prepare.py
 	@$(BIN)/python benchmarks/prepare.py --growth
-	@for length in 128 512; do for size in small medium base; do \
-		$(BIN)/python benchmarks/pretrain.py --size $$size --length $$length || exit; done; done
+	@for length in 128 512; do for encoder in small medium base; do \
+		$(BIN)/python benchmarks/pretrain.py --encoder $$encoder --length $$length || exit; done; done
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/finetune_f1.py
 

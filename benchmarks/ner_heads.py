@@ -109,7 +109,7 @@ def summary(trained: Mapping[str, Mapping[str, Trained]]) -> dict[str, Any]:
     for of_seed in trained.values():
         for setting, ways in of_seed.items():
             for way, curve in ways.items():
-                chosen_by = ways["crf"] if "crf" in ways else curve
+                chosen_by = ways.get("crf", curve)
                 best = curve[chosen_by.index(max(chosen_by))]
                 rows.setdefault(f"{way}, head_lr {setting.split()[1]}", []).append(best)
     return {name: mean_and_interval(values) for name, values in sorted(rows.items())}

@@ -1,7 +1,8 @@
 """Masked-LM pretraining: domainbert against `transformers.Trainer`, the same model on the same corpus.
 
-    python benchmarks/pretrain.py [--size small|medium|base] [--length 128] [--rounds 5] [--steps 5]
+    python benchmarks/pretrain.py [--encoder small] [--length 128] [--tokens 8192] [--rounds 5] [--steps 5]
 
+`--encoder` is a name from configs/encoders, of any family.
 What is measured is training as a user runs it: batches made, masked, trained on, logged; without padding and special
 tokens in the count. Compilation and the first steps come before.
 """
@@ -15,18 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
-from pretraining import LEARNING_RATE, SEED, SIZES, WARMUP_STEPS, Settings, facts_of_training, train
+from pretraining import LEARNING_RATE, SEED, WARMUP_STEPS, Settings, facts_of_training, named_encoder, train
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
 
 if TYPE_CHECKING:
     import datasets
     from transformers import TrainingArguments
 
-_TOKENS_A_STEP = {"small": 8192, "medium": 8192, "base": 4096}  # three sides of BERT-base fit in 24 GiB with so many
-_STEPS = {"small": 5, "medium": 2, "base": 2}
-# Compiling comes with the first of these steps, allocating with the second. With the smaller encoders a Trainer goes on
-# getting faster for some two minutes.
-_WARM_UP = {"small": 30, "medium": 15, "base": 4}
+_LARGE = 768  # width from which on a step takes half the tokens, so that three sides fit in 24 GiB
+# Compiling comes with the first steps of the warm-up, allocating with the second. With the smaller encoders a Trainer
+# goes on getting faster for some two minutes.
+_WARM_UP_AND_STEPS = {0: (30, 5), 384: (15, 2), _LARGE: (4, 2)}  # by width
 _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "datasets", "numpy")
 
 
@@ -37,7 +37,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
     """`transformers.Trainer` as it comes: only what to train, and how long, is said."""
-    return _train_transformers(turns, settings, {}, {})
+    return _train_transformers(turns, settings, {})
 
 
 def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
@@ -50,12 +50,10 @@ def train_at_best(turns: Turns, settings: Settings) -> dict[str, Any]:
         "torch_compile": True,
         "remove_unused_columns": False,  # keeps special_tokens_mask, which the collator's docstring asks for
     }
-    return _train_transformers(turns, settings, {"attn_implementation": "sdpa"}, arguments)
+    return _train_transformers(turns, settings, arguments)
 
 
-def _train_transformers(
-    turns: Turns, settings: Settings, model_arguments: dict[str, Any], arguments: dict[str, Any]
-) -> dict[str, Any]:
+def _train_transformers(turns: Turns, settings: Settings, arguments: dict[str, Any]) -> dict[str, Any]:
     import torch
     import transformers
 
@@ -76,8 +74,10 @@ def _train_transformers(
             turns.done(int(amounts[-1]))
 
     transformers.set_seed(SEED)
-    config = transformers.BertConfig(vocab_size=VOCAB_SIZE, **settings.bert())
-    model = transformers.BertForMaskedLM._from_config(config, **model_arguments)
+    fields = settings.config().to_json() | {"vocab_size": VOCAB_SIZE, "pad_token_id": 0}
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
+    config = transformers.AutoConfig.for_model(**fields, **special)
+    model = transformers.AutoModelForMaskedLM.from_config(config)  # with SDPA, where it has that
     trainer = CountingTrainer(
         model=model,
         args=_training_arguments(turns, settings, arguments),
@@ -144,31 +144,34 @@ def model_flop_utilisation(
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description="Pretraining: domainbert against transformers.Trainer")
-    parser.add_argument("--size", choices=SIZES, default="small", help="encoder")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a row; a step has 8,192 (base: 4,096)")
+    parser.add_argument("--encoder", default="small", help="name of an encoder, as in a YAML")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a row")
+    parser.add_argument("--tokens", type=int, help="of a step; None: 8,192, or 4,096 from a width of 768 on")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
     parser.add_argument("--steps", type=int, help="optimiser steps of a measurement; None: as many as end in minutes")
     parser.add_argument("--dropout", type=float, default=0.1, help="of all sides; 0.1 is BERT's")
-    parser.add_argument("--out", type=Path, help="default: results/pretrain-SIZE-LENGTH.json")
+    parser.add_argument("--out", type=Path, help="default: results/pretrain-ENCODER-LENGTH.json")
     options = parser.parse_args()
     name, prepared = prepared_corpus()
-    rows = _TOKENS_A_STEP[options.size] // options.length
-    settings = Settings(prepared, *SIZES[options.size], options.length, rows, options.dropout)
+    width = named_encoder(options.encoder).sizes.hidden_size
+    rows = (options.tokens or (4096 if width >= _LARGE else 8192)) // options.length
+    settings = Settings(prepared, options.encoder, options.length, rows, options.dropout)
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("Trainer, defaults", train_by_defaults, settings),
         Side("Trainer, best setting", train_at_best, settings),
     ]
-    rounds = Rounds(options.rounds, _WARM_UP[options.size], options.steps or _STEPS[options.size])
-    print(f"{options.size}, {settings.rows} rows of {settings.length}, {name} corpus, {num_cores()} cores")
+    warm_up, steps = next(of for least, of in sorted(_WARM_UP_AND_STEPS.items(), reverse=True) if width >= least)
+    rounds = Rounds(options.rounds, warm_up, options.steps or steps)
+    print(f"{options.encoder}, {settings.rows} rows of {settings.length}, {name} corpus, {num_cores()} cores")
     measurements, facts = measure(sides, rounds, CACHE / "logs")
     sizes = {side: fact["parameters"] for side, fact in facts.items()}
     assert len(set(sizes.values())) == 1, f"the models differ: {sizes}"
-    described = {"size": options.size, "corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
+    described = {"corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
     utilisation = model_flop_utilisation(measurements, facts)
     further = {"model_flop_utilisation": utilisation}
-    out = options.out or Path(__file__).parent / "results" / f"pretrain-{options.size}-{options.length}.json"
+    out = options.out or Path(__file__).parent / "results" / f"pretrain-{options.encoder}-{options.length}.json"
     report(out, "tokens", described, _PACKAGES, measurements, facts, further)
     print("model FLOP utilisation: " + ", ".join(f"{name} {share:.1%}" for name, share in utilisation.items()))
 

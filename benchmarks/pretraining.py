@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from prepared_corpus import VOCAB_SIZE
 
-SIZES = {"small": (4, 256, 4), "medium": (6, 384, 6), "base": (12, 768, 12)}  # layers, width, heads
+from domainbert.encoders.config import EncoderConfig
+
 LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
 
 
@@ -20,24 +22,24 @@ class Settings:
     """What all sides train; `rows` of `length` tokens make an optimiser step, over all devices."""
 
     prepared: Path
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
+    encoder: str
     length: int
     rows: int
     dropout: float
 
-    def bert(self) -> dict[str, Any]:
-        """The architecture, under the names that all sides use."""
-        return {
-            "num_hidden_layers": self.num_hidden_layers,
-            "hidden_size": self.hidden_size,
-            "num_attention_heads": self.num_attention_heads,
-            "intermediate_size": 4 * self.hidden_size,
-            "max_position_embeddings": 512,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.dropout,
-        }
+    def config(self) -> EncoderConfig:
+        """The architecture: that of `encoder: NAME` in a YAML, with its dropouts set and positions for the rows."""
+        config = named_encoder(self.encoder).with_dropout(self.dropout)
+        return config.resized(replace(config.sizes, max_length=max(self.length, config.max_length)))
+
+
+def named_encoder(name: str) -> EncoderConfig:
+    """The architecture that `encoder: NAME` means in a YAML."""
+    from domainbert.encoders.families import config_class, family_names
+
+    said = yaml.safe_load((EncoderConfig.files / f"{name}.yaml").read_text(encoding="utf-8"))
+    kinds = {kind.__name__: kind for kind in map(config_class, family_names())}
+    return kinds[said["class_path"]](**said.get("init_args", {}))
 
 
 def train(
@@ -64,7 +66,6 @@ def train(
 
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
-    from domainbert.encoders.bert.config import BertConfig
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
     from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
@@ -92,8 +93,7 @@ def train(
     corpus = open_prepared([settings.prepared])
     masked_lm = MaskedLM().build(load_tokenizer(corpus.tokenizer_folder))
     rows, validation_rows = rows_of_corpus(corpus, masked_lm, settings.length)
-    config = BertConfig(**settings.bert())
-    model = build_model(config, VocabularyFacts(VOCAB_SIZE, 0), "masked_lm")
+    model = build_model(settings.config(), VocabularyFacts(VOCAB_SIZE, 0), "masked_lm")
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
     compile = torch.cuda.is_available()
     texts = [ValidationText("", 1.0, masked_lm.baselines(corpus))]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
-from pretraining import SIZES, Settings, train
+from pretraining import Settings, train
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report
 
 _LENGTH = 128
@@ -204,13 +204,13 @@ def main() -> None:
     if 1 not in options.ranks or min(options.ranks) < 1 or max(options.ranks) > num_cores():
         parser.error(f"--ranks: {options.ranks}; expected 1 and others, up to the {num_cores()} cores")
     name, prepared = prepared_corpus()
-    settings = Settings(prepared, *SIZES["small"], _LENGTH, options.rows, 0.1)
+    settings = Settings(prepared, "small", _LENGTH, options.rows, 0.1)
     rounds = Rounds(options.rounds, _WARM_UP, options.steps)
     print(f"small, {options.rows} rows of {_LENGTH} a rank, {name} corpus, {options.device}, {num_cores()} cores")
     measurements, facts = measure(sides_of(options.ranks, settings, options.device, rounds), rounds, CACHE / "logs")
     check_exchange(options.ranks, facts)
     found = efficiencies(options.ranks, measurements)
-    described = {"size": "small", "corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
+    described = {"corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
     described |= {"device": options.device}
     report(options.out, "tokens", described, _PACKAGES, measurements, facts, {"scaling": found})
