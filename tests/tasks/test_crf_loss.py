@@ -67,7 +67,7 @@ def negative_log_likelihood(crf, words: np.ndarray, gold: list[int]) -> float:
 
 
 def formula(crf, batch, logits: np.ndarray) -> float:
-    """Summed over the batch: sentences by the CRF, and every piece by cross-entropy."""
+    """Summed over the batch: sentences by the field, pieces that go on with a word by cross-entropy."""
     example, outputs, targets = (batch[name].numpy() for name in ("example", "outputs", "targets"))
     total = 0.0
     for number in np.unique(example):
@@ -75,7 +75,7 @@ def formula(crf, batch, logits: np.ndarray) -> float:
         places.sort(key=lambda place: outputs[place])
         if places:
             total += negative_log_likelihood(crf, logits[places], targets[places].tolist())
-    for place in np.flatnonzero(targets != IGNORED):
+    for place in np.flatnonzero((outputs < 0) & (targets != IGNORED)):
         total += np.log(np.exp(logits[place]).sum()) - logits[place, targets[place]]
     return total
 

@@ -216,12 +216,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
 
 class CrfNerTask(NerTask):
-    """The same with a CRF over the words, whose emissions are logits that also tag each piece by themselves.
-
-    A CRF that is kept to IOB2 learns nothing from I- after O: it never sees that sequence. So its emissions may rank
-    I-X above B-X, and a program that opens the folder without the CRF, as `transformers` does, would find far fewer
-    entities. The cross-entropy of `NerTask` is therefore a part of the loss.
-    """
+    """The same with a CRF over the words; pieces that continue a word learn from the emissions alone."""
 
     head = "crf"
 
@@ -232,12 +227,13 @@ class CrfNerTask(NerTask):
         self.crf.constrain(self.labels)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the words' tags under the CRF, plus the cross-entropy of all pieces."""
+        """Negative log-likelihood of the words' tags, with cross-entropy of other pieces."""
         assert self.crf is not None
         targets = batch["targets"]
         words = (batch["outputs"] >= 0) & (targets != IGNORED)
+        others = targets.masked_fill(batch["outputs"] >= 0, IGNORED)
         with torch.autocast(logits.device.type, enabled=False):
-            summed = super().loss(logits, batch)
+            summed = functional.cross_entropy(logits.float(), others, ignore_index=IGNORED, reduction="sum")
             if bool(words.any()):
                 chosen = WordGrid(batch["example"], batch["outputs"].masked_fill(~words, -1))
                 emissions, tags = chosen.fill(logits.float()), chosen.fill(targets)
