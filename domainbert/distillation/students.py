@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +18,32 @@ from domainbert.encoders.post_norm import Embeddings
 
 
 def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
-    """The architecture of a student; `DomainbertError` if the layers chosen are not the teacher's, or not as many."""
+    """The architecture of a student; `DomainbertError` if the layers chosen are not the teacher's, or not as many, or
+    share weights in one of the two."""
     sizes = teacher.sizes
     layers = student.chosen_layers(sizes.num_layers)
     if student.encoder is not None:
-        wanted = student.encoder.sizes.num_layers
-        if layers is not None and len(layers) != wanted:
+        config = student.encoder
+        if layers is not None and len(layers) != config.sizes.num_layers:
+            wanted = config.sizes.num_layers
             raise DomainbertError(f"student.layers: {len(layers)} are chosen; the student's encoder has {wanted}")
-        return student.encoder
-    like = teacher if student.family in (None, teacher.model_type) else config_class(str(student.family))()
-    count = sizes.num_layers if layers is None else len(layers)
-    return like.resized(dataclasses.replace(sizes, num_layers=count))
+    else:
+        like = teacher if student.family in (None, teacher.model_type) else config_class(str(student.family))()
+        count = sizes.num_layers if layers is None else len(layers)
+        config = like.resized(dataclasses.replace(sizes, num_layers=count))
+    if layers is not None:
+        _check_weights(teacher, layers)
+        _check_weights(config, range(len(layers)))
+    return config
+
+
+def _check_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
+    weights = [config.layer_weights[number] for number in layers]
+    if len(set(weights)) < len(weights):
+        raise DomainbertError(
+            f"student.layers: {len(weights)} are chosen, but in {config.model_type} they share the weights of "
+            f"{len(set(weights))}; expected layers with weights of their own, or none of layers, every, first"
+        )
 
 
 def build_student(
@@ -40,9 +56,10 @@ def build_student(
 ) -> tuple[EncoderWithHead, list[str]]:
     """A student with a head, started from its teacher as far as the shapes allow; and what was taken over, in words.
 
-    Of equal width: embeddings (token types, which are always the first here, join the positions of a family without
-    them, so that nothing changes), the layers chosen, and the head. Of smaller width: embeddings along the teacher's
-    principal directions (Mukherjee and Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2).
+    Embeddings of equal width as they are (token types, which are always the first here, join the positions of a family
+    without them, so that nothing changes), narrower ones along the teacher's principal directions (Mukherjee and
+    Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2). Where the hidden states are of equal width, the layers
+    chosen, what stands beside the layers if both have it, and the head.
 
     Args:
         config: from `student_config`.
@@ -58,12 +75,14 @@ def build_student(
     taken: list[str] = []
     same_vocabulary = vocabulary.size == teacher.encoder.input_embeddings.num_embeddings
     with torch.no_grad():
-        if encoder.hidden_size == teacher.encoder.hidden_size:
+        width, of_teacher = (one.input_embeddings.embedding_dim for one in (encoder, teacher.encoder))
+        if width == of_teacher:
             taken += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
+        elif student.narrow != "random" and width < of_teacher and same_vocabulary:
+            taken += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
+        if encoder.hidden_size == teacher.encoder.hidden_size:
             taken += _copy_layers(encoder, teacher.encoder, student)
             taken += _copy_head(model.head, teacher.head, same_vocabulary)
-        elif student.narrow != "random" and encoder.hidden_size < teacher.encoder.hidden_size and same_vocabulary:
-            taken += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
     return model, taken
 
 
@@ -86,6 +105,8 @@ def _put_tables(encoder: Encoder, teacher: Encoder, directions: Tensor | None = 
         own_types[: len(types)] = types[: len(own_types)]
     if directions is None:
         own.norm.load_state_dict(source.norm.state_dict())
+        if own.project and source.project and own.project.weight.shape == source.project.weight.shape:
+            own.project.load_state_dict(source.project.state_dict())
     return True
 
 
@@ -99,17 +120,39 @@ def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) 
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    chosen, count = student.chosen_layers(teacher.num_hidden_layers), teacher.num_hidden_layers
-    if chosen is None and encoder.num_hidden_layers == count:
-        chosen = tuple(range(count))
-    if chosen is None or encoder.num_heads != teacher.num_heads:
+    """Copy the layers chosen, else all if there are as many, be it only of their weights; and what is beside them."""
+    own, source = encoder.blocks(), teacher.blocks()
+    chosen = student.chosen_layers(len(source))
+    if chosen is None:
+        if len(own) != len(source):
+            own, source = list(dict.fromkeys(own)), list(dict.fromkeys(source))
+        chosen = tuple(range(len(source)))
+    if len(own) != len(chosen) or encoder.num_heads != teacher.num_heads:
         return []
-    for own, number in zip(encoder.blocks(), chosen, strict=True):
-        source = teacher.blocks()[number].state_dict()
-        if [tensor.shape for tensor in source.values()] != [tensor.shape for tensor in own.state_dict().values()]:
-            return []
-        own.load_state_dict(source)
+    pairs = list(dict.fromkeys((one, source[number]) for one, number in zip(own, chosen, strict=True)))
+    if len({one for one, _ in pairs}) < len(pairs):  # weights that layers share cannot start from several
+        return []
+    if any(_shapes(one.state_dict()) != _shapes(other.state_dict()) for one, other in pairs):
+        return []
+    for one, other in pairs:
+        one.load_state_dict(other.state_dict())
+    beside, of_teacher = _beside_layers(encoder), _beside_layers(teacher)
+    if _shapes(beside) == _shapes(of_teacher):
+        for name, parameter in beside.items():
+            parameter.copy_(of_teacher[name])
     return [f"layers {', '.join(map(str, chosen))}"]
+
+
+def _beside_layers(encoder: Encoder) -> dict[str, Tensor]:
+    """The parameters of neither embeddings nor layers, such as a last norm."""
+    tables = [part for part in encoder.modules() if isinstance(part, Embeddings)]
+    parts = [encoder.input_embeddings, *tables, *encoder.blocks()]
+    known = {parameter for part in parts for parameter in part.parameters()}
+    return {name: parameter for name, parameter in encoder.named_parameters() if parameter not in known}
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in state.items()}
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
@@ -126,8 +169,6 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
     word, own = teacher.input_embeddings.weight, encoder.input_embeddings.weight
-    if own.shape[1] > word.shape[1]:
-        return []
     directions = principal_directions(word, own.shape[1], centred)
     own.copy_(word @ directions)
     _put_tables(encoder, teacher, directions)

@@ -142,6 +142,11 @@ class EncoderConfig(ABC):
         return self.replaced(**dict.fromkeys(names, rate))
 
     @property
+    def layer_weights(self) -> tuple[int, ...]:
+        """For each layer the number of the weights it computes with: its own, unless layers share some."""
+        return tuple(range(self.sizes.num_layers))
+
+    @property
     def position_offset(self) -> int:
         """Rows of the position table before that of a text's first token."""
         return 0

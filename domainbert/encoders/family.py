@@ -70,8 +70,12 @@ class Family(ABC, Generic[C]):
         """Those of the encoder alone."""
         ours, theirs = "encoder.embeddings", f"{self.prefix}embeddings"
         tables = {f"{ours}.{name}.weight": (f"{theirs}.{name}_embeddings.weight",) for name in self.tables}
-        layers = numbered(config.sizes.num_layers, "encoder.layers", f"{self.prefix}{self.layers}", self.layer)
+        layers = numbered("encoder.layers", self.layer_names(config), self.layer)
         return tables | with_weight_and_bias({f"{ours}.norm": f"{theirs}.LayerNorm", **layers})
+
+    def layer_names(self, config: C) -> Sequence[str]:
+        """What each layer is called, one whose weights are shared once."""
+        return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:
         """Tensors of Hugging Face that are copies, to what they are copies of: not written, and read where they are."""

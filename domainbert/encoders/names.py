@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,12 +22,12 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
 
 
 def numbered(
-    count: int, ours: str, theirs: str, parts: Mapping[str, tuple[str, ...]]
+    ours: str, theirs: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """Modules of `count` layers: `{ours}.0.{part}` to `{theirs}.0.{part}`, ..."""
+    """Modules of layers: `{ours}.0.{part}` to `{theirs[0]}.{part}`, ..."""
     return {
-        f"{ours}.{index}.{part}": tuple(f"{theirs}.{index}.{name}" for name in names)
-        for index in range(count)
+        f"{ours}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
+        for index, layer in enumerate(theirs)
         for part, names in parts.items()
     }
 

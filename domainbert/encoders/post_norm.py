@@ -16,29 +16,38 @@ from domainbert.encoders.packed import Packed
 class Embeddings(nn.Module):
     """Word, position and token-type embeddings of so many rows each (no types if 0), summed and normalised.
 
-    `first_position` is the row of the position of a text's first token.
+    `first_position` is the row of the position of a text's first token; `factor_width` is that of the rows where a
+    linear layer leads from there to the hidden states (Lan et al. 2020, ALBERT, section 3.1).
     """
 
     def __init__(
-        self, vocab_size: int, num_positions: int, num_types: int, sizes: Sizes, first_position: int = 0
+        self,
+        vocab_size: int,
+        num_positions: int,
+        num_types: int,
+        sizes: Sizes,
+        first_position: int = 0,
+        factor_width: int | None = None,
     ) -> None:
         super().__init__()
-        width = sizes.hidden_size
+        width = sizes.hidden_size if factor_width is None else factor_width
         self.first_position = first_position
         self.word = nn.Embedding(vocab_size, width)
         self.position = nn.Embedding(num_positions, width)
         self.token_type = nn.Embedding(num_types, width) if num_types else None
         self.norm = nn.LayerNorm(width, eps=sizes.layer_norm_eps)
         self.dropout = Dropout(sizes.dropout)
+        self.project = None if factor_width is None else nn.Linear(width, sizes.hidden_size)
 
     def forward(self, tokens: Packed) -> Tensor:
-        """(B, S) -> (B, S, width); without token types every token is of type 0."""
+        """(B, S) -> (B, S, H); without token types every token is of type 0."""
         types = tokens.token_type_ids
         places = tokens.position_ids + self.first_position if self.first_position else tokens.position_ids
         summed = self.word(tokens.input_ids) + self.position(places)
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
-        return self.dropout(self.norm(summed))
+        embedded = self.dropout(self.norm(summed))
+        return embedded if self.project is None else self.project(embedded)
 
     def zero_padding(self, pad_id: int) -> None:
         """The rows of the padding are 0 at first, as in transformers, the one before the first position too."""

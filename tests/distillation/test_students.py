@@ -9,16 +9,20 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, principal_directions, student_config
+from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.families import build_model, family_names
+from domainbert.encoders.electra.config import ElectraConfig
+from domainbert.encoders.families import build_model, config_class, family_names
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
 
 TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
 VOCABULARY = 60
+LIKE_BERT = ["bert", "distilbert", "roberta", "xlm-roberta"]
+"""Families that compute what BERT does, from the same weights."""
 
 
 def make_teacher(config=TEACHER, head="masked_lm") -> EncoderWithHead:
@@ -38,7 +42,7 @@ def logits(model: EncoderWithHead) -> torch.Tensor:
     return model(Packed(ids, torch.arange(10).view(1, 10), torch.ones_like(ids)), torch.arange(10))
 
 
-@pytest.mark.parametrize("family_name", family_names())
+@pytest.mark.parametrize("family_name", LIKE_BERT)
 @pytest.mark.parametrize("head", ["masked_lm", "tokens"])
 def test_all_layers_make_the_teacher_again(family_name, head):
     """A student of every layer is its teacher, also where the family has no token types."""
@@ -49,7 +53,7 @@ def test_all_layers_make_the_teacher_again(family_name, head):
 
 
 @pytest.mark.parametrize("pad_id", [0, 1])
-@pytest.mark.parametrize("family_name", family_names())
+@pytest.mark.parametrize("family_name", LIKE_BERT)
 def test_a_teacher_whose_positions_begin_further_on_has_students_of_every_family(family_name, pad_id):
     teacher_config = RobertaConfig(24, 4, 3, 40, max_position_embeddings=18, type_vocab_size=1, initializer_range=0.3)
     torch.manual_seed(0)
@@ -60,6 +64,32 @@ def test_a_teacher_whose_positions_begin_further_on_has_students_of_every_family
     model, taken = build_student(config, student, teacher, "masked_lm", 0, vocabulary)
     assert config.max_length == 16 and taken == ["embeddings", "layers 0, 1, 2, 3", "head"]
     torch.testing.assert_close(logits(model.eval()), logits(teacher), atol=1e-4, rtol=0)  # layer_norm_eps may differ
+
+
+@pytest.mark.parametrize(
+    ("family_name", "taken"),
+    [
+        ("albert", ["head"]),  # embeddings of width 128, and one layer that cannot start from four
+        ("electra", ["layers 0, 1, 2, 3", "head"]),
+        ("mpnet", ["embeddings", "layers 0, 1, 2, 3", "head"]),  # its bias starts at random
+    ],
+)
+def test_what_another_family_takes_of_bert(family_name, taken):
+    config = student_config(StudentConfig(family=family_name), TEACHER)
+    teacher = make_teacher(head="tokens")
+    found = build_student(config, StudentConfig(), teacher, "tokens", 5, VocabularyFacts(VOCABULARY, 1))[1]
+    assert config.model_type == family_name and found == taken
+
+
+@pytest.mark.parametrize("family_name", family_names())
+def test_a_student_of_every_layer_of_its_own_family_is_its_teacher(family_name):
+    config = config_class(family_name)().resized(TEACHER.sizes).replaced(initializer_range=0.3)
+    torch.manual_seed(0)
+    vocabulary = VocabularyFacts(VOCABULARY, config.pad_token_id)
+    teacher = build_model(config, vocabulary, "masked_lm").eval()
+    own, taken = build_student(config, StudentConfig(), teacher, "masked_lm", 0, vocabulary)
+    assert student_config(StudentConfig(), config) == config and taken[0] == "embeddings" and taken[-1] == "head"
+    assert torch.equal(logits(own.eval()), logits(teacher))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +135,66 @@ def test_chosen_layers(student, layers):
             assert torch.equal(tensor, teacher.encoder.blocks()[source].state_dict()[name])
 
 
+SHARED = AlbertConfig(24, 4, 3, 40, embedding_size=8, max_position_embeddings=16, initializer_range=0.3)
+GROUPED = dataclasses.replace(SHARED, num_hidden_groups=2)  # layers 0 and 1 share their weights, and 2 and 3
+APART = dataclasses.replace(SHARED, num_hidden_groups=4)
+
+
+@pytest.mark.parametrize(("config", "groups"), [(GROUPED, [0, 1]), (APART, [0, 2])])
+def test_layers_with_weights_of_their_own_are_chosen(config, groups):
+    teacher, student = make_teacher(config), StudentConfig(every=2)
+    chosen = student_config(student, config)
+    model, taken = build_student(chosen, student, teacher, "masked_lm", 0, VocabularyFacts(VOCABULARY, 0))
+    assert (chosen.num_hidden_layers, chosen.num_hidden_groups) == (2, 2)
+    assert taken == ["embeddings", "layers 0, 2", "head"]
+    assert torch.equal(model.encoder.embeddings.project.weight, teacher.encoder.embeddings.project.weight)
+    for own, group in zip(model.encoder.layers, groups, strict=True):
+        wanted = teacher.encoder.layers[group].state_dict()
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in own.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "counts"),
+    [
+        (StudentConfig(every=2), SHARED, "2 are chosen, but in albert they share the weights of 1"),
+        (StudentConfig(first=3), GROUPED, "3 are chosen, but in albert they share the weights of 2"),
+        (StudentConfig(every=2, family="albert"), TEACHER, "2 are chosen, but in albert they share the weights of 1"),
+    ],
+)
+def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, counts):
+    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; expected layers with weights of their own"):
+        student_config(student, teacher)
+
+
+def test_the_same_weights_may_be_used_less_often():
+    student = StudentConfig(encoder=dataclasses.replace(SHARED, num_hidden_layers=2))
+    teacher = make_teacher(SHARED)
+    config = student_config(student, SHARED)
+    model, taken = build_student(config, student, teacher, "masked_lm", 0, VocabularyFacts(VOCABULARY, 0))
+    assert taken == ["embeddings", "layers 0", "head"] and model.encoder.num_hidden_layers == 2
+    state = teacher.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_layers_that_are_shared_no_longer_start_from_the_same():
+    """A BERT of the layers that an ALBERT uses over and over."""
+    teacher, student = make_teacher(SHARED), StudentConfig(family="bert")
+    config = student_config(student, SHARED)
+    model, taken = build_student(config, student, teacher, "tokens", 5, VocabularyFacts(VOCABULARY, 0))
+    assert taken == ["layers 0, 1, 2, 3"] and config.model_type == "bert"
+    wanted = teacher.encoder.layers[0].state_dict()
+    for own in model.encoder.blocks():
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in own.state_dict().items())
+
+
+def test_embeddings_alone_may_be_narrower():
+    """The hidden states are as wide as the teacher's: layers are taken, too."""
+    encoder = ElectraConfig(24, 4, 3, 40, embedding_size=6, max_position_embeddings=16)
+    student, teacher = StudentConfig(encoder=encoder), make_teacher(head="tokens")
+    _, taken = build_student(encoder, student, teacher, "tokens", 5, VocabularyFacts(VOCABULARY, 0))
+    assert taken == ["embeddings along 6 principal directions", "layers 0, 1, 2, 3", "head"]
+
+
 def test_a_random_student_takes_nothing():
     teacher = make_teacher()
     _, model, taken = make_student(StudentConfig(first=2, init="random"), teacher)
@@ -148,7 +238,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
-        (lambda: StudentConfig(family="brt"), "family: found 'brt'; expected one of bert, distilbert, roberta"),
+        (lambda: StudentConfig(family="brt"), "family: found 'brt'; expected one of albert, bert, distilbert"),
         (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (

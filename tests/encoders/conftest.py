@@ -10,13 +10,17 @@ import pytest
 import torch
 import transformers
 
+from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
+from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, name_map
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.names import from_hugging_face
 from domainbert.encoders.roberta.config import RobertaConfig
+from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 
 VOCAB_SIZE = 101
 NUM_LABELS = 5
@@ -33,6 +37,11 @@ class Reference:
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
 
+    @property
+    def vocabulary(self) -> VocabularyFacts:
+        """Facts of the vocabulary that theirs has."""
+        return VocabularyFacts(VOCAB_SIZE, self.their_config.pad_token_id)
+
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
         torch.manual_seed(1)
@@ -44,32 +53,39 @@ class Reference:
 
     def ours(self, head: str, theirs: transformers.PreTrainedModel) -> EncoderWithHead:
         """Our model with the weights of theirs."""
-        model = build_model(self.config, VocabularyFacts(VOCAB_SIZE, self.their_config.pad_token_id), head, NUM_LABELS)
+        model = build_model(self.config, self.vocabulary, head, NUM_LABELS)
         state, missing = from_hugging_face(theirs.state_dict(), name_map(self.config, head))
         assert missing == []
         model.load_state_dict(state)
         return model.eval()
 
 
+BERT_SIZES: dict[str, Any] = {
+    "hidden_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 80,
+    "max_position_embeddings": 40,
+}
+
+
+def parameters_of(theirs: transformers.PreTrainedModel) -> dict[str, torch.nn.Parameter]:
+    """The parameters by the names under which transformers saves them, tied ones once."""
+    copies = theirs._tied_weights_keys or {}
+    return {name: one for name, one in theirs.named_parameters(remove_duplicate=False) if name not in copies}
+
+
+def reference_of(name: str, kind: type[EncoderConfig], sizes: Mapping[str, Any]) -> Reference:
+    """Of a family whose classes begin with `name` and end as most do."""
+    ends = {"masked_lm": "ForMaskedLM", "tokens": "ForTokenClassification", "sequence": "ForSequenceClassification"}
+    classes = {head: getattr(transformers, name + end) for head, end in {None: "Model", **ends}.items()}
+    theirs = getattr(transformers, f"{name}Config")(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
+    return Reference(kind(**sizes), theirs, classes)
+
+
 def bert(activation: str) -> Reference:
-    sizes: dict[str, Any] = {
-        "hidden_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 3,
-        "intermediate_size": 80,
-        "hidden_act": activation,
-        "max_position_embeddings": 40,
-        "type_vocab_size": 3,
-        "layer_norm_eps": 1e-6,
-    }
-    classes = {
-        None: transformers.BertModel,
-        "masked_lm": transformers.BertForMaskedLM,
-        "tokens": transformers.BertForTokenClassification,
-        "sequence": transformers.BertForSequenceClassification,
-    }
-    theirs = transformers.BertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
-    return Reference(BertConfig(**sizes), theirs, classes)
+    more = {"hidden_act": activation, "type_vocab_size": 3, "layer_norm_eps": 1e-6}
+    return reference_of("Bert", BertConfig, BERT_SIZES | more)
 
 
 def distilbert(activation: str) -> Reference:
@@ -81,39 +97,46 @@ def distilbert(activation: str) -> Reference:
         "activation": activation,
         "max_position_embeddings": 40,
     }
-    classes = {
-        None: transformers.DistilBertModel,
-        "masked_lm": transformers.DistilBertForMaskedLM,
-        "tokens": transformers.DistilBertForTokenClassification,
-        "sequence": transformers.DistilBertForSequenceClassification,
-    }
-    theirs = transformers.DistilBertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
-    return Reference(DistilBertConfig(**sizes), theirs, classes)
+    return reference_of("DistilBert", DistilBertConfig, sizes)
 
 
 def roberta(activation: str) -> Reference:
     """With positions for texts of 40 tokens, as the others have."""
-    sizes: dict[str, Any] = {
-        "hidden_size": 48,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 3,
-        "intermediate_size": 80,
-        "hidden_act": activation,
-        "max_position_embeddings": 42,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-    }
-    classes = {
-        None: transformers.RobertaModel,
-        "masked_lm": transformers.RobertaForMaskedLM,
-        "tokens": transformers.RobertaForTokenClassification,
-        "sequence": transformers.RobertaForSequenceClassification,
-    }
-    theirs = transformers.RobertaConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
-    return Reference(RobertaConfig(**sizes), theirs, classes)
+    more = {"hidden_act": activation, "max_position_embeddings": 42, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    return reference_of("Roberta", RobertaConfig, BERT_SIZES | more)
 
 
-REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
+def xlm_roberta(activation: str) -> Reference:
+    more = {"hidden_act": activation, "max_position_embeddings": 42, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    return reference_of("XLMRoberta", XLMRobertaConfig, BERT_SIZES | more)
+
+
+def electra(activation: str) -> Reference:
+    """With embeddings narrower than the hidden states."""
+    more = {"hidden_act": activation, "embedding_size": 20, "layer_norm_eps": 1e-6}
+    return reference_of("Electra", ElectraConfig, BERT_SIZES | more)
+
+
+def albert(activation: str) -> Reference:
+    """Three layers in two groups: the first two share their weights."""
+    more = {"hidden_act": activation, "embedding_size": 20, "num_hidden_groups": 2, "layer_norm_eps": 1e-6}
+    return reference_of("Albert", AlbertConfig, BERT_SIZES | more)
+
+
+def mpnet(activation: str) -> Reference:
+    more = {"hidden_act": activation, "max_position_embeddings": 42, "layer_norm_eps": 1e-5}
+    return reference_of("MPNet", MPNetConfig, BERT_SIZES | more)
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {
+    "albert": albert,
+    "bert": bert,
+    "distilbert": distilbert,
+    "electra": electra,
+    "mpnet": mpnet,
+    "roberta": roberta,
+    "xlm-roberta": xlm_roberta,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -23,11 +23,12 @@ def test_projections_are_what_attention_was_made_of(reference):
         assert set(recording.projections) == {1, 3} and len(recording.hidden) == 4
         for number, heads in recording.projections.items():
             assert heads.queries.shape == (2, 3, 8, 16)
-            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16)
+            segments = encoder.context(tokens)  # whose mask may hold a bias, too
+            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16) + segments.mask
             apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
             mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
             attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, SelfAttention))
-            wanted = attention(recording.hidden[number - 1], encoder.context(tokens))
+            wanted = attention(recording.hidden[number - 1], segments)
             found = attention.output(mixed.transpose(1, 2).reshape(2, 8, 48))
             torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))

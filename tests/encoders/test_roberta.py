@@ -19,6 +19,7 @@ from domainbert.encoders.layers import Dropout
 from domainbert.encoders.names import from_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
+from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
 from domainbert.settings.choices import named_files
@@ -48,11 +49,12 @@ def test_positions_before_the_first_token_s_are_no_room(positions, pad_id, lengt
 
 
 @pytest.mark.parametrize("name", ["tiny", "small", "base"])
-def test_named_sizes_are_bert_s_with_what_roberta_was_published_with(name):
+@pytest.mark.parametrize("kind", [RobertaConfig, XLMRobertaConfig])
+def test_named_sizes_are_bert_s_with_what_roberta_was_published_with(kind, name):
     files = named_files(EncoderConfig)
-    bert, own = (yaml.safe_load(files[one].read_text()) for one in (name, f"roberta-{name}"))
-    config = RobertaConfig(**own["init_args"])
-    assert own["class_path"] == "RobertaConfig" and config.max_length == 512
+    bert, own = (yaml.safe_load(files[one].read_text()) for one in (name, f"{kind.model_type}-{name}"))
+    config = kind(**own["init_args"])
+    assert own["class_path"] == kind.__name__ and config.max_length == 512
     assert config.sizes == dataclasses.replace(BertConfig(**bert["init_args"]).sizes, layer_norm_eps=1e-5)
     assert config.type_vocab_size == 1
 

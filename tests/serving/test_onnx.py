@@ -15,13 +15,17 @@ from _pytest.mark import ParameterSet
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
+from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.encoders.distilbert.config import DistilBertConfig
+from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.roberta.config import RobertaConfig
+from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
@@ -36,9 +40,13 @@ pytest.importorskip("onnxscript")
 LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
 POSITIONS = 40
 CONFIGS: dict[str, EncoderConfig] = {
+    "albert": AlbertConfig(48, 4, 3, 80, max_position_embeddings=POSITIONS, embedding_size=20, num_hidden_groups=2),
     "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
+    "electra": ElectraConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, embedding_size=20),
+    "mpnet": MPNetConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2),
     "roberta": RobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
+    "xlm-roberta": XLMRobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
 }
 AUTO = {
     "masked_lm": "AutoModelForMaskedLM",
@@ -53,26 +61,29 @@ def on_one_thread(one_thread: None) -> None:
     """Every test here."""
 
 
-def make_tokenizer() -> DomainTokenizer:
-    vocab = {token: number for number, token in enumerate([*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))])}
+def make_tokenizer(pad_id: int = 0) -> DomainTokenizer:
+    tokens = [*SPECIAL_TOKENS.values(), *map(chr, range(97, 123))]
+    tokens.remove("[PAD]")
+    tokens.insert(pad_id, "[PAD]")
+    vocab = {token: number for number, token in enumerate(tokens)}
     return DomainTokenizer(bert_backend(vocab, {}), model_max_length=POSITIONS)
 
 
 def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHead:
     """Random weights, in which no bias is 0, no norm 1, no transition 0 and attention is far from uniform."""
     torch.manual_seed(seed)
-    model = build_model(config, VocabularyFacts(31, 0), head, len(LABELS))
+    model = build_model(config, VocabularyFacts(31, config.pad_token_id), head, len(LABELS))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
     return model.eval()
 
 
-def rows(sizes: list[int], length: int, seed: int = 0) -> dict[str, torch.Tensor]:
+def rows(sizes: list[int], length: int, pad_id: int = 0) -> dict[str, torch.Tensor]:
     """Random ids (B, S), of which the first so many of each row are text."""
-    ids = torch.randint(1, 31, (len(sizes), length), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(2, 31, (len(sizes), length), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(length) < torch.tensor(sizes).unsqueeze(1)).long()
-    return {"input_ids": ids * mask, "attention_mask": mask}
+    return {"input_ids": ids.where(mask > 0, pad_id), "attention_mask": mask}
 
 
 def run(path: Path, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -95,8 +106,9 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Family, head, and a model folder with `model.onnx` beside the weights."""
     name, head = request.param
     folder = tmp_path_factory.mktemp(f"{name}-{head}")
-    model = make_model(CONFIGS[name], head)
-    save_model(folder, model, CONFIGS[name], make_tokenizer(), head, "card", [] if head == "masked_lm" else LABELS)
+    config, labels = CONFIGS[name], [] if head == "masked_lm" else LABELS
+    model = make_model(config, head)
+    save_model(folder, model, config, make_tokenizer(config.pad_token_id), head, "card", labels)
     write_onnx(folder / "model.onnx", model)
     return name, head, folder
 
@@ -105,9 +117,9 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, sizes):
     """Those of the masked-LM head, of labels, and of classes; read on real text, as nobody reads them on padding."""
     transformers = pytest.importorskip("transformers")
-    _, head, folder = exported
+    name, head, folder = exported
     theirs = getattr(transformers, AUTO[head]).from_pretrained(folder).eval()
-    inputs = rows(sizes, max(sizes))
+    inputs = rows(sizes, max(sizes), CONFIGS[name].pad_token_id)
     with torch.inference_mode():
         wanted = theirs(**inputs).logits
     found = run(folder / "model.onnx", inputs)

@@ -3,10 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.packed import Packed
 from domainbert.training import throughput
 from domainbert.training.config import Runtime
@@ -17,8 +20,8 @@ CONFIG = BertConfig(
 )
 
 
-def make_model() -> EncoderWithHead:
-    return build_model(CONFIG, VocabularyFacts(101, 0), "masked_lm")
+def make_model(config: EncoderConfig = CONFIG) -> EncoderWithHead:
+    return build_model(config, VocabularyFacts(101, config.pad_token_id), "masked_lm")
 
 
 def test_flops_per_token_by_hand():
@@ -29,11 +32,21 @@ def test_flops_per_token_by_hand():
     assert flops_per_token(make_model(), 32, 0.15) == pytest.approx(3 * (forward + scores))  # backward: twice forward
 
 
-def test_flops_agree_with_those_torch_counts():
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        AlbertConfig(24, 4, 4, 56, max_position_embeddings=40, embedding_size=16, num_hidden_groups=2),
+        ElectraConfig(24, 3, 4, 56, max_position_embeddings=40, embedding_size=16),
+        MPNetConfig(24, 3, 4, 56, max_position_embeddings=42),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_flops_agree_with_those_torch_counts(config):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    model = make_model()
+    model = make_model(config)
     ids = torch.randint(5, 101, (4, 32))
     places, read = torch.arange(32).expand(4, 32), torch.arange(0, 128, 4)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):

@@ -1,0 +1,86 @@
+"""The architecture of an ALBERT encoder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from domainbert.base.ranges import Dropout
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import Activation, Heads, Layers, Sizes, Width, require, usual_classes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class AlbertConfig(BertConfig):
+    """An ALBERT encoder (Lan et al. 2020): BERT's, with narrow embeddings and layers that share their weights.
+
+    The defaults are those of ALBERT-xxlarge v2, as in transformers.
+    """
+
+    model_type = "albert"
+    architectures = usual_classes("Albert", "AlbertForPreTraining")
+    special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+
+    hidden_size: Width = 4096
+    """Width of the hidden states."""
+
+    num_attention_heads: Heads = 64
+    """Heads per layer; must divide `hidden_size`."""
+
+    intermediate_size: Width = 16384
+    """Width of the feed-forward layers."""
+
+    hidden_act: Activation = "gelu_new"
+    """Activation of the feed-forward layers."""
+
+    hidden_dropout_prob: Dropout = 0.0
+    """Dropout on hidden states."""
+
+    attention_probs_dropout_prob: Dropout = 0.0
+    """Dropout on attention probabilities."""
+
+    embedding_size: Width = 128
+    """Width of the embeddings; a linear layer leads to `hidden_size`."""
+
+    num_hidden_groups: Layers = 1
+    """Groups of layers that follow one another and share their weights: 1 is one weight for all layers, as many as
+    `num_hidden_layers` a weight for each."""
+
+    inner_group_num: Layers = 1
+    """Layers with weights of their own that stand for each of `num_hidden_layers`."""
+
+    classifier_dropout_prob: Dropout = 0.1
+    """Dropout of a task's head."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit together."""
+        super().__post_init__()
+        groups, layers = self.num_hidden_groups, self.num_hidden_layers
+        require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
+
+    @property
+    def layer_weights(self) -> tuple[int, ...]:
+        """See `EncoderConfig.layer_weights`: the layers of the first group, then those of the second, ..."""
+        inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
+        # this very quotient, rounded as it is, decides in transformers where a group ends
+        return tuple(int(n / per_group) * inner + i for n in range(self.num_hidden_layers) for i in range(inner))
+
+    @property
+    def sizes(self) -> Sizes:
+        """See `EncoderConfig.sizes`."""
+        sizes = super().sizes
+        return dataclasses.replace(sizes, num_layers=sizes.num_layers * self.inner_group_num)
+
+    def resized(self, sizes: Sizes) -> Self:
+        """See `EncoderConfig.resized`; there are no more groups than layers."""
+        count, inner = sizes.num_layers, self.inner_group_num
+        require(count % inner == 0, f"inner_group_num: {inner} does not divide the number of layers, {count}")
+        groups = min(self.num_hidden_groups, count // inner)
+        fewer_groups = self.replaced(num_hidden_groups=1)  # whatever the number of layers is
+        resized = super(AlbertConfig, fewer_groups).resized(dataclasses.replace(sizes, num_layers=count // inner))
+        return resized.replaced(num_hidden_groups=groups)

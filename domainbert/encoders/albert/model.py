@@ -1,0 +1,81 @@
+"""The ALBERT encoder, its heads, and its names in Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from torch import nn
+
+from domainbert.encoders.albert.config import AlbertConfig
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.family import Family
+from domainbert.encoders.heads import build_head
+from domainbert.encoders.names import NameMap, with_weight_and_bias
+from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
+
+_LAYER = {
+    "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),
+    "attention.output": ("attention.dense",),
+    "attention_norm": ("attention.LayerNorm",),
+    "feed_forward.expand": ("ffn",),
+    "feed_forward.contract": ("ffn_output",),
+    "feed_forward_norm": ("full_layer_layer_norm",),
+}
+_HEADS = {
+    "masked_lm": {"head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"},
+    "tokens": {"head.classifier": "classifier"},
+    "sequence": {"head.pooler": "albert.pooler", "head.classifier": "classifier"},
+}
+
+
+class AlbertEncoder(PostNormEncoder):
+    """Layers that are used several times each.
+
+    Dropout stands behind attention and behind the feed-forward part, as in the authors' code (google-research/albert,
+    modeling.py, `attention_ffn_block`); transformers leaves out the latter.
+    """
+
+    def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
+        self.order = config.layer_weights
+        rows, types, sizes = config.max_position_embeddings, config.type_vocab_size, config.sizes
+        embeddings = Embeddings(vocabulary.size, rows, types, sizes, factor_width=config.embedding_size)
+        distinct = dataclasses.replace(sizes, num_layers=len(set(self.order)))
+        super().__init__(embeddings, distinct, vocabulary.pad_id, types)
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See `Encoder.blocks`."""
+        return [self.layers[number] for number in self.order]
+
+
+class AlbertFamily(Family[AlbertConfig]):
+    """ALBERT (Lan et al. 2020): BERT's layers, used several times each, on narrow embeddings."""
+
+    prefix = "albert."
+    layer = _LAYER
+    heads = _HEADS
+    output_bias = "predictions.bias"
+    output_copies = ("predictions.decoder.weight", "predictions.decoder.bias")
+
+    def encoder(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> Encoder:
+        """See `Family.encoder`."""
+        return AlbertEncoder(config, vocabulary)
+
+    def head(self, kind: str, config: AlbertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
+        """See `Family.head`."""
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.classifier_dropout_prob)
+
+    def encoder_names(self, config: AlbertConfig) -> NameMap:
+        """See `Family.encoder_names`."""
+        project = {"encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in"}
+        return super().encoder_names(config) | with_weight_and_bias(project)
+
+    def layer_names(self, config: AlbertConfig) -> Sequence[str]:
+        """See `Family.layer_names`."""
+        inner = config.inner_group_num
+        places = [divmod(number, inner) for number in sorted(set(config.layer_weights))]
+        return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{one}" for group, one in places]
+
+
+FAMILY = AlbertFamily()

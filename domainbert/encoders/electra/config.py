@@ -1,0 +1,55 @@
+"""The architecture of an ELECTRA encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from domainbert.base.ranges import Dropout
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import Heads, Sizes, Width, usual_classes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class ElectraConfig(BertConfig):
+    """An ELECTRA encoder (Clark et al. 2020): BERT's, with embeddings of a width of their own; the defaults are those
+    of ELECTRA-small.
+
+    Generator and discriminator are both such encoders. A head for masked LM is the generator's.
+    """
+
+    model_type = "electra"
+    architectures = usual_classes("Electra")
+
+    hidden_size: Width = 256
+    """Width of the hidden states."""
+
+    num_attention_heads: Heads = 4
+    """Heads per layer; must divide `hidden_size`."""
+
+    intermediate_size: Width = 1024
+    """Width of the feed-forward layers."""
+
+    embedding_size: Width = 128
+    """Width of the embeddings; a linear layer leads to `hidden_size` where that is another."""
+
+    classifier_dropout: Dropout | None = None
+    """Dropout of a task's head; None is `hidden_dropout_prob`."""
+
+    def resized(self, sizes: Sizes) -> Self:
+        """See `EncoderConfig.resized`; embeddings as wide as the hidden states stay so."""
+        resized = super().resized(sizes)
+        return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
+
+    @property
+    def factor_width(self) -> int | None:
+        """Width of the embeddings, where it is not that of the hidden states."""
+        return None if self.embedding_size == self.hidden_size else self.embedding_size
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout of a task's head."""
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

@@ -1,0 +1,48 @@
+"""The ELECTRA encoder, its heads, and its names in Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.electra.config import ElectraConfig
+from domainbert.encoders.family import Family
+from domainbert.encoders.heads import build_head
+from domainbert.encoders.names import NameMap, with_weight_and_bias
+from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
+
+_HEADS = {
+    "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},
+    "tokens": {"head.classifier": "classifier"},
+    "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
+}
+
+
+class ElectraFamily(Family[ElectraConfig]):
+    """ELECTRA (Clark et al. 2020): BERT's layers on embeddings that may be narrower."""
+
+    prefix = "electra."
+    heads = _HEADS
+    output_bias = "generator_lm_head.bias"
+    output_copies = ("generator_lm_head.weight",)
+
+    def encoder(self, config: ElectraConfig, vocabulary: VocabularyFacts) -> Encoder:
+        """See `Family.encoder`."""
+        rows, types = config.max_position_embeddings, config.type_vocab_size
+        embeddings = Embeddings(vocabulary.size, rows, types, config.sizes, factor_width=config.factor_width)
+        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
+
+    def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:
+        """See `Family.head`; the masked-LM head and the pooler have the exact GELU, whatever the layers have."""
+        rate = config.head_dropout
+        how = {"activation": "gelu", "pooler": "gelu"}
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **how)
+
+    def encoder_names(self, config: ElectraConfig) -> NameMap:
+        """See `Family.encoder_names`."""
+        project = {} if config.factor_width is None else {"encoder.embeddings.project": "electra.embeddings_project"}
+        return super().encoder_names(config) | with_weight_and_bias(project)
+
+
+FAMILY = ElectraFamily()
