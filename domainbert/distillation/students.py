@@ -25,9 +25,10 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
         if layers is not None and len(layers) != wanted:
             raise DomainbertError(f"student.layers: {len(layers)} are chosen; the student's encoder has {wanted}")
         return student.encoder
-    like = teacher if student.family in (None, teacher.model_type) else config_class(str(student.family))()
+    if student.family in (None, teacher.model_type):
+        return teacher if layers is None else teacher.of_layers(layers)
     count = sizes.num_layers if layers is None else len(layers)
-    return like.resized(dataclasses.replace(sizes, num_layers=count))
+    return config_class(str(student.family))().resized(dataclasses.replace(sizes, num_layers=count))
 
 
 def build_student(

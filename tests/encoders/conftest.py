@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import build_model, family_names, name_map
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import from_hugging_face
 from domainbert.encoders.roberta.config import RobertaConfig
 
@@ -26,12 +27,14 @@ NUM_LABELS = 5
 class Reference:
     """A tiny architecture, ours and as `transformers` knows it.
 
-    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None.
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None; `older` are our
+    fields that its configuration has under other names.
     """
 
     config: EncoderConfig
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
+    older: Collection[str] = ()
 
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
@@ -113,7 +116,38 @@ def roberta(activation: str) -> Reference:
     return Reference(RobertaConfig(**sizes), theirs, classes)
 
 
-REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
+def modernbert(activation: str) -> Reference:
+    """The second of three layers has a window of 4 tokens on either side."""
+    sizes: dict[str, Any] = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 80,
+        "hidden_activation": activation,
+        "max_position_embeddings": 40,
+        "norm_eps": 1e-6,
+        "local_attention": 8,
+        "classifier_activation": activation,
+        "classifier_pooling": "mean",
+    }
+    classes = {
+        None: transformers.ModernBertModel,
+        "masked_lm": transformers.ModernBertForMaskedLM,
+        "tokens": transformers.ModernBertForTokenClassification,
+        "sequence": transformers.ModernBertForSequenceClassification,
+    }
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    older = {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0}
+    theirs = transformers.ModernBertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **ids, **older)
+    return Reference(ModernBertConfig(**sizes, **older), theirs, classes, older)
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {
+    "bert": bert,
+    "distilbert": distilbert,
+    "modernbert": modernbert,
+    "roberta": roberta,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,9 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, "tokens", labels="abc", dropout=0.25)
     assert folder.head is None
-    assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
+    of_head = [theirs for ours, theirs in name_map(reference.config, "tokens").items() if ours.startswith("head.")]
+    assert sorted(made) == sorted(name for names in of_head for name in names) >= ["classifier.bias"]
+    assert model.head.classifier.out_features == 3
     assert {part.rate for part in model.modules() if isinstance(part, Dropout)} == {0.25}
     assert {part.dropout for part in model.modules() if isinstance(part, Attention)} == {0.25}
     assert folder.config == reference.config, "the folder keeps its own dropout"

@@ -25,7 +25,7 @@ def padded_batch() -> Packed:
 
 
 def test_all_families_have_a_reference(request):
-    assert family_names() == ["bert", "distilbert", "roberta"]
+    assert family_names() == ["bert", "distilbert", "modernbert", "roberta"]
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
