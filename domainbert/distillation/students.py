@@ -61,6 +61,7 @@ def build_student(
     with torch.no_grad():
         if encoder.hidden_size == teacher.encoder.hidden_size:
             taken += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
+            _copy_rest(encoder, teacher.encoder)
             taken += _copy_layers(encoder, teacher.encoder, student)
             taken += _copy_head(model.head, teacher.head, same_vocabulary)
         elif student.narrow != "random" and encoder.hidden_size < teacher.encoder.hidden_size and same_vocabulary:
@@ -99,6 +100,19 @@ def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) 
     return ["embeddings" if copied else "position embeddings"] if copied or positions else []
 
 
+def _copy_rest(encoder: Encoder, teacher: Encoder) -> None:
+    """Copy what two encoders of one class have beside embeddings and layers, as far as it fits: norms, for example."""
+    if type(encoder) is not type(teacher):
+        return
+    tables = [one for one in encoder.modules() if isinstance(one, Embeddings)]
+    others = [encoder.input_embeddings, *encoder.blocks(), *tables]
+    elsewhere = {parameter for module in others for parameter in module.parameters()}
+    source = dict(teacher.named_parameters())
+    for name, own in encoder.named_parameters():
+        if own not in elsewhere and name in source and own.shape == source[name].shape:
+            own.copy_(source[name])
+
+
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
     chosen, count = student.chosen_layers(teacher.num_hidden_layers), teacher.num_hidden_layers
     if chosen is None and encoder.num_hidden_layers == count:
@@ -118,7 +132,7 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
     own, source = head.state_dict(), teacher.state_dict()
     fits = {name for name in own if name in source and own[name].shape == source[name].shape}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    whole = fits >= {name for name in own if not name.startswith("crf.")}
+    whole = fits >= {name for name in (*own, *source) if not name.startswith("crf.")}
     if not whole or not same_activation or not (same_vocabulary or "bias" not in own):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)

@@ -137,7 +137,7 @@ class EncoderConfig(ABC):
         return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
 
     def of_layers(self, layers: Sequence[int]) -> Self:
-        """The same architecture with some of its layers, by their numbers; `DomainbertError` if they make no encoder."""
+        """The same architecture with some of its layers, by their numbers; `DomainbertError` if they make none."""
         return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
     def with_dropout(self, rate: float) -> Self:
