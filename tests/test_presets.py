@@ -17,6 +17,7 @@ STAGES = {
     "distilbert": ["prepare", "distill"],
     "minilm-v1": ["prepare", "distill"],
     "minilm-v2": ["prepare", "distill"],
+    "modernbert": ["vocab", "prepare", "pretrain"],
     "pkd": ["distill-task"],
     "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
     "xtremedistil": ["finetune", *["distill-task"] * 3],
@@ -25,6 +26,7 @@ USED = {
     "distilbert": {"SoftTargets", "HardTargets", "HiddenCosine"},
     "minilm-v1": {"AttentionKL", "Relations"},
     "minilm-v2": {"Relations"},
+    "modernbert": set(),
     "pkd": {"HardTargets", "SoftTargets", "PatientCLS"},
     "tinybert": {"AttentionMSE", "HiddenMSE", "SoftTargets"},
     "xtremedistil": {"HiddenMSE", "LogitMSE", "HardTargets"},
@@ -74,6 +76,8 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
         "distill": {"budget.max_epochs": 0.2, "max_length": 64},
         "distill-task": {"max_epochs": 1},
         "finetune": {"max_epochs": 1},
+        "pretrain": {"budget.max_epochs": 0.2},
+        "vocab": {"vocab_size": 400},
     }
     words = [word for key, value in own for word in (f"--{key}", value)]
     for name, job in recipe.jobs.items():
@@ -83,6 +87,6 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
 
 
-def test_there_are_six_and_together_they_use_every_loss():
+def test_there_are_seven_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

@@ -117,7 +117,8 @@ def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
-    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels.
+    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels; these
+    may read the text that it begins instead.
     """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:

@@ -76,9 +76,13 @@ class _Around(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        length, window = ctx.shape[0] * ctx.shape[1], ctx.window
-        summed = gradient.new_zeros(length + 2 * window, ctx.shape[2])
-        for start, part in enumerate(gradient.transpose(1, 2).split(ctx.size, dim=1)):  # (heads * n, b or less, D)
-            blocks = summed[start * ctx.size :][:length].view(-1, ctx.size, ctx.shape[2])
+        heads, joined, width = ctx.shape
+        length, parts = (
+            heads * joined,
+            gradient.transpose(1, 2).split(ctx.size, dim=1),
+        )  # each (heads * n, b or less, D)
+        summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
+        for number, part in enumerate(parts):
+            blocks = summed[number * ctx.size :][:length].view(-1, ctx.size, width)
             blocks[:, : part.shape[1]] += part
-        return summed[window : window + length].view(ctx.shape), None, None
+        return summed[ctx.window :][:length].view(ctx.shape), None, None

@@ -31,7 +31,7 @@ from domainbert.training.throughput import flops_per_token
 
 VOCABULARY = VocabularyFacts(40, 0)
 IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-CONFIG = ModernBertConfig(24, 4, 3, 40, max_position_embeddings=320, local_attention=16, initializer_range=0.3)
+CONFIG = ModernBertConfig(24, 4, 3, 40, max_position_embeddings=320, local_attention=16, initializer_range=0.1)
 BIASED = dataclasses.replace(CONFIG, norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True)
 CLASSES = {
     "masked_lm": transformers.ModernBertForMaskedLM,
@@ -47,7 +47,7 @@ def both(config: ModernBertConfig, kind: str) -> tuple[EncoderWithHead, transfor
     theirs = CLASSES[kind](transformers.ModernBertConfig(**fields)).eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.2)
+            parameter.add_(torch.randn_like(parameter) * 0.15)
     model = build_model(config, VOCABULARY, kind, 5).eval()
     state, missing = from_hugging_face(theirs.state_dict(), name_map(config, kind))
     assert not missing

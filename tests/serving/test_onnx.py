@@ -21,6 +21,7 @@ from domainbert.encoders.crf import Crf, crf_of
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
@@ -38,6 +39,9 @@ POSITIONS = 40
 CONFIGS: dict[str, EncoderConfig] = {
     "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
+    "modernbert": ModernBertConfig(
+        48, 3, 3, 80, max_position_embeddings=POSITIONS, local_attention=8, classifier_pooling="mean"
+    ),
     "roberta": RobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
 }
 AUTO = {
