@@ -50,8 +50,9 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
     window = (mask.shape[-1] - size) // 2
     scaled = query / math.sqrt(width) if scale is None else query * scale
     query, key, value = (_end_to_end(one, count * size) for one in (scaled, key, value))
-    scores = query.view(-1, size, width) @ _Around.apply(key, size, window)  # (heads * n, b, k)
-    scores = scores.unflatten(0, (heads, count)) + mask.to(scores.dtype)
+    scores = query.reshape(-1, size, width) @ _Around.apply(key, size, window)  # (heads * n, b, k)
+    scores = scores.unflatten(0, (heads, count))
+    scores += mask.to(scores.dtype)
     mixed = scores.softmax(dim=-1).flatten(0, 1) @ _Around.apply(value, size, window).transpose(-1, -2)
     return mixed.view(heads, -1, width)[:, : rows * length].unflatten(1, (rows, length)).transpose(0, 1)
 
@@ -76,11 +77,8 @@ class _Around(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        heads, joined, width = ctx.shape
-        length, parts = (
-            heads * joined,
-            gradient.transpose(1, 2).split(ctx.size, dim=1),
-        )  # each (heads * n, b or less, D)
+        length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
+        parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
         summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
         for number, part in enumerate(parts):
             blocks = summed[number * ctx.size :][:length].view(-1, ctx.size, width)
