@@ -46,8 +46,9 @@ class Rotation(NamedTuple):
     sines: Tensor
 
     def turn(self, heads: Tensor) -> Tensor:
-        """Rotary positions (Su et al. 2021, eq. 34), in fp32: (..., B, heads, S, D), element k with k + D / 2."""
-        first, second = heads.float().chunk(2, dim=-1)
+        """Rotary positions (Su et al. 2021, eq. 34), of (..., B, heads, S, D), element k with k + D / 2; in fp32 even
+        where heads have 16 bits."""
+        first, second = heads.to(torch.promote_types(heads.dtype, torch.float32)).chunk(2, dim=-1)
         turned = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
         return torch.cat(turned, dim=-1).to(heads.dtype)
 
