@@ -283,6 +283,13 @@ def test_arithmetic_of_windows():
         assert flops_per_token(model, length, 0.3) == pytest.approx(6 * (4 * layer + 0.3 * head) + 12 * 24 * seen)
 
 
+def test_the_last_norm_is_as_high_as_the_last_layer():
+    encoder = build_model(CONFIG, VOCABULARY, "masked_lm").encoder
+    depths = {name: encoder.depth_of(name) for name, _ in encoder.named_parameters()}
+    assert (depths["word.weight"], depths["word_norm.weight"], depths["last_norm.weight"]) == (0, 0, 4)
+    assert [encoder.depth_of(f"layers.{n}.attention.output.weight") for n in range(4)] == [1, 2, 3, 4]
+
+
 def test_projections_know_their_window():
     encoder = build_model(CONFIG, VOCABULARY, "masked_lm").encoder
     assert [record(encoder, rows([[9]], 9), {n}).projections[n].window for n in (1, 2, 3, 4)] == [None, 8, 8, None]

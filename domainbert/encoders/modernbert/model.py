@@ -166,6 +166,10 @@ class ModernBertEncoder(Encoder):
         """See `Encoder.finish`."""
         return self.last_norm(hidden)
 
+    def depth_of(self, parameter: str) -> int:
+        """See `Encoder.depth_of`; the last norm is as high as the last block."""
+        return self.num_hidden_layers if parameter.startswith("last_norm.") else super().depth_of(parameter)
+
 
 class ModernMaskedLMHead(MaskedLMHead):
     """As BERT's, by default without biases in the dense layer and the norm."""
