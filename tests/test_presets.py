@@ -20,6 +20,7 @@ STAGES = {
     "electra": FROM_SCRATCH,
     "minilm-v1": ["prepare", "distill"],
     "minilm-v2": ["prepare", "distill"],
+    "modernbert": ["vocab", "prepare", "pretrain"],
     "pkd": ["distill-task"],
     "roberta": FROM_SCRATCH,
     "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
@@ -30,6 +31,7 @@ USED = {
     "distilbert": {"SoftTargets", "HardTargets", "HiddenCosine"},
     "minilm-v1": {"AttentionKL", "Relations"},
     "minilm-v2": {"Relations"},
+    "modernbert": set(),
     "pkd": {"HardTargets", "SoftTargets", "PatientCLS"},
     "tinybert": {"AttentionMSE", "HiddenMSE", "SoftTargets"},
     "xtremedistil": {"HiddenMSE", "LogitMSE", "HardTargets"},
@@ -90,6 +92,6 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
 
 
-def test_there_are_ten_and_together_they_use_every_loss():
+def test_there_are_eleven_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

@@ -60,6 +60,14 @@ class Places:
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
+    def hidden_pairs(self, window: int | None) -> Tensor:
+        """(B, 1, S, S) which tokens do not see each other: those of two segments, or further apart than a window."""
+        hidden = self.segment_ids.unsqueeze(-1) != self.segment_ids.unsqueeze(-2)
+        if window is not None:
+            places = torch.arange(hidden.shape[-1], device=hidden.device)
+            hidden = hidden | ((places.unsqueeze(-1) - places).abs() > window)
+        return hidden.unsqueeze(1)
+
     @cached_property
     def first(self) -> Tensor:
         """(segments,) the first token of each segment in the flattened rows: its [CLS]."""
@@ -227,14 +235,15 @@ class AttentionLoss(LayerLoss):
 
 
 class AttentionMSELoss(AttentionLoss):
-    """(student - teacher)² of Q Kᵀ / sqrt(d), mean over heads (Jiao et al. 2020, eq. 7)."""
+    """(student - teacher)² of Q Kᵀ / sqrt(d), mean over heads (Jiao et al. 2020, eq. 7); 0 outside of a window."""
 
     unit: Unit = "pairs"
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
         own, source = (scores(one.queries, one.keys) for one in (student, teacher))
-        return ((own - source).square().mean(dim=1) * places.pairs).sum()
+        hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
+        return ((own - source).masked_fill(hidden, 0).square().mean(dim=1) * places.pairs).sum()
 
 
 class AttentionKLLoss(AttentionLoss):
@@ -242,7 +251,8 @@ class AttentionKLLoss(AttentionLoss):
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
-        return row_divergence(scores(student.queries, student.keys), scores(teacher.queries, teacher.keys), places)
+        own, source = (scores(one.queries, one.keys) for one in (student, teacher))
+        return row_divergence(own, source, places, student.window, teacher.window)
 
 
 class RelationsLoss(AttentionLoss):
@@ -267,13 +277,15 @@ def scores(left: Tensor, right: Tensor) -> Tensor:
     return full(left) @ full(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
 
 
-def row_divergence(student: Tensor, teacher: Tensor, places: Places) -> Tensor:
+def row_divergence(
+    student: Tensor, teacher: Tensor, places: Places, window: int | None = None, teacher_window: int | None = None
+) -> Tensor:
     """KL(teacher || student) of each token's distribution over its segment, from scores (B, heads, S, S); mean over
-    heads, summed over tokens."""
+    heads, summed over tokens. Each looks through its window, and the teacher no further than the student can."""
     # Padding sees itself, so that no softmax is empty; it is left out of the sum.
-    same = places.segment_ids.unsqueeze(-1) == places.segment_ids.unsqueeze(-2)
-    apart = ~same.unsqueeze(1)
-    own, source = (one.masked_fill(apart, _NEVER) for one in (student, teacher))
+    hidden = places.hidden_pairs(window)
+    own = student.masked_fill(hidden, _NEVER)
+    source = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
     return divergence(source, own).mean(dim=1)[places.real].sum()
 
 

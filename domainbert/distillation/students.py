@@ -27,10 +27,11 @@ def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderCon
         if layers is not None and len(layers) != config.sizes.num_layers:
             wanted = config.sizes.num_layers
             raise DomainbertError(f"student.layers: {len(layers)} are chosen; the student's encoder has {wanted}")
+    elif student.family in (None, teacher.model_type):
+        config = teacher if layers is None else teacher.of_layers(layers)
     else:
-        like = teacher if student.family in (None, teacher.model_type) else config_class(str(student.family))()
         count = sizes.num_layers if layers is None else len(layers)
-        config = like.resized(dataclasses.replace(sizes, num_layers=count))
+        config = config_class(str(student.family))().resized(dataclasses.replace(sizes, num_layers=count))
     if layers is not None:
         _check_weights(teacher, layers)
         _check_weights(config, range(len(layers)))
@@ -160,7 +161,7 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
     own, source = head.state_dict(), teacher.state_dict()
     fits = {name for name in own if name in source and own[name].shape == source[name].shape}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    whole = fits >= {name for name in own if not name.startswith("crf.")}
+    whole = fits >= {name for name in (*own, *source) if not name.startswith("crf.")}
     if not whole or not same_activation or not (same_vocabulary or "bias" not in own):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)

@@ -98,9 +98,10 @@ def observe(
         positions: (N,) where logits are wanted, in the flattened tokens; None for nowhere.
         every: whether they are wanted at all tokens that are not padding.
     """
-    recording = record(model.encoder, Packed.of(batch), layers)
+    tokens = Packed.of(batch)
+    recording = record(model.encoder, tokens, layers)
     last = recording.hidden[-1]
-    logits = None if positions is None else model.read(last.flatten(0, 1).index_select(0, positions))
+    logits = None if positions is None else model.read(model.states(last, tokens, positions))
     all_logits = model.read(last[batch["segment_ids"] > 0]) if every else None
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 

@@ -2,6 +2,7 @@
 
 | where | kernel |
 |---|---|
+| CPU, window, no dropout, no bias, rows of twice the keys of a block | spelt out, in blocks (`windows.py`) |
 | CPU, training, rows up to 256 tokens or with dropout | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
@@ -22,26 +23,33 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.encoders.packed import Packed, segment_starts
+from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
 
 _EXPLICIT_LENGTH = 256  # rows up to this length: S x S scores are small, and torch's fused CPU backward is slow
 
 
-def segment_mask(segment_ids: Tensor) -> Tensor:
+def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
     """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
 
-    Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
+    With a window it sees those that are at most so many tokens before or behind it. Padding (segment 0) sees padding,
+    so that no row of the softmax is empty; nothing reads its output.
     """
     same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
+    if window is not None:
+        places = torch.arange(segment_ids.shape[-1], device=same.device)  # a text stands in one piece: places will do
+        same = same & ((places.unsqueeze(-1) - places).abs() <= window)
     return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
 
 
 class Segments(NamedTuple):
-    """The texts in the rows of a batch, as the kernel chosen for it reads them; one of the two is there."""
+    """The texts in the rows of a batch, as the kernel chosen for it reads them: by masks or by boundaries."""
 
     mask: Tensor | None
     """From `segment_mask`, (B, 1, S, S)."""
     boundaries: Tensor | None = None
     """From `segment_boundaries`, (N + 1,)."""
+    near: Tensor | None = None
+    """The mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
 
 
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
@@ -59,14 +67,21 @@ def segment_boundaries(segment_ids: Tensor) -> Tensor:
 
 
 def choose_kernel(
-    tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, windowed: bool = False
+    tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, window: int | None = None
 ) -> Segments:
-    """The texts in a batch as all layers need them; `biased` and `windowed` say whether any calls `attend` with a bias
-    or a window, and dropout is that on the attention probabilities."""
-    fits = tokens.boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
-    if fits and not biased and _has_varlen(tokens.segment_ids.device) and (not windowed or _has_window()):
-        return Segments(None, tokens.boundaries)
-    return Segments(segment_mask(tokens.segment_ids))
+    """The texts in a batch as all layers need them; `biased` says whether any calls `attend` with a bias, `window` with
+    which window some do, and dropout is that on the attention probabilities."""
+    segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
+    fits = boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
+    if fits and not biased and _has_varlen(segment_ids.device) and (window is None or _has_window()):
+        return Segments(None, boundaries)
+    mask = segment_mask(segment_ids)
+    if window is None:
+        return Segments(mask)
+    # what is exported serves any length, and a choice by length would be made for good
+    plain = segment_ids.device.type == "cpu" and not dropout_rate and not biased and not torch.compiler.is_exporting()
+    in_blocks = plain and gains(segment_ids.shape[-1], window)
+    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
 
 
 def _has_varlen(device: torch.device) -> bool:
@@ -103,7 +118,7 @@ def attend(
 
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
-        segments: from `choose_kernel`, which was told of a bias or window.
+        segments: from `choose_kernel`, which was told of a bias and of the window.
         bias: added to the scaled scores: (B or 1, heads or 1, S, S).
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
@@ -112,10 +127,10 @@ def attend(
     if segments.mask is None:
         assert segments.boundaries is not None and bias is None
         return _text_by_text(query, key, value, segments.boundaries, window, scale)
-    mask = segments.mask
-    if window is not None:
-        places = torch.arange(mask.shape[-1], device=mask.device)  # a text stands in one piece, so places will do
-        mask = mask.masked_fill((places.unsqueeze(-1) - places).abs() > window, float("-inf"))
+    mask = segments.mask if window is None else segments.near
+    assert mask is not None
+    if mask.ndim == 3:
+        return attend_in_blocks(query, key, value, mask, scale)
     mask = mask if bias is None else mask + bias
     short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH
     if query.device.type == "cpu" and (dropout or short):

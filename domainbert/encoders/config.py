@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -135,6 +135,10 @@ class EncoderConfig(ABC):
         wanted = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
         own = {field.name for field in dataclasses.fields(self)}
         return self.replaced(**{self._field(size): n for size, n in wanted.items() if self._field(size) in own})
+
+    def of_layers(self, layers: Sequence[int]) -> Self:
+        """The same architecture with some of its layers, by their numbers; `DomainbertError` if they make none."""
+        return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
     def with_dropout(self, rate: float) -> Self:
         """The same architecture with every dropout, which is called so, set to `rate`."""

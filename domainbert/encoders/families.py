@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from domainbert.encoders.names import NameMap
 
 TOKENS, SEQUENCE = "tokens", "sequence"
-"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS]."""
+"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it."""
 
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""

@@ -37,6 +37,8 @@ class Family(ABC, Generic[C]):
         layers: where the layers are numbered, in the base model.
         layer: our modules of a layer to theirs.
         heads: our modules of each kind of head to theirs, `masked_lm` among them.
+        of_any_head: how the names of tensors outside the base model begin that are the same in all kinds of head: a new
+            head starts from those of the old one, whatever it predicted.
         output_bias: the bias of a masked-LM head.
         output_copies: its output weights, which are the word embeddings, and where there is one a copy of that bias.
     """
@@ -47,6 +49,7 @@ class Family(ABC, Generic[C]):
     layers: ClassVar[str] = "encoder.layer"
     layer: ClassVar[Mapping[str, tuple[str, ...]]] = _BERT_LAYER
     heads: ClassVar[Mapping[str, Mapping[str, str]]]
+    of_any_head: ClassVar[tuple[str, ...]] = ()
     output_bias: ClassVar[str]
     output_copies: ClassVar[Sequence[str]]
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, text_numbers
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
 _MULTIPLE = 128  # a token head that is trained on a CPU computes a multiple of so many tokens
@@ -53,7 +53,13 @@ class TokenHead(nn.Module):
 
 
 class SequenceHead(nn.Module):
-    """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'."""
+    """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'.
+
+    Attributes:
+        takes_means: whether it reads the mean of a text's tokens in place of the [CLS].
+    """
+
+    takes_means: bool = False
 
     def __init__(
         self, hidden_size: int, num_labels: int, dropout: float, activation: str, input_dropout: float = 0.0
@@ -66,7 +72,7 @@ class SequenceHead(nn.Module):
         self.classifier = nn.Linear(hidden_size, num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[CLS] states (N, H) -> logits (N, labels)."""
+        """States of texts (N, H) -> logits (N, labels)."""
         return self.classifier(self.dropout(self.activation(self.pooler(self.input_dropout(hidden)))))
 
 
@@ -101,10 +107,18 @@ def build_head(
     return head
 
 
+def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
+    """The means (N, H) of hidden states (B, S, H) over the texts that the flattened `positions` (N,) are in."""
+    texts = text_numbers(segment_ids).flatten()
+    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
+    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
+
+
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
-    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels.
+    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels; these
+    may read the text that it begins instead.
     """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
@@ -114,7 +128,14 @@ class EncoderWithHead(nn.Module):
 
     def forward(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
-        return self.read(self.encoder(tokens).flatten(0, 1).index_select(0, positions))
+        return self.read(self.states(self.encoder(tokens), tokens, positions))
+
+    def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
+        """What the head reads (N, H) of the last hidden states (B, S, H): those at `positions` (N,), or the means of
+        the texts that these are in."""
+        if isinstance(self.head, SequenceHead) and self.head.takes_means:
+            return text_means(hidden, tokens.segment_ids, positions)
+        return hidden.flatten(0, 1).index_select(0, positions)
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

@@ -39,3 +39,9 @@ def segment_starts(segment_ids: Tensor) -> Tensor:
     begins = torch.ones_like(segment_ids, dtype=torch.bool)
     begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
     return begins.flatten().nonzero().flatten()
+
+
+def text_numbers(segment_ids: Tensor) -> Tensor:
+    """A number for the text of each token, of one row or of another: (B, S) -> (B, S); padding is one text of a row."""
+    rows, length = segment_ids.shape
+    return segment_ids + torch.arange(rows, device=segment_ids.device).unsqueeze(-1) * (length + 1)

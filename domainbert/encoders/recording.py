@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.layers import Attention
@@ -20,11 +20,12 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """Inputs of the attention of one layer, each (B, heads, S, D)."""
+    """Inputs of the attention of one layer, each (B, heads, S, D), and its window; None is the whole text."""
 
     queries: Tensor
     keys: Tensor
     values: Tensor
+    window: int | None = None
 
     def regrouped(self, num_heads: int) -> Projections:
         """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""
@@ -46,9 +47,10 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
     projections: dict[int, Projections] = {}
     numbers = itertools.count(1)  # each block has one attention, so the n-th that runs is that of block n
 
-    def keep(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            projections[number] = Projections(*(heads.view_as(heads) for heads in inputs[:3]))
+            query, key, value = (heads.view_as(heads) for heads in inputs[:3])
+            projections[number] = Projections(query, key, value, module.window)
 
     with ExitStack() as hooks:
         for part in encoder.modules() if layers else ():

@@ -161,8 +161,8 @@ def load_model(
     """An encoder with a head, in fp32, its opened folder, and the Hugging Face names of what the folder lacked of the
     head, which is made.
 
-    The head's own tensors are taken if the folder has that kind of head with the same labels. The pooler of a sequence
-    head is part of Hugging Face's base model, so it is taken wherever it is found.
+    The head's own tensors are taken if the folder has that kind of head with the same labels. What all heads of a
+    family have is taken wherever it is found, and so is BERT's pooler, which is part of Hugging Face's base model.
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
@@ -187,7 +187,8 @@ def load_model(
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
     if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(families.family(config).prefix)}
+        own = families.family(config)
+        tensors = {name: one for name, one in tensors.items() if name.startswith((own.prefix, *own.of_any_head))}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
     state, made = from_hugging_face(tensors, names)
     of_encoder = {name for ours, theirs in names.items() if ours.startswith("encoder.") for name in theirs}
@@ -299,7 +300,9 @@ def save_with_vocabulary(
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
     """Those that a `config.json` of the family has, and that the model's own has."""
-    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
+    ids = {"pad_token_id": tokenizer.pad_id}
+    ids |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id)
+    ids |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id)
     has = {name for name in ids if name in config.special_ids or config.others.get(name) is not None}
     return {name: number for name, number in ids.items() if name in has}
 

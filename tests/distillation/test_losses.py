@@ -220,6 +220,38 @@ def test_gradient_is_that_of_differences(config, formula, student):
             assert not hidden.grad[~where.real].any()
 
 
+@pytest.mark.parametrize(("own", "source"), [(1, None), (None, 1), (2, 1), (1, 2), (None, None)])
+def test_attention_is_compared_as_far_as_both_see(own, source):
+    """Against NumPy, text by text: scores within both windows; a distribution over what each sees, the teacher's
+    over what the student sees, too."""
+    sides = Sides(STUDENT, TEACHER)
+
+    def seen(size: int, *windows: int | None) -> np.ndarray:
+        apart = np.abs(np.subtract.outer(np.arange(size), np.arange(size)))
+        return np.all([apart <= (size if window is None else window) for window in windows], axis=0)
+
+    def look(outputs: Outputs, window: int | None) -> Outputs:
+        narrow = {n: dataclasses.replace(one, window=window) for n, one in outputs.projections.items()}
+        return dataclasses.replace(outputs, projections=narrow)
+
+    mse = divergence = 0.0
+    for a, b in zip(sides.attention[0][-1], sides.attention[1][-1], strict=True):
+        one, other, both = attention(a), attention(b), seen(a.shape[2], own, source)
+        mse += ((one - other) ** 2 * both).mean(axis=0).sum()
+        p, q = (softmax(np.where(mask, x, -1e9)) for x, mask in ((other, both), (one, seen(a.shape[2], own))))
+        divergence += (
+            np.where(p > 0, p * np.log(np.where(p > 0, p, 1) / np.where(q > 0, q, 1)), 0).sum(-1).mean(0).sum()
+        )
+    for config, wanted in (
+        (AttentionMSE(student_layers=[-1], teacher_layers=[-1]), mse),
+        (AttentionKL(), divergence),
+    ):
+        loss = config.build(STUDENT, TEACHER).double()
+        for rows in (PACKED, ALONE):
+            found = loss(look(sides.outputs(0, rows), own), look(sides.outputs(1, rows), source), places(rows))
+            assert float(found) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_a_student_that_is_its_teacher_has_nothing_to_learn():
     sides = Sides(TEACHER, TEACHER)
     own, where = sides.outputs(1, PACKED), places(PACKED)

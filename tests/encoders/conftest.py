@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, name_map
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.names import from_hugging_face
 from domainbert.encoders.roberta.config import RobertaConfig
@@ -30,12 +31,15 @@ NUM_LABELS = 5
 class Reference:
     """A tiny architecture, ours and as `transformers` knows it.
 
-    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None.
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None; `older` are our
+    fields that its configuration has under other names; `exactness` is how near its numbers are in double precision.
     """
 
     config: EncoderConfig
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
+    older: Collection[str] = ()
+    exactness: float = 1e-10
 
     @property
     def vocabulary(self) -> VocabularyFacts:
@@ -75,12 +79,21 @@ def parameters_of(theirs: transformers.PreTrainedModel) -> dict[str, torch.nn.Pa
     return {name: one for name, one in theirs.named_parameters(remove_duplicate=False) if name not in copies}
 
 
-def reference_of(name: str, kind: type[EncoderConfig], sizes: Mapping[str, Any]) -> Reference:
+def reference_of(
+    name: str,
+    kind: type[EncoderConfig],
+    sizes: Mapping[str, Any],
+    older: Mapping[str, Any] | None = None,
+    exactness: float = 1e-10,
+    **only_theirs: Any,
+) -> Reference:
     """Of a family whose classes begin with `name` and end as most do."""
+    older = older or {}
     ends = {"masked_lm": "ForMaskedLM", "tokens": "ForTokenClassification", "sequence": "ForSequenceClassification"}
     classes = {head: getattr(transformers, name + end) for head, end in {None: "Model", **ends}.items()}
-    theirs = getattr(transformers, f"{name}Config")(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
-    return Reference(kind(**sizes), theirs, classes)
+    configuration = getattr(transformers, f"{name}Config")
+    theirs = configuration(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **older, **only_theirs)
+    return Reference(kind(**sizes, **older), theirs, classes, older, exactness)
 
 
 def bert(activation: str) -> Reference:
@@ -128,11 +141,26 @@ def mpnet(activation: str) -> Reference:
     return reference_of("MPNet", MPNetConfig, BERT_SIZES | more)
 
 
+def modernbert(activation: str) -> Reference:
+    """The second of three layers has a window of 4 tokens on either side; theirs turns by positions in fp32."""
+    own: dict[str, Any] = {
+        "hidden_activation": activation,
+        "norm_eps": 1e-6,
+        "local_attention": 8,
+        "classifier_activation": activation,
+        "classifier_pooling": "mean",
+    }
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
+    older = {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0}
+    return reference_of("ModernBert", ModernBertConfig, BERT_SIZES | own, older, 1e-6, **ids)
+
+
 REFERENCES: dict[str, Callable[[str], Reference]] = {
     "albert": albert,
     "bert": bert,
     "distilbert": distilbert,
     "electra": electra,
+    "modernbert": modernbert,
     "mpnet": mpnet,
     "roberta": roberta,
     "xlm-roberta": xlm_roberta,

@@ -13,7 +13,16 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.families import architecture, build_model, config_class, family, family_names, kind_of
+from domainbert.encoders.families import (
+    architecture,
+    build_model,
+    config_class,
+    family,
+    family_names,
+    kind_of,
+    name_map,
+)
+from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
@@ -31,10 +40,12 @@ def test_every_family_has_what_the_protocol_asks_for():
 def test_what_a_config_json_leaves_out_is_what_it_is_in_transformers(reference):
     """Every default of every family, and the ids of special tokens that it writes."""
     ours, theirs = type(reference.config).from_json({}), type(reference.their_config)()
-    fields = [field.name for field in dataclasses.fields(ours)]
-    assert {name: getattr(ours, name) for name in fields} == {name: getattr(theirs, name) for name in fields}
-    assert len(fields) >= 9
-    ids = {f"{name}_token_id": getattr(theirs, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    written, known = ours.to_json(), theirs.to_dict()
+    both = written.keys() & known.keys()
+    assert {name: written[name] for name in both} == {name: known[name] for name in both}
+    assert {field.name for field in dataclasses.fields(ours)} - both == set(reference.older) and len(both) >= 9
+    names = ("pad", "bos", "eos", "cls", "sep")
+    ids = {f"{name}_token_id": getattr(theirs, f"{name}_token_id", None) for name in names}
     assert ours.special_ids == {name: number for name, number in ids.items() if number is not None}
     assert ours.pad_token_id == theirs.pad_token_id
 
@@ -85,16 +96,22 @@ def test_a_head_that_a_family_does_not_have(reference):
         build_model(reference.config, reference.vocabulary, "poem")
 
 
-def test_fresh_weights(reference):
+@pytest.mark.parametrize("kind", ["masked_lm", "tokens", "sequence"])
+def test_fresh_weights(reference, kind):
+    """As they are in transformers: as far apart, with the same biases and norms."""
     torch.manual_seed(0)
     pad = reference.config.pad_token_id
-    model = build_model(reference.config, VocabularyFacts(5_000, pad), "masked_lm")
-    for name, parameter in model.named_parameters():
-        if parameter.ndim == 2:
-            rel = max(0.05, 4 / (2 * parameter.numel()) ** 0.5)  # four standard errors
-            assert parameter.std().item() == pytest.approx(0.02, rel=rel), name
+    model = build_model(reference.config, VocabularyFacts(5_000, pad), kind, 50)
+    config = type(reference.their_config).from_dict(reference.their_config.to_dict() | {"vocab_size": 5_000})
+    config.num_labels = 50
+    theirs = reference.classes[kind](config).state_dict()
+    for name, tensor in to_hugging_face(model.state_dict(), name_map(reference.config, kind)).items():
+        if tensor.ndim == 2:
+            errors = 4 / tensor.numel() ** 0.5  # four standard errors of the ratio of two deviations
+            near = pytest.approx(theirs[name].std().item(), rel=max(0.05, errors))
+            assert tensor.std().item() == near and 0 < tensor.std() < 0.2, name
         else:
-            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name))), name
+            assert torch.equal(tensor, theirs[name]) and torch.equal(tensor, tensor[:1].expand_as(tensor)), name
     rows = model.encoder.input_embeddings.weight.any(dim=1)
     assert rows.tolist() == [number != pad for number in range(5_000)], "that of the padding alone is 0"
 

@@ -90,7 +90,9 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, "tokens", labels="abc", dropout=0.25)
     assert folder.head is None
-    assert sorted(made) == ["classifier.bias", "classifier.weight"] and model.head.classifier.out_features == 3
+    of_head = [theirs for ours, theirs in name_map(reference.config, "tokens").items() if ours.startswith("head.")]
+    assert sorted(made) == sorted(name for names in of_head for name in names) >= ["classifier.bias"]
+    assert model.head.classifier.out_features == 3
     assert {part.rate for part in model.modules() if isinstance(part, Dropout)} == {0.25}
     assert {part.dropout for part in model.modules() if isinstance(part, Attention)} == {0.25}
     assert folder.config == reference.config, "the folder keeps its own dropout"
@@ -199,5 +201,8 @@ def test_half_precision_and_old_names_of_norms(reference, tmp_path):
     save_file(old, file)
     model, _, made = load_model(tmp_path, "masked_lm")
     assert made == [] and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    found, wanted = both_logits(model, theirs.bfloat16().float(), "masked_lm")
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(parameter.bfloat16())
+    found, wanted = both_logits(model, theirs, "masked_lm")
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from domainbert.encoders.layers import SelfAttention
+from domainbert.encoders.attention import segment_mask
+from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
@@ -14,23 +15,24 @@ POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0], list(range(8))])
 
 
 def test_projections_are_what_attention_was_made_of(reference):
-    """Mixing the values by the softmax of the recorded scores gives the attention's own output."""
+    """Mixing the values by the softmax of the recorded scores, within a window if there is one, gives what the
+    attention gave."""
     encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
     ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
+    given = []
+    for part in encoder.modules():
+        if isinstance(part, Attention):
+            part.register_forward_hook(lambda module, inputs, output: given.append((inputs[3].mask, output)))
     with torch.no_grad():
         tokens = Packed(ids, POSITIONS, SEGMENTS)
-        recording = record(encoder, tokens, {1, 3})
-        assert set(recording.projections) == {1, 3} and len(recording.hidden) == 4
+        recording = record(encoder, tokens, {2, 3})
+        assert set(recording.projections) == {2, 3} and len(recording.hidden) == 4 and len(given) == 3
         for number, heads in recording.projections.items():
             assert heads.queries.shape == (2, 3, 8, 16)
-            segments = encoder.context(tokens)  # whose mask may hold a bias, too
-            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16) + segments.mask
-            apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
-            mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
-            attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, SelfAttention))
-            wanted = attention(recording.hidden[number - 1], segments)
-            found = attention.output(mixed.transpose(1, 2).reshape(2, 8, 48))
-            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16)
+            mask, wanted = given[number - 1]  # a mask may hold a bias, too
+            mixed = (scores + mask + segment_mask(SEGMENTS, heads.window)).softmax(-1) @ heads.values
+            torch.testing.assert_close(mixed, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))
 
 

@@ -46,6 +46,9 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_finetune.py",),
     ),
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
+    "encoders/windows.py": (("tests/encoders/test_windows.py", "tests/encoders/test_modernbert.py"), ()),
+    "encoders/modernbert/config.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_families.py"), ()),
+    "encoders/modernbert/model.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_parity.py"), ()),
     "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
     "encoders/post_norm.py": (
         ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),

@@ -23,6 +23,7 @@ from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
@@ -45,6 +46,9 @@ CONFIGS: dict[str, EncoderConfig] = {
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
     "electra": ElectraConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, embedding_size=20),
     "mpnet": MPNetConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2),
+    "modernbert": ModernBertConfig(
+        48, 3, 3, 80, max_position_embeddings=POSITIONS, local_attention=8, classifier_pooling="mean"
+    ),
     "roberta": RobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
     "xlm-roberta": XLMRobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
 }

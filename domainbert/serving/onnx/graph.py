@@ -44,9 +44,14 @@ class PlainModel(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """(B, S) each -> (B, S, labels, V or H), or (B, labels) of a sequence head."""
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        hidden = self.model.encoder(Packed(input_ids, positions, attention_mask, token_type_ids))
-        return self.model.read(hidden[:, 0] if isinstance(self.model.head, SequenceHead) else hidden)
+        texts, length = input_ids.shape
+        positions = torch.arange(length, device=input_ids.device).expand_as(input_ids)
+        tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
+        hidden = self.model.encoder(tokens)
+        if not isinstance(self.model.head, SequenceHead):
+            return self.model.read(hidden)
+        first = torch.arange(texts, device=input_ids.device) * length
+        return self.model.read(self.model.states(hidden, tokens, first))
 
 
 def need_onnx() -> None:
