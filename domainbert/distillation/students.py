@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ def build_student(
     Embeddings of equal width as they are (token types, which are always the first here, join the positions of a family
     without them, so that nothing changes), narrower ones along the teacher's principal directions (Mukherjee and
     Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2). Where the hidden states are of equal width, the layers
-    chosen, what stands beside the layers if both have it, and the head.
+    chosen, what stands beside layers and embeddings, and the head.
 
     Args:
         config: from `student_config`.
@@ -82,6 +82,7 @@ def build_student(
         elif student.narrow != "random" and width < of_teacher and same_vocabulary:
             taken += _narrow_embeddings(encoder, teacher.encoder, student.narrow == "pca")
         if encoder.hidden_size == teacher.encoder.hidden_size:
+            _copy_rest(encoder, teacher.encoder)
             taken += _copy_layers(encoder, teacher.encoder, student)
             taken += _copy_head(model.head, teacher.head, same_vocabulary)
     return model, taken
@@ -120,8 +121,21 @@ def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) 
     return ["embeddings" if copied else "position embeddings"] if copied or positions else []
 
 
+def _copy_rest(encoder: Encoder, teacher: Encoder) -> None:
+    """Copy what two encoders of one class have beside embeddings and layers, as far as it fits: norms, for example."""
+    if type(encoder) is not type(teacher):
+        return
+    tables = [one for one in encoder.modules() if isinstance(one, Embeddings)]
+    others = [encoder.input_embeddings, *encoder.blocks(), *tables]
+    elsewhere = {parameter for module in others for parameter in module.parameters()}
+    source = dict(teacher.named_parameters())
+    for name, own in encoder.named_parameters():
+        if own not in elsewhere and name in source and own.shape == source[name].shape:
+            own.copy_(source[name])
+
+
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    """Copy the layers chosen, else all if there are as many, be it only of their weights; and what is beside them."""
+    """Copy the layers chosen, else all if there are as many, be it only of their weights."""
     own, source = encoder.blocks(), teacher.blocks()
     chosen = student.chosen_layers(len(source))
     if chosen is None:
@@ -133,27 +147,15 @@ def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> 
     pairs = list(dict.fromkeys((one, source[number]) for one, number in zip(own, chosen, strict=True)))
     if len({one for one, _ in pairs}) < len(pairs):  # weights that layers share cannot start from several
         return []
-    if any(_shapes(one.state_dict()) != _shapes(other.state_dict()) for one, other in pairs):
+    if any(_shapes(one) != _shapes(other) for one, other in pairs):
         return []
     for one, other in pairs:
         one.load_state_dict(other.state_dict())
-    beside, of_teacher = _beside_layers(encoder), _beside_layers(teacher)
-    if _shapes(beside) == _shapes(of_teacher):
-        for name, parameter in beside.items():
-            parameter.copy_(of_teacher[name])
     return [f"layers {', '.join(map(str, chosen))}"]
 
 
-def _beside_layers(encoder: Encoder) -> dict[str, Tensor]:
-    """The parameters of neither embeddings nor layers, such as a last norm."""
-    tables = [part for part in encoder.modules() if isinstance(part, Embeddings)]
-    parts = [encoder.input_embeddings, *tables, *encoder.blocks()]
-    known = {parameter for part in parts for parameter in part.parameters()}
-    return {name: parameter for name, parameter in encoder.named_parameters() if parameter not in known}
-
-
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in state.items()}
+def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    return {name: parameter.shape for name, parameter in layer.named_parameters()}
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:

@@ -187,7 +187,7 @@ def test_the_best_seed_of_a_finetune_folder_is_opened(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "t5"}, r"model_type: found 't5'; supported families are bert"),
+        ({"model_type": "t5"}, r"model_type: found 't5'; supported families are albert, bert"),
         ({"model_type": None}, r"model_type: found None"),
         ({"vocab_size": "32"}, r"vocab_size: found '32'; expected a positive number of entries"),
         ({"vocab_size": None}, r"vocab_size: found None; expected"),

@@ -54,6 +54,9 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
         ("tests/encoders",),
     ),
+    "encoders/albert/config.py": (("tests/encoders/test_albert.py", "tests/encoders/test_families.py"), ()),
+    "encoders/albert/model.py": (("tests/encoders/test_albert.py", "tests/encoders/test_parity.py"), ()),
+    "encoders/mpnet/model.py": (("tests/encoders/test_mpnet.py", "tests/encoders/test_parity.py"), ()),
     "encoders/crf.py": (
         ("tests/encoders/test_crf.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py"),
         _PREDICTING,

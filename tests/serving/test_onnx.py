@@ -165,7 +165,7 @@ def test_the_file_says_how_it_is_called_and_nothing_of_where_it_was_made(exporte
             for one in values
         }
 
-    names = ["input_ids", "attention_mask", *(["token_type_ids"] if name == "bert" else [])]
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if name in ("albert", "bert", "electra") else [])]
     assert shown(proto.graph.input) == {one: (onnx.TensorProto.INT64, ["batch", "sequence"]) for one in names}
     shapes = {"sequence": ["batch", 5], "masked_lm": ["batch", "sequence", 31]}
     wanted = shapes.get(head, ["batch", "sequence", 5])

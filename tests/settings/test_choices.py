@@ -209,10 +209,7 @@ def test_classes_elsewhere_are_no_choices_though_they_are_imported() -> None:
         model_type, max_length = "stray", 8
 
     choices_of.cache_clear()
-    assert (
-        list(choices_of(EncoderConfig)) == ["BertConfig", "DistilBertConfig", "RobertaConfig"]
-        and Stray in EncoderConfig.__subclasses__()
-    )
+    assert "Stray" not in choices_of(EncoderConfig) and Stray in EncoderConfig.__subclasses__()
 
 
 def test_a_class_may_be_named_in_snake_case() -> None:

@@ -70,21 +70,22 @@ class MPNetConfig(EncoderConfig):
     layer_norm_eps: PositiveFraction = 1e-12
     """Added to the variance in layer normalisation."""
 
-    relative_attention_num_buckets: int = NUM_BUCKETS
-    """Distances that attention tells apart, half of them behind a token: 32."""
-
     def __post_init__(self) -> None:
         """Check that the numbers fit together."""
         super().__post_init__()
-        rows, buckets, least = self.max_position_embeddings, self.relative_attention_num_buckets, PAD_ID + 4
-        require(rows >= least, f"max_position_embeddings: found {rows}; expected {least} or more: 2 are not used")
-        require(buckets == NUM_BUCKETS, f"relative_attention_num_buckets: found {buckets}; expected {NUM_BUCKETS}")
+        rows, least = self.max_position_embeddings, self.position_offset + 3
+        require(
+            rows >= least,
+            f"max_position_embeddings: found {rows}; expected {least} or more, as the first {self.position_offset} are "
+            "not used",
+        )
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """See `EncoderConfig.from_json`; the padding's id is 1."""
-        pad = fields.get("pad_token_id", PAD_ID)
-        require(pad == PAD_ID, f"pad_token_id: found {pad!r:.80}; expected {PAD_ID}, from which positions are counted")
+        """See `EncoderConfig.from_json`; the padding's id and the number of buckets are those of every MPNet."""
+        for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
+            found = fields.get(name, fixed)
+            require(found == fixed, f"{name}: found {found!r:.80}; expected {fixed}, as transformers computes no other")
         return super().from_json(fields)
 
     @property

@@ -50,27 +50,27 @@ class MPNetEncoder(PostNormEncoder):
         embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first)
         super().__init__(embeddings, sizes, vocabulary.pad_id)
         self.relative_bias = nn.Embedding(NUM_BUCKETS, sizes.num_heads)
+        self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # made once: a GPU waits
         initialise(self.relative_bias, sizes.initializer_range)
 
     def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`; the mask holds the bias, too, (B, heads, S, S)."""
+        """See `Encoder.context`; the mask holds the bias, too, (B, heads, S, S): so it is added to it once for all."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         assert segments.mask is not None
         places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
-        # a text stands in one piece, so places will do
-        bias: Tensor = self.relative_bias(relative_buckets(places - places.unsqueeze(-1)))  # (S, S, heads)
+        ahead = places - places.unsqueeze(-1)  # (S, S); a text stands in one piece, so places will do
+        bias: Tensor = self.relative_bias(relative_buckets(ahead, self.first_of_bucket))
         return segments._replace(mask=segments.mask + bias.permute(2, 0, 1))
 
 
-def relative_buckets(ahead: Tensor) -> Tensor:
+def relative_buckets(ahead: Tensor, first_of_bucket: Tensor) -> Tensor:
     """Numbers of the buckets of distances, of any shape: by how many tokens the one seen stands ahead of the other.
 
     Half of the buckets are for tokens behind and half for those ahead; small distances have one each, larger ones share
     buckets that grow with their logarithm (Raffel et al. 2020, T5, section 2.1).
     """
-    firsts = torch.tensor(_FIRST_OF_BUCKET, device=ahead.device)
-    return torch.bucketize(ahead.abs(), firsts, right=True) + _EACH_WAY * (ahead > 0)
+    return torch.bucketize(ahead.abs(), first_of_bucket, right=True) + _EACH_WAY * (ahead > 0)
 
 
 class MPNetFamily(Family[MPNetConfig]):
