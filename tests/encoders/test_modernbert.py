@@ -16,14 +16,15 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.families import build_model, name_map
+from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.heads import EncoderWithHead, text_means
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
-from domainbert.models.folder import load_model, save_model
+from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.tensors import load_tensors
 from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -251,6 +252,24 @@ def test_a_new_head_starts_from_the_old_one_s_transform(tmp_path):
         **dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id),
         **dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id),
     }
+
+
+def test_another_vocabulary_has_its_embeddings_and_its_output_biases(tmp_path):
+    tokens = [*SPECIAL_TOKENS.values(), *map(chr, range(97, 132))]
+    old, new = (DomainTokenizer(bert_backend({one: n for n, one in enumerate(tokens[:end])}, {})) for end in (40, 30))
+    model, _ = both(CONFIG, "masked_lm")
+    save_model(tmp_path / "old", model, CONFIG, old, "masked_lm", "card")
+    folder = open_model(tmp_path / "old")
+    tensors = load_tensors(folder.path, folder.config)
+    tensors |= {name: tensors[name][:30] for name in family(CONFIG).per_entry(CONFIG)}
+    save_with_vocabulary(tmp_path / "new", folder, tensors, new, "card")
+    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new", output_loading_info=True)
+    assert not any(info.values()) and theirs.config.vocab_size == 30
+    found, read = load_model(tmp_path / "new", "masked_lm")[0].eval(), torch.arange(20)
+    text = Packed(read[None], read[None], torch.ones(1, 20, dtype=torch.int64))
+    with torch.inference_mode():
+        torch.testing.assert_close(found(text, read), model(text, read)[:, :30], atol=1e-6, rtol=0)
+        torch.testing.assert_close(found(text, read), theirs.eval()(read[None]).logits[0], atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("cutoff", "furthest"), [(2.0, 2.0), (1.0, 1.0), (None, 3.0)])
