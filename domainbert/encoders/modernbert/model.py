@@ -221,7 +221,7 @@ def _initialise(module: nn.Module, config: ModernBertConfig) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             std = deviations.get(name.rpartition(".")[2], config.initializer_range)
-            furthest = std * (config.initializer_cutoff_factor or 3.0)
+            furthest = std * config.initializer_cutoff_factor
             nn.init.trunc_normal_(part.weight, std=std, a=-furthest, b=furthest)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)
