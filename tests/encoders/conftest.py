@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +28,16 @@ NUM_LABELS = 5
 class Reference:
     """A tiny architecture, ours and as `transformers` knows it.
 
-    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None; `older` are our
-    fields that its configuration has under other names; `exactness` is how near its numbers are in double precision.
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None;
+    `unlisted` are the defaults of keys that their model reads, though their configuration does not have them; `double`
+    is how close the two are in double precision, in which theirs may not compute everything.
     """
 
     config: EncoderConfig
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
-    older: Collection[str] = ()
-    exactness: float = 1e-10
+    unlisted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    double: float = 1e-10
 
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
@@ -140,7 +142,8 @@ def modernbert(activation: str) -> Reference:
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     older = {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0}
     theirs = transformers.ModernBertConfig(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **ids, **older)
-    return Reference(ModernBertConfig(**sizes, **older), theirs, classes, older, exactness=1e-6)
+    unlisted = {"global_attn_every_n_layers": 3, "global_rope_theta": 160_000.0, "local_rope_theta": 10_000.0}
+    return Reference(ModernBertConfig(**sizes, **older), theirs, classes, unlisted, double=1e-6)
 
 
 REFERENCES: dict[str, Callable[[str], Reference]] = {
