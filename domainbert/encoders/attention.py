@@ -122,7 +122,7 @@ def attend(
         bias: added to the scaled scores: (B or 1, heads or 1, S, S).
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
-        dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries.
+        dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries or in blocks.
     """
     if segments.mask is None:
         assert segments.boundaries is not None and bias is None
@@ -130,6 +130,7 @@ def attend(
     mask = segments.mask if window is None else segments.near
     assert mask is not None
     if mask.ndim == 3:
+        assert bias is None and not dropout
         return attend_in_blocks(query, key, value, mask, scale)
     mask = mask if bias is None else mask + bias
     short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from domainbert.encoders.attention import choose_kernel
+from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 
 
@@ -57,6 +58,13 @@ class Encoder(nn.Module, ABC):
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
         """The encoder's output from the last block's, both (B, S, H): a last norm, for example; here the same."""
         return hidden
+
+    def attention_flops(self, length: int) -> float:
+        """Floating-point operations of attention's products for one token of a text of `length`, forward and backward:
+        two in each block (Chowdhery et al. 2022, PaLM, appendix B), with the tokens that its window holds."""
+        windows = (part.window for block in self.blocks() for part in block.modules() if isinstance(part, Attention))
+        seen = sum(length if window is None else min(length, 2 * window + 1) for window in windows)
+        return 12 * self.hidden_size * seen
 
     def depth_of(self, parameter: str) -> int:
         """Depth of a parameter: 0 in the embeddings, n in block n. A shared one stands where it is used last."""

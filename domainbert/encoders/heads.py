@@ -43,13 +43,16 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
-        hidden = self.dropout(hidden)
+        return self.by_rows(self.classifier, self.dropout(hidden))
+
+    def by_rows(self, layer: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        """What a layer makes of each row, (N, H) -> (N, any)."""
         if not self.training or hidden.device.type != "cpu":
-            return self.classifier(hidden)
+            return layer(hidden)
         # N differs from step to step, and oneDNN builds a matrix product for each shape: three a step, which takes
         # milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
         rows = functional.pad(hidden, (0, 0, 0, -len(hidden) % _MULTIPLE))
-        return self.classifier(rows)[: len(hidden)]
+        return layer(rows)[: len(hidden)]
 
 
 class SequenceHead(nn.Module):

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.layers import Attention
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.precision import autocast_dtype
@@ -27,9 +26,9 @@ def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
     """Floating-point operations of a forward and a backward pass for one token.
 
-    6 for each weight of a matrix product, as often as it is used, and 12 * hidden_size * row_length for the attention
-    of a layer (Chowdhery et al. 2022, PaLM, appendix B), or for as many tokens as its window holds. The masked-LM head
-    counts at the share of positions it runs at. Embedding look-ups are free.
+    6 for each weight of a matrix product, as often as it is used, and what the encoder says of attention (Chowdhery et
+    al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at. Embedding look-ups are
+    free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
@@ -37,14 +36,7 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
     layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
     head = _weights(model.head.parameters()) + encoder.input_embeddings.weight.numel()
-    attention = 12 * encoder.hidden_size * sum(_seen(block, row_length) for block in blocks)
-    return 6 * (layers + predicted_share * head) + attention
-
-
-def _seen(block: nn.Module, row_length: int) -> int:
-    """How many tokens a token sees, at most, in a layer."""
-    window = next(part.window for part in block.modules() if isinstance(part, Attention))
-    return row_length if window is None else min(row_length, 2 * window + 1)
+    return 6 * (layers + predicted_share * head) + encoder.attention_flops(row_length)
 
 
 def _weights(parameters: Iterable[nn.Parameter]) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,15 +32,16 @@ NUM_LABELS = 5
 class Reference:
     """A tiny architecture, ours and as `transformers` knows it.
 
-    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None; `older` are our
-    fields that its configuration has under other names; `exactness` is how near its numbers are in double precision.
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None;
+    `unlisted` are the defaults of keys that their model reads, though their configuration does not have them; `double`
+    is how close the two are in double precision, in which theirs may not compute everything.
     """
 
     config: EncoderConfig
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
-    older: Collection[str] = ()
-    exactness: float = 1e-10
+    unlisted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    double: float = 1e-10
 
     @property
     def vocabulary(self) -> VocabularyFacts:
@@ -83,17 +85,15 @@ def reference_of(
     name: str,
     kind: type[EncoderConfig],
     sizes: Mapping[str, Any],
-    older: Mapping[str, Any] | None = None,
-    exactness: float = 1e-10,
-    **only_theirs: Any,
+    only_theirs: Mapping[str, Any] | None = None,
+    **facts: Any,
 ) -> Reference:
-    """Of a family whose classes begin with `name` and end as most do."""
-    older = older or {}
+    """Of a family whose classes begin with `name` and end as most do; `facts` are further ones of the `Reference`."""
     ends = {"masked_lm": "ForMaskedLM", "tokens": "ForTokenClassification", "sequence": "ForSequenceClassification"}
     classes = {head: getattr(transformers, name + end) for head, end in {None: "Model", **ends}.items()}
     configuration = getattr(transformers, f"{name}Config")
-    theirs = configuration(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **older, **only_theirs)
-    return Reference(kind(**sizes, **older), theirs, classes, older, exactness)
+    theirs = configuration(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **(only_theirs or {}))
+    return Reference(kind(**sizes), theirs, classes, **facts)
 
 
 def bert(activation: str) -> Reference:
@@ -152,7 +152,8 @@ def modernbert(activation: str) -> Reference:
     }
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
     older = {"global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 50.0}
-    return reference_of("ModernBert", ModernBertConfig, BERT_SIZES | own, older, 1e-6, **ids)
+    unlisted = {"global_attn_every_n_layers": 3, "global_rope_theta": 160_000.0, "local_rope_theta": 10_000.0}
+    return reference_of("ModernBert", ModernBertConfig, BERT_SIZES | own | older, ids, unlisted=unlisted, double=1e-6)
 
 
 REFERENCES: dict[str, Callable[[str], Reference]] = {

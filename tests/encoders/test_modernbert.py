@@ -16,14 +16,15 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
-from domainbert.encoders.families import build_model, name_map
+from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.heads import EncoderWithHead, text_means
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.encoders.text_dropout import TextDraws, draw_by_text
-from domainbert.models.folder import load_model, save_model
+from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.tensors import load_tensors
 from domainbert.settings.choices import named_files
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -142,9 +143,10 @@ def test_what_transformers_5_makes_of_older_keys_is_what_they_mean_here():
         assert ModernBertConfig.from_json(theirs) == ModernBertConfig.from_json(keys), keys
 
 
-def test_no_theta_for_windows_is_that_of_the_other_layers():
+def test_null_is_written_as_what_it_means():
     config = ModernBertConfig.from_json({"global_rope_theta": 9.0, "local_rope_theta": None})
     assert config.local_rope_theta == 9.0 == config.to_json()["rope_parameters"][LOCAL]["rope_theta"]
+    assert ModernBertConfig.from_json({"initializer_cutoff_factor": None}).initializer_cutoff_factor == 3.0
 
 
 @pytest.mark.parametrize(
@@ -253,11 +255,29 @@ def test_a_new_head_starts_from_the_old_one_s_transform(tmp_path):
     }
 
 
-@pytest.mark.parametrize(("cutoff", "furthest"), [(2.0, 2.0), (1.0, 1.0), (None, 3.0)])
-def test_weights_begin_truncated_and_smaller_where_they_write(cutoff, furthest):
+def test_another_vocabulary_has_its_embeddings_and_its_output_biases(tmp_path):
+    tokens = [*SPECIAL_TOKENS.values(), *map(chr, range(97, 132))]
+    old, new = (DomainTokenizer(bert_backend({one: n for n, one in enumerate(tokens[:end])}, {})) for end in (40, 30))
+    model, _ = both(CONFIG, "masked_lm")
+    save_model(tmp_path / "old", model, CONFIG, old, "masked_lm", "card")
+    folder = open_model(tmp_path / "old")
+    tensors = load_tensors(folder.path, folder.config)
+    tensors |= {name: tensors[name][:30] for name in family(CONFIG).per_entry(CONFIG)}
+    save_with_vocabulary(tmp_path / "new", folder, tensors, new, "card")
+    theirs, info = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "new", output_loading_info=True)
+    assert not any(info.values()) and theirs.config.vocab_size == 30
+    found, read = load_model(tmp_path / "new", "masked_lm")[0].eval(), torch.arange(20)
+    text = Packed(read[None], read[None], torch.ones(1, 20, dtype=torch.int64))
+    with torch.inference_mode():
+        torch.testing.assert_close(found(text, read), model(text, read)[:, :30], atol=1e-6, rtol=0)
+        torch.testing.assert_close(found(text, read), theirs.eval()(read[None]).logits[0], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("furthest", [1.0, 2.0, 3.0])
+def test_weights_begin_truncated_and_smaller_where_they_write(furthest):
     torch.manual_seed(0)
     config = dataclasses.replace(
-        CONFIG, hidden_size=96, intermediate_size=200, initializer_range=0.1, initializer_cutoff_factor=cutoff
+        CONFIG, hidden_size=96, intermediate_size=200, initializer_range=0.1, initializer_cutoff_factor=furthest
     )
     model = build_model(config, VocabularyFacts(500, 0), "tokens", 50)
     writing = 0.1 / math.sqrt(2 * 4)

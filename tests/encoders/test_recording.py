@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from domainbert.encoders.attention import segment_mask
 from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
@@ -15,23 +14,24 @@ POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0], list(range(8))])
 
 
 def test_projections_are_what_attention_was_made_of(reference):
-    """Mixing the values by the softmax of the recorded scores, within a window if there is one, gives what the
-    attention gave."""
+    """Mixing the values by the softmax of the recorded scores, and of what is added to these, gives its output."""
     encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
     ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
-    given = []
-    for part in encoder.modules():
-        if isinstance(part, Attention):
-            part.register_forward_hook(lambda module, inputs, output: given.append((inputs[3].mask, output)))
+    apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
     with torch.no_grad():
         tokens = Packed(ids, POSITIONS, SEGMENTS)
         recording = record(encoder, tokens, {2, 3})
-        assert set(recording.projections) == {2, 3} and len(recording.hidden) == 4 and len(given) == 3
+        assert set(recording.projections) == {2, 3} and len(recording.hidden) == 4
         for number, heads in recording.projections.items():
             assert heads.queries.shape == (2, 3, 8, 16)
-            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16)
-            mask, wanted = given[number - 1]  # a mask may hold a bias, too
-            mixed = (scores + mask + segment_mask(SEGMENTS, heads.window)).softmax(-1) @ heads.values
+            attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, Attention))
+            seen: list[tuple] = []
+            with attention.register_forward_hook(lambda _, inputs, output, to=seen: to.append((inputs[3:], output))):
+                encoder(tokens)
+            (((segments, *bias), wanted),) = seen
+            scores = heads.queries @ heads.keys.transpose(-1, -2) * (attention.scale or 1 / math.sqrt(16))
+            scores = sum(bias, start=scores + (segments.mask if heads.window is None else segments.near))
+            mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
             torch.testing.assert_close(mixed, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))
 

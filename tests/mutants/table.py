@@ -48,6 +48,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "encoders/attention.py": (("tests/encoders/test_attention.py", "tests/encoders/test_parity.py"), _STAGES),
     "encoders/windows.py": (("tests/encoders/test_windows.py", "tests/encoders/test_modernbert.py"), ()),
     "encoders/modernbert/config.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_families.py"), ()),
+    "encoders/modernbert/layers.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_parity.py"), ()),
     "encoders/modernbert/model.py": (("tests/encoders/test_modernbert.py", "tests/encoders/test_parity.py"), ()),
     "encoders/base.py": (("tests/encoders/test_base.py", "tests/encoders/test_families.py"), ("tests/encoders",)),
     "encoders/post_norm.py": (

@@ -74,8 +74,8 @@ class ModernBertConfig(EncoderConfig):
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights; less in the layers that write into the hidden states."""
 
-    initializer_cutoff_factor: Annotated[float, Range(0, 100, above=True)] | None = 2.0
-    """No initial weight is further from 0 than this many standard deviations; None is 3."""
+    initializer_cutoff_factor: Annotated[float, Range(0, 100, above=True)] = 2.0
+    """No initial weight is further from 0 than this many standard deviations."""
 
     norm_eps: Annotated[float, Range(0, 1, above=True)] = 1e-5
     """Epsilon of the layer norms."""
@@ -188,9 +188,12 @@ class ModernBertConfig(EncoderConfig):
         if fields.get("layer_types") is not None:
             own["global_attn_every_n_layers"] = _every_of(fields, cls.global_attn_every_n_layers)
         own |= _thetas(fields.get("rope_parameters"))
-        if own.get("local_rope_theta", ...) is None:  # transformers 4: the same as in the other layers
-            own["local_rope_theta"] = own.get("global_rope_theta", cls.global_rope_theta)
-        return super().from_json(own)
+        # what null means in transformers 4, as 5 would not read it
+        null = {
+            "local_rope_theta": own.get("global_rope_theta", cls.global_rope_theta),
+            "initializer_cutoff_factor": 3.0,
+        }
+        return super().from_json(own | {key: meant for key, meant in null.items() if own.get(key, ...) is None})
 
 
 def _types(count: int, every: int) -> list[str]:

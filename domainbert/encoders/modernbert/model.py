@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.attention import Segments, choose_kernel
+from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import Family
 from domainbert.encoders.heads import MaskedLMHead, SequenceHead, TokenHead
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout
+from domainbert.encoders.layers import ACTIVATIONS, Dropout
 from domainbert.encoders.modernbert.config import LOCAL, ModernBertConfig
+from domainbert.encoders.modernbert.layers import Context, PreNormLayer, layer_norm, rotation
 from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 
@@ -39,90 +40,6 @@ _BIASES = {
 """What says whether a module has a bias; any other one has."""
 
 
-class Rotation(NamedTuple):
-    """Angles by which queries and keys are turned at their positions: cosines and sines, each (B, 1, S, D / 2)."""
-
-    cosines: Tensor
-    sines: Tensor
-
-    def turn(self, heads: Tensor) -> Tensor:
-        """Rotary positions (Su et al. 2021, eq. 34), of (..., B, heads, S, D), element k with k + D / 2; in fp32 even
-        where heads have 16 bits."""
-        first, second = heads.to(torch.promote_types(heads.dtype, torch.float32)).chunk(2, dim=-1)
-        turned = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
-        return torch.cat(turned, dim=-1).to(heads.dtype)
-
-
-def rotation(position_ids: Tensor, head_size: int, theta: float) -> Rotation:
-    """Angles position * theta^(-2k / D) of positions (B, S) in heads of width D."""
-    rates = 1.0 / theta ** (torch.arange(0, head_size, 2, device=position_ids.device).float() / head_size)
-    angles = position_ids[:, None, :, None].float() * rates
-    return Rotation(angles.cos(), angles.sin())
-
-
-class Context(NamedTuple):
-    """What all layers need of a batch."""
-
-    segments: Segments
-    everywhere: Rotation
-    near: Rotation
-
-
-class RotarySelfAttention(nn.Module):
-    """Multi-head self-attention with rotary positions, over the whole text or, if `window` is one, within it."""
-
-    def __init__(self, config: ModernBertConfig, window: int | None) -> None:
-        super().__init__()
-        width, bias = config.hidden_size, config.attention_bias
-        self.num_heads = config.num_attention_heads
-        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
-        self.attend = Attention(config.attention_dropout, window)
-        self.output = nn.Linear(width, width, bias=bias)
-        self.dropout = Dropout(config.attention_dropout)
-
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        batch, length, width = hidden.shape
-        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
-        heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
-        positions = context.everywhere if self.attend.window is None else context.near
-        query, key = positions.turn(heads[:2]).unbind(0)
-        mixed = self.attend(query, key, heads[2], context.segments)
-        return self.dropout(self.output(mixed.transpose(1, 2).reshape(batch, length, width)))
-
-
-class GatedFeedForward(nn.Module):
-    """GeGLU (Shazeer 2020, eq. 6), with any activation: the first half of a linear layer gates the second."""
-
-    def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.expand = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
-        self.activation = ACTIVATIONS[config.hidden_activation]
-        self.dropout = Dropout(config.mlp_dropout)
-        self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        gate, states = self.expand(hidden).chunk(2, dim=-1)
-        return self.contract(self.dropout(self.activation(gate) * states))
-
-
-class PreNormLayer(nn.Module):
-    """A layer that normalises what goes into attention and feed-forward; the first one's input is normalised before."""
-
-    def __init__(self, config: ModernBertConfig, window: int | None, first: bool) -> None:
-        super().__init__()
-        self.attention_norm = nn.Identity() if first else _norm(config)
-        self.attention = RotarySelfAttention(config, window)
-        self.feed_forward_norm = _norm(config)
-        self.feed_forward = GatedFeedForward(config)
-
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), context)
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
-
-
 class ModernBertEncoder(Encoder):
     """Normalised word embeddings, pre-norm layers with rotary positions, and a last norm."""
 
@@ -132,10 +49,10 @@ class ModernBertEncoder(Encoder):
         self.hidden_size, self.num_heads = config.hidden_size, config.num_attention_heads
         self.attention_dropout = config.attention_dropout
         self.word = nn.Embedding(vocabulary.size, config.hidden_size)
-        self.word_norm, self.dropout = _norm(config), Dropout(config.embedding_dropout)
+        self.word_norm, self.dropout = layer_norm(config), Dropout(config.embedding_dropout)
         windows = [config.window if kind == LOCAL else None for kind in config.layer_types]
         self.layers = nn.ModuleList(PreNormLayer(config, window, n == 0) for n, window in enumerate(windows))
-        self.last_norm = _norm(config)
+        self.last_norm = layer_norm(config)
         _initialise(self, config)
         with torch.no_grad():
             self.word.weight[vocabulary.pad_id].zero_()
@@ -176,7 +93,7 @@ class ModernMaskedLMHead(MaskedLMHead):
 
     def __init__(self, embeddings: nn.Embedding, config: ModernBertConfig) -> None:
         super().__init__(embeddings, config.hidden_size, config.classifier_activation, config.norm_eps)
-        self.dense, self.norm = _dense(config), _norm(config)
+        self.dense, self.norm = _dense(config), layer_norm(config)
 
 
 class ModernTokenHead(TokenHead):
@@ -184,12 +101,12 @@ class ModernTokenHead(TokenHead):
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout)
-        self.dense, self.norm = _dense(config), _norm(config)
+        self.dense, self.norm = _dense(config), layer_norm(config)
         self.activation = ACTIVATIONS[config.classifier_activation]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
-        return super().forward(self.norm(self.activation(self.dense(hidden))))
+        return super().forward(self.norm(self.activation(self.by_rows(self.dense, hidden))))
 
 
 class ModernSequenceHead(SequenceHead):
@@ -197,16 +114,12 @@ class ModernSequenceHead(SequenceHead):
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout, config.classifier_activation)
-        self.pooler, self.norm = _dense(config), _norm(config)
+        self.pooler, self.norm = _dense(config), layer_norm(config)
         self.takes_means = config.classifier_pooling == "mean"
 
     def forward(self, hidden: Tensor) -> Tensor:
         """States of texts (N, H) -> logits (N, labels)."""
         return self.classifier(self.dropout(self.norm(self.activation(self.pooler(hidden)))))
-
-
-def _norm(config: ModernBertConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
 def _dense(config: ModernBertConfig) -> nn.Linear:
@@ -221,7 +134,7 @@ def _initialise(module: nn.Module, config: ModernBertConfig) -> None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             std = deviations.get(name.rpartition(".")[2], config.initializer_range)
-            furthest = std * (config.initializer_cutoff_factor or 3.0)
+            furthest = std * config.initializer_cutoff_factor
             nn.init.trunc_normal_(part.weight, std=std, a=-furthest, b=furthest)
         if isinstance(part, nn.Linear) and part.bias is not None:
             nn.init.zeros_(part.bias)

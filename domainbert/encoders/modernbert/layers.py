@@ -1,0 +1,101 @@
+"""ModernBERT's layers: pre-norm, with rotary positions, windows and gates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from domainbert.encoders.attention import Segments
+from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout
+from domainbert.encoders.modernbert.config import ModernBertConfig
+
+
+class Rotation(NamedTuple):
+    """Angles by which queries and keys are turned at their positions: cosines and sines, each (B, 1, S, D / 2)."""
+
+    cosines: Tensor
+    sines: Tensor
+
+    def turn(self, heads: Tensor) -> Tensor:
+        """Rotary positions (Su et al. 2021, eq. 34), of (..., B, heads, S, D), element k with k + D / 2; in fp32 even
+        where heads have 16 bits."""
+        first, second = heads.to(torch.promote_types(heads.dtype, torch.float32)).chunk(2, dim=-1)
+        turned = first * self.cosines - second * self.sines, second * self.cosines + first * self.sines
+        return torch.cat(turned, dim=-1).to(heads.dtype)
+
+
+def rotation(position_ids: Tensor, head_size: int, theta: float) -> Rotation:
+    """Angles position * theta^(-2k / D) of positions (B, S) in heads of width D."""
+    rates = 1.0 / theta ** (torch.arange(0, head_size, 2, device=position_ids.device).float() / head_size)
+    angles = position_ids[:, None, :, None].float() * rates
+    return Rotation(angles.cos(), angles.sin())
+
+
+class Context(NamedTuple):
+    """What all layers need of a batch."""
+
+    segments: Segments
+    everywhere: Rotation
+    near: Rotation
+
+
+class RotarySelfAttention(nn.Module):
+    """Multi-head self-attention with rotary positions, over the whole text or, if `window` is one, within it."""
+
+    def __init__(self, config: ModernBertConfig, window: int | None) -> None:
+        super().__init__()
+        width, bias = config.hidden_size, config.attention_bias
+        self.num_heads = config.num_attention_heads
+        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
+        self.attend = Attention(config.attention_dropout, window)
+        self.output = nn.Linear(width, width, bias=bias)
+        self.dropout = Dropout(config.attention_dropout)
+
+    def forward(self, hidden: Tensor, context: Context) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        batch, length, width = hidden.shape
+        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
+        heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
+        positions = context.everywhere if self.attend.window is None else context.near
+        query, key = positions.turn(heads[:2]).unbind(0)
+        mixed = self.attend(query, key, heads[2], context.segments)
+        return self.dropout(self.output(mixed.transpose(1, 2).reshape(batch, length, width)))
+
+
+class GatedFeedForward(nn.Module):
+    """GeGLU (Shazeer 2020, eq. 6), with any activation: the first half of a linear layer gates the second."""
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.activation = ACTIVATIONS[config.hidden_activation]
+        self.dropout = Dropout(config.mlp_dropout)
+        self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        gate, states = self.expand(hidden).chunk(2, dim=-1)
+        return self.contract(self.dropout(self.activation(gate) * states))
+
+
+class PreNormLayer(nn.Module):
+    """A layer that normalises what goes into attention and feed-forward; the first one's input is normalised before."""
+
+    def __init__(self, config: ModernBertConfig, window: int | None, first: bool) -> None:
+        super().__init__()
+        self.attention_norm = nn.Identity() if first else layer_norm(config)
+        self.attention = RotarySelfAttention(config, window)
+        self.feed_forward_norm = layer_norm(config)
+        self.feed_forward = GatedFeedForward(config)
+
+    def forward(self, hidden: Tensor, context: Context) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        hidden = hidden + self.attention(self.attention_norm(hidden), context)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+
+def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:
+    """A norm over the width of the hidden states, with or without a bias."""
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
