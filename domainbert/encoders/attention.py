@@ -116,13 +116,14 @@ def attend(
     if window is not None:
         places = torch.arange(mask.shape[-1], device=mask.device)  # a text stands in one piece, so places will do
         mask = mask.masked_fill((places.unsqueeze(-1) - places).abs() > window, float("-inf"))
-    mask = mask if bias is None else mask + bias
-    short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH
+    short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH)
     if query.device.type == "cpu" and (dropout or short):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
+        scores = scores if bias is None else scores + bias  # of the wider type
         scores += mask.to(scores.dtype)
-        return drop(scores.softmax(dim=-1), dropout) @ value
+        return drop(scores.softmax(dim=-1).to(value.dtype), dropout) @ value
+    mask = mask if bias is None else mask + bias
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
     )
@@ -142,13 +143,14 @@ def _text_by_text(
     return mixed.view(batch, length, heads, width).transpose(1, 2)
 
 
-def drop(values: Tensor, rate: float) -> Tensor:
+def drop(values: Tensor, rate: float, *, by_text: bool = True) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    On a CPU the probability is `rate` to the nearest 1 / 65536.
+    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text` is off for what belongs to no text, such as
+    embeddings of distances, and has the same shape in all micro-batches.
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
     from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: prediction goes without
 
-    return dropout_on_cpu(values, rate)
+    return dropout_on_cpu(values, rate, by_text)

@@ -58,6 +58,11 @@ class Encoder(nn.Module, ABC):
         """The encoder's output from the last block's, both (B, S, H): a last norm, for example; here the same."""
         return hidden
 
+    def attention_flops(self, length: int) -> float:
+        """Floating-point operations of attention's products for one token of a text of `length`, forward and backward:
+        two in each block (Chowdhery et al. 2022, PaLM, appendix B)."""
+        return 12 * self.num_hidden_layers * self.hidden_size * length
+
     def depth_of(self, parameter: str) -> int:
         """Depth of a parameter: 0 in the embeddings, n in block n. A shared one stands where it is used last."""
         wanted = self.get_parameter(parameter)

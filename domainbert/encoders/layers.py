@@ -105,7 +105,7 @@ class PostNormLayer(nn.Module):
 def initialise(module: nn.Module, initializer_range: float) -> None:
     """BERT's initialisation: normal weights, zero biases; norms keep torch's ones and zeros."""
     for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
+        if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             nn.init.normal_(part.weight, std=initializer_range)
-        if isinstance(part, nn.Linear) and part.bias is not None:
+        if isinstance(part, nn.Linear | nn.Conv1d) and part.bias is not None:
             nn.init.zeros_(part.bias)

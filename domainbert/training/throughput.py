@@ -26,9 +26,9 @@ def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
     """Floating-point operations of a forward and a backward pass for one token.
 
-    6 for each weight of a matrix product, as often as it is used, and 12 * layers * hidden_size * row_length for
-    attention (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at.
-    Embedding look-ups are free.
+    6 for each weight of a matrix product or convolution, as often as it is used, and what the encoder says of attention
+    (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at. Embedding
+    look-ups are free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
@@ -36,12 +36,11 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
     layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
     head = _weights(model.head.parameters()) + encoder.input_embeddings.weight.numel()
-    attention = 12 * encoder.num_hidden_layers * encoder.hidden_size * row_length
-    return 6 * (layers + predicted_share * head) + attention
+    return 6 * (layers + predicted_share * head) + encoder.attention_flops(row_length)
 
 
 def _weights(parameters: Iterable[nn.Parameter]) -> int:
-    return sum(one.numel() for one in parameters if one.ndim == 2)
+    return sum(one.numel() for one in parameters if one.ndim >= 2)
 
 
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:

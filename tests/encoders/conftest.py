@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import transformers
 
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import build_model, family_names, name_map
 from domainbert.encoders.heads import EncoderWithHead
@@ -26,12 +28,16 @@ NUM_LABELS = 5
 class Reference:
     """A tiny architecture, ours and as `transformers` knows it.
 
-    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None.
+    `classes` are the `transformers` models for each kind of head, and for the encoder alone under None;
+    `unlisted` are the defaults of keys that their model reads, though their configuration does not have them; `double`
+    is how close the two are in double precision, in which theirs may not compute everything.
     """
 
     config: EncoderConfig
     their_config: transformers.PretrainedConfig
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
+    unlisted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    double: float = 1e-10
 
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
@@ -113,7 +119,47 @@ def roberta(activation: str) -> Reference:
     return Reference(RobertaConfig(**sizes), theirs, classes)
 
 
-REFERENCES: dict[str, Callable[[str], Reference]] = {"bert": bert, "distilbert": distilbert, "roberta": roberta}
+def deberta_v2(activation: str) -> Reference:
+    """As version 3 is published, but for buckets of more than one distance from 5 tokens on."""
+    sizes: dict[str, Any] = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 80,
+        "hidden_act": activation,
+        "max_position_embeddings": 40,
+        "relative_attention": True,
+        "pos_att_type": "p2c|c2p",
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+    }
+    classes = {
+        None: transformers.DebertaV2Model,
+        "masked_lm": transformers.DebertaV2ForMaskedLM,
+        "tokens": transformers.DebertaV2ForTokenClassification,
+        "sequence": transformers.DebertaV2ForSequenceClassification,
+    }
+    theirs = transformers.DebertaV2Config(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes)
+    unlisted = {
+        "position_buckets": -1,
+        "norm_rel_ebd": "none",
+        "share_att_key": False,
+        "embedding_size": None,
+        "conv_kernel_size": 0,
+        "conv_act": "tanh",
+        "cls_dropout": None,
+    }
+    return Reference(DebertaV2Config(**sizes), theirs, classes, unlisted, double=1e-7)  # a root in single precision
+
+
+REFERENCES: dict[str, Callable[[str], Reference]] = {
+    "bert": bert,
+    "deberta-v2": deberta_v2,
+    "distilbert": distilbert,
+    "roberta": roberta,
+}
 
 
 @pytest.fixture(autouse=True)

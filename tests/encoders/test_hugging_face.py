@@ -172,7 +172,7 @@ def test_half_precision_and_old_names_of_norms(reference, tmp_path):
         re.sub(r"([Nn]orm)\.weight$", r"\1.gamma", re.sub(r"([Nn]orm)\.bias$", r"\1.beta", name)): tensor.bfloat16()
         for name, tensor in load_file(file).items()
     }
-    assert sum("gamma" in name for name in old) == 8
+    assert sum("gamma" in name for name in old) >= 8
     save_file(old, file)
     model, _, made = load_model(tmp_path, "masked_lm")
     assert made == [] and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
