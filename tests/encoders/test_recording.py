@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from domainbert.encoders.layers import SelfAttention
+from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 
@@ -14,22 +14,25 @@ POSITIONS = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0], list(range(8))])
 
 
 def test_projections_are_what_attention_was_made_of(reference):
-    """Mixing the values by the softmax of the recorded scores gives the attention's own output."""
+    """Mixing the values by the softmax of the recorded scores, and of what is added to these, gives its output."""
     encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
     ids = torch.randint(5, 101, (2, 8), generator=torch.Generator().manual_seed(0))
+    apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
     with torch.no_grad():
         tokens = Packed(ids, POSITIONS, SEGMENTS)
         recording = record(encoder, tokens, {1, 3})
         assert set(recording.projections) == {1, 3} and len(recording.hidden) == 4
         for number, heads in recording.projections.items():
             assert heads.queries.shape == (2, 3, 8, 16)
-            scores = heads.queries @ heads.keys.transpose(-1, -2) / math.sqrt(16)
-            apart = SEGMENTS[:, None, :, None] != SEGMENTS[:, None, None, :]
+            attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, Attention))
+            seen = []
+            with attention.register_forward_hook(lambda _, inputs, output: seen.append((inputs[3:], output))):
+                encoder(tokens)
+            (((segments, *bias), wanted),) = seen
+            scores = heads.queries @ heads.keys.transpose(-1, -2) * (attention.scale or 1 / math.sqrt(16))
+            scores = sum(bias, start=scores + segments.mask)
             mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
-            attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, SelfAttention))
-            wanted = attention(recording.hidden[number - 1], encoder.context(tokens))
-            found = attention.output(mixed.transpose(1, 2).reshape(2, 8, 48))
-            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
+            torch.testing.assert_close(mixed, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))
 
 

@@ -18,6 +18,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.crf import Crf, crf_of
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
 from domainbert.encoders.heads import EncoderWithHead
@@ -37,6 +38,17 @@ LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
 POSITIONS = 40
 CONFIGS: dict[str, EncoderConfig] = {
     "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
+    "deberta-v2": DebertaV2Config(
+        *(48, 2, 3, 80),
+        max_position_embeddings=POSITIONS,
+        relative_attention=True,
+        pos_att_type="c2p|p2c",
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        position_biased_input=False,
+        conv_kernel_size=3,
+    ),
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
     "roberta": RobertaConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2, type_vocab_size=1),
 }

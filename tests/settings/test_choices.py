@@ -210,7 +210,7 @@ def test_classes_elsewhere_are_no_choices_though_they_are_imported() -> None:
 
     choices_of.cache_clear()
     assert (
-        list(choices_of(EncoderConfig)) == ["BertConfig", "DistilBertConfig", "RobertaConfig"]
+        list(choices_of(EncoderConfig)) == ["BertConfig", "DebertaV2Config", "DistilBertConfig", "RobertaConfig"]
         and Stray in EncoderConfig.__subclasses__()
     )
 

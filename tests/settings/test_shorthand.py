@@ -146,7 +146,8 @@ def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     sizes = named_files(EncoderConfig)
     named = ["base", "large", "medium", "small", "tiny"]
-    assert sorted(sizes) == sorted([*named, "roberta-base", "roberta-small", "roberta-tiny"])
+    named += [f"{family}-{size}" for family in ("deberta-v3", "roberta") for size in ("base", "small", "tiny")]
+    assert sorted(sizes) == sorted(named)
     assert {f"domainbert/encoders/sizes/{name}.yaml" for name in sizes} | {"domainbert/py.typed"} <= names
 
 

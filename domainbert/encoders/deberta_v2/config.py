@@ -92,11 +92,8 @@ class DebertaV2Config(BertConfig):
     def __post_init__(self) -> None:
         """Check that the numbers and terms fit together."""
         super().__post_init__()
-        for name, allowed in (
-            ("norm_rel_ebd", _NORMS),
-            ("conv_act", _ACTIVATIONS),
-            ("pooler_hidden_act", _ACTIVATIONS),
-        ):
+        choices = {"norm_rel_ebd": _NORMS, "conv_act": _ACTIVATIONS, "pooler_hidden_act": _ACTIVATIONS}
+        for name, allowed in choices.items():
             found = getattr(self, name)
             require(found in allowed, f"{name}: found {found!r}; expected one of {', '.join(allowed)}")
         terms = [] if self.pos_att_type is None else self.pos_att_type.split("|")

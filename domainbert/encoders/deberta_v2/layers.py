@@ -15,6 +15,8 @@ from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
 from domainbert.encoders.packed import Packed
 
+_BLOCK = 64
+
 
 class Context(NamedTuple):
     """What all layers know of a batch."""
@@ -89,8 +91,8 @@ def bucket(distance: int, num_buckets: int, farthest: int) -> int:
 class DisentangledSelfAttention(nn.Module):
     """Self-attention in which a token looks at others' content and distance (He et al. 2021, section 3.1).
 
-    The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), Kr_d and Qr_d being projections of the
-    embedding of distance d = i - j; a term less, and it is sqrt(2 D).
+    The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), Kr_d and Qr_d being projections of
+    the embedding of distance d = i - j; without one of the terms, the root is that of 2 D.
     """
 
     def __init__(self, config: DebertaV2Config) -> None:
@@ -113,46 +115,60 @@ class DisentangledSelfAttention(nn.Module):
         return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
-        """The terms with distances, scaled, in fp32 or more: (B, heads, S, S)."""
+        """The terms with distances, scaled, in fp32 or more, as in Microsoft's code: (B, heads, S, S)."""
         falling, rising = context.rows
         scores: list[Tensor] = []
-        for term, projected in zip(self.terms, self._projected(context.distances), strict=True):
+        for term, table in zip(self.terms, self._projected(context.distances), strict=True):
             if term == "c2p":
-                scores.append(by_distance(query, projected[:, falling]))
+                found = by_distance(query, table[:, falling])
             else:
-                scores.append(by_distance(key, projected[:, rising]).transpose(-1, -2))
-        wide = torch.promote_types(scores[0].dtype, torch.float32)
-        return sum((one.to(wide) for one in scores[1:]), start=scores[0].to(wide))
+                found = by_distance(key, table[:, rising]).transpose(-1, -2)
+            scores.append(found.to(torch.promote_types(found.dtype, torch.float32)))
+        return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
     def _projected(self, distances: Tensor) -> Tensor:
-        """(R, H) -> for each term, (terms, heads, R, D), scaled."""
+        """Embeddings of distances (R, H) -> for each term, scaled: (terms, heads, R, D)."""
         if self.training:
             distances = drop(distances, self.distance_dropout, by_text=False)
-        if self.distances is not None:
-            projected = self.distances(distances)
-        else:
-            width = distances.shape[-1]
-            first = {"c2p": width, "p2c": 0}  # of the keys, of the queries
-            rows = [slice(first[term], first[term] + width) for term in self.terms]
-            weight, bias = (
-                torch.cat([one[part] for part in rows])
-                for one in (self.query_key_value.weight, self.query_key_value.bias)
-            )
+        if self.distances is None:
+            own, width = self.query_key_value, distances.shape[-1]
+            first = [width if term == "c2p" else 0 for term in self.terms]  # row of the keys' weights, or the queries'
+            weight, bias = (torch.cat([one[n : n + width] for n in first]) for one in (own.weight, own.bias))
             projected = functional.linear(distances, weight, bias)
+        else:
+            projected = self.distances(distances)
         heads = projected.unflatten(-1, (len(self.terms), self.num_heads, -1)).permute(1, 2, 0, 3)
         return heads * self.scale
 
 
-def by_distance(states: Tensor, distances: Tensor) -> Tensor:
-    """Products of states (B, heads, S, D) with what belongs to their distance to each token: (B, heads, S, S).
+def by_distance(states: Tensor, table: Tensor) -> Tensor:
+    """Products of states with the entries for their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
 
-    `distances` are (heads, 2 S, D): for the last state those from the first token on; for a state before it they begin
-    one further on. So row i of the products, read from S - 1 - i on, has the tokens in their order: in the flattened
-    products these are rows of 2 S - 1.
+    The distances of the last state to the tokens, in their order, are the first S entries of the `table`
+    (heads, 2 S, D), those of a state before it begin one further on. So nothing is looked up for pairs of tokens.
     """
-    length = states.shape[-2]
-    products = states @ distances.transpose(-1, -2)  # (B, heads, S, 2 S)
-    return products.flatten(-2)[..., length - 1 : -1].unflatten(-1, (length, 2 * length - 1))[..., :length]
+    batch, _, length, _ = states.shape
+    # On a CPU the products of so many states stay in its caches, and fewer are made that are for no token. What is
+    # exported serves any length.
+    in_blocks = states.device.type == "cpu" and not torch.compiler.is_exporting()
+    parts, begin = [], length
+    for block in states.transpose(0, 1).split(_BLOCK if in_blocks else length, dim=-2):
+        count = block.shape[-2]
+        begin -= count
+        occurring = table[:, begin : begin + length + count]
+        products = block.flatten(1, 2) @ occurring.transpose(-1, -2)  # (heads, B * count, S + count)
+        parts.append(_in_order(products.unflatten(1, (batch, count))))
+    return torch.cat(parts, dim=-2).transpose(0, 1)
+
+
+def _in_order(products: Tensor) -> Tensor:
+    """Row i of n without its first n - 1 - i: (..., n, S + n) -> (..., n, S).
+
+    In the flattened products these begin S + n - 1 after one another, so they are rows of that width.
+    """
+    count, width = products.shape[-2:]
+    rows = products.flatten(-2)[..., count - 1 : -1].unflatten(-1, (count, width - 1))
+    return rows[..., : width - count]
 
 
 class ConvolvedLayer(PostNormLayer):

@@ -112,8 +112,9 @@ def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
 class DebertaV2Family(Family[DebertaV2Config]):
     """DeBERTa, versions 2 and 3 (He et al. 2021), without the enhanced mask decoder.
 
-    A masked-LM head reads the last hidden states, as in transformers. Microsoft's reads those of two more passes through
-    the last layer (section 3.2), which are not made here; so the head of its checkpoints is only where one starts from.
+    A masked-LM head reads the last hidden states, as in transformers. Microsoft's reads those of two more passes
+    through the last layer (section 3.2), which are not made here: the head of its checkpoints predicts little as it is,
+    and is where one starts from.
     """
 
     prefix = "deberta."
