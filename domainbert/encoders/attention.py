@@ -3,6 +3,7 @@
 | where | kernel |
 |---|---|
 | CPU, training, rows up to 256 tokens, with dropout or with a bias | spelt out |
+| CPU, a bias in fp32 beside scores in bf16 | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
 | GPU, else | `scaled_dot_product_attention` with a mask |
@@ -104,8 +105,8 @@ def attend(
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias or window.
-        bias: added to the scaled scores: (B or 1, heads or 1, S, S). On a CPU its type is that of the sums and of the
-            softmax, if it is the wider one: bf16 has 8 bits, and large scores have large errors in it.
+        bias: added to the scaled scores: (B or 1, heads or 1, S, S). If it is of a wider type than the scores, a CPU
+            sums and takes the softmax in that one: large scores have large errors in bf16.
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries.
@@ -117,18 +118,18 @@ def attend(
     if window is not None:
         places = torch.arange(mask.shape[-1], device=mask.device)  # a text stands in one piece, so places will do
         mask = mask.masked_fill((places.unsqueeze(-1) - places).abs() > window, float("-inf"))
+    wide = bias is not None and bias.dtype != query.dtype
     short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH)
-    if query.device.type == "cpu" and (dropout or short):
+    if query.device.type == "cpu" and (dropout or wide or short):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
         scores = scores if bias is None else scores + bias  # of the wider type
         scores += mask.to(scores.dtype)
         return drop(scores.softmax(dim=-1).to(value.dtype), dropout) @ value
-    if bias is None or query.device.type != "cpu":
-        mask = (mask if bias is None else mask + bias).to(query.dtype)  # a GPU's kernels take no other type
-    else:
-        mask = mask + bias
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
+    mask = mask if bias is None else mask + bias
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
+    )
 
 
 def _text_by_text(

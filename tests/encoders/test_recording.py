@@ -25,8 +25,8 @@ def test_projections_are_what_attention_was_made_of(reference):
         for number, heads in recording.projections.items():
             assert heads.queries.shape == (2, 3, 8, 16)
             attention = next(part for part in encoder.blocks()[number - 1].modules() if isinstance(part, Attention))
-            seen = []
-            with attention.register_forward_hook(lambda _, inputs, output: seen.append((inputs[3:], output))):
+            seen: list[tuple] = []
+            with attention.register_forward_hook(lambda _, inputs, output, to=seen: to.append((inputs[3:], output))):
                 encoder(tokens)
             (((segments, *bias), wanted),) = seen
             scores = heads.queries @ heads.keys.transpose(-1, -2) * (attention.scale or 1 / math.sqrt(16))

@@ -15,8 +15,6 @@ from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
 from domainbert.encoders.packed import Packed
 
-_BLOCK = 64
-
 
 class Context(NamedTuple):
     """What all layers know of a batch."""
@@ -145,30 +143,13 @@ def by_distance(states: Tensor, table: Tensor) -> Tensor:
     """Products of states with the entries for their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
 
     The distances of the last state to the tokens, in their order, are the first S entries of the `table`
-    (heads, 2 S, D), those of a state before it begin one further on. So nothing is looked up for pairs of tokens.
+    (heads, 2 S, D); those of a state before it begin one further on. In the flattened products they so begin 2 S - 1
+    after one another, and are rows of that width: nothing is looked up for pairs of tokens, nor copied.
     """
     batch, _, length, _ = states.shape
-    # On a CPU the products of so many states stay in its caches, and fewer are made that are for no token. What is
-    # exported serves any length.
-    in_blocks = states.device.type == "cpu" and not torch.compiler.is_exporting()
-    parts, begin = [], length
-    for block in states.transpose(0, 1).split(_BLOCK if in_blocks else length, dim=-2):
-        count = block.shape[-2]
-        begin -= count
-        occurring = table[:, begin : begin + length + count]
-        products = block.flatten(1, 2) @ occurring.transpose(-1, -2)  # (heads, B * count, S + count)
-        parts.append(_in_order(products.unflatten(1, (batch, count))))
-    return torch.cat(parts, dim=-2).transpose(0, 1)
-
-
-def _in_order(products: Tensor) -> Tensor:
-    """Row i of n without its first n - 1 - i: (..., n, S + n) -> (..., n, S).
-
-    In the flattened products these begin S + n - 1 after one another, so they are rows of that width.
-    """
-    count, width = products.shape[-2:]
-    rows = products.flatten(-2)[..., count - 1 : -1].unflatten(-1, (count, width - 1))
-    return rows[..., : width - count]
+    products = states.transpose(0, 1).flatten(1, 2) @ table.transpose(-1, -2)  # (heads, B * S, 2 S)
+    rows = products.unflatten(1, (batch, length)).transpose(0, 1).flatten(-2)[..., length - 1 : -1]
+    return rows.unflatten(-1, (length, 2 * length - 1))[..., :length]
 
 
 class ConvolvedLayer(PostNormLayer):
