@@ -67,6 +67,7 @@ def padded(*sizes: int) -> Packed:
         {"share_att_key": False, "pos_att_type": "p2c"},
         {"pos_att_type": "c2p"},
         {"position_buckets": -1, "max_relative_positions": 16},
+        {"position_buckets": 78},
         {"conv_kernel_size": 3, "conv_act": "gelu"},
         {"conv_kernel_size": 5},
         {"embedding_size": 20, "type_vocab_size": 2},
@@ -275,7 +276,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},
-            "max_relative_positions: 64; expected more than 129 with position_buckets=256, or fewer positions",
+            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or fewer positions",
         ),
         (
             {**RELATIVE, "embedding_size": 128},

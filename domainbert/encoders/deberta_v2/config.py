@@ -121,7 +121,7 @@ class DebertaV2Config(BertConfig):
         half = self.position_buckets // 2
         require(
             self.position_buckets < 1 or half + 1 < self.farthest or self.max_length <= half + 1,
-            f"max_relative_positions: {self.farthest}; expected more than {half + 1} with position_buckets="
+            f"max_relative_positions: found {self.farthest}; expected more than {half + 1} with position_buckets="
             f"{self.position_buckets}, or fewer positions than these",
         )
 
@@ -169,7 +169,7 @@ class DebertaV2Config(BertConfig):
 
     @property
     def num_distances(self) -> int:
-        """Rows of the embeddings of distances before that of 0, and from it on."""
+        """Embeddings of negative distances, and as many of the others."""
         return self.position_buckets if self.position_buckets >= 1 else self.farthest
 
     @property

@@ -25,7 +25,7 @@ class Context(NamedTuple):
     distances: Tensor
     """Embeddings of distances, (R, H), before dropout."""
     rows: Tensor
-    """(2, 2 S) their rows for the distances S - 1, ..., 1 - S, -S, and for 1 - S, ..., S - 1, S."""
+    """(2, 2 S) their rows for the distances S - 1, ..., 1 - S, and for 1 - S, ..., S - 1; the last is for none."""
 
 
 class WordEmbeddings(nn.Module):
@@ -58,13 +58,13 @@ class DistanceEmbeddings(nn.Module):
         self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)
         normed = config.norm_rel_ebd == "layer_norm"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
-        rising = [_row(distance, config) for distance in range(-config.max_length, config.max_length + 1)]
-        self.register_buffer("rows", torch.tensor([rising[::-1], rising]), persistent=False)
+        rising = [_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
+        self.register_buffer("rows", torch.tensor([[*reversed(rising), 0], [*rising, 0]]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
         """Embeddings (R, H), and their rows as in `Context` for texts of at most so many tokens."""
-        middle = self.rows.shape[1] // 2
-        return self.norm(self.embeddings.weight), self.rows[:, middle - length + 1 : middle + length + 1]
+        longest = self.rows.shape[1] // 2
+        return self.norm(self.embeddings.weight), self.rows[:, longest - length : longest + length]
 
 
 def _row(distance: int, config: DebertaV2Config) -> int:
@@ -168,9 +168,9 @@ class ConvolvedLayer(PostNormLayer):
         super().__init__(attention, feed_forward, hidden_size, layer_norm_eps, dropout_rate)
         self.conv = nn.Conv1d(hidden_size, hidden_size, kernel_size)
         self.conv_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.conv_activation = {"tanh": torch.tanh, **ACTIVATIONS}[activation]
+        self.conv_activation = torch.tanh if activation == "tanh" else ACTIVATIONS[activation]
 
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:  # type: ignore[override]
+    def forward(self, hidden: Tensor, context: Context) -> Tensor:
         """(B, S, H) -> (B, S, H)."""
         around = neighbours(hidden, context.segment_ids, self.conv.kernel_size[0])
         convolved = functional.linear(around.flatten(-2), self.conv.weight.flatten(1), self.conv.bias)
