@@ -148,7 +148,10 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
-        (lambda: StudentConfig(family="brt"), "family: found 'brt'; expected one of bert, distilbert, roberta"),
+        (
+            lambda: StudentConfig(family="brt"),
+            "family: found 'brt'; expected one of bert, deberta-v2, distilbert, roberta",
+        ),
         (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (

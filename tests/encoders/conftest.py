@@ -30,7 +30,8 @@ class Reference:
 
     `classes` are the `transformers` models for each kind of head, and for the encoder alone under None;
     `unlisted` are the defaults of keys that their model reads, though their configuration does not have them; `double`
-    is how close the two are in double precision, in which theirs may not compute everything.
+    is how close the two are in double precision, in which theirs may not compute everything; `biased` says whether
+    attention adds a bias to the scores.
     """
 
     config: EncoderConfig
@@ -38,6 +39,7 @@ class Reference:
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
     unlisted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     double: float = 1e-10
+    biased: bool = False
 
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
@@ -151,7 +153,8 @@ def deberta_v2(activation: str) -> Reference:
         "conv_act": "tanh",
         "cls_dropout": None,
     }
-    return Reference(DebertaV2Config(**sizes), theirs, classes, unlisted, double=1e-7)  # a root in single precision
+    double = 1e-7  # there is a root in single precision
+    return Reference(DebertaV2Config(**sizes), theirs, classes, unlisted, double, biased=True)
 
 
 REFERENCES: dict[str, Callable[[str], Reference]] = {

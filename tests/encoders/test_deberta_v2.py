@@ -16,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import Segments, attend, segment_mask
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.deberta_v2 import layers
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.deberta_v2.layers import bucket, by_distance, neighbours
 from domainbert.encoders.families import build_model, family, name_map
@@ -123,7 +124,10 @@ def test_published_buckets():
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 64])
-def test_products_by_distance(length):
+@pytest.mark.parametrize("block", [128, 5, 3])
+def test_products_by_distance(length, block, monkeypatch):
+    """Token by token, however many states are computed at once."""
+    monkeypatch.setattr(layers, "_BLOCK", block)
     states, table = torch.randn(2, 3, length, 4).double(), torch.randn(3, 2 * length, 4).double()
     entry = length - 1 - torch.arange(length)[:, None] + torch.arange(length)
     wanted = (states @ table.transpose(-1, -2)).gather(-1, entry.expand(2, 3, length, length))
