@@ -227,22 +227,21 @@ class AttentionLoss(LayerLoss):
 
 
 class AttentionMSELoss(AttentionLoss):
-    """(student - teacher)² of Q Kᵀ / sqrt(d), mean over heads (Jiao et al. 2020, eq. 7)."""
+    """(student - teacher)² of the scores, Q Kᵀ / sqrt(d) in BERT, mean over heads (Jiao et al. 2020, eq. 7)."""
 
     unit: Unit = "pairs"
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
-        own, source = (scores(one.queries, one.keys) for one in (student, teacher))
-        return ((own - source).square().mean(dim=1) * places.pairs).sum()
+        return ((student.scores - teacher.scores).square().mean(dim=1) * places.pairs).sum()
 
 
 class AttentionKLLoss(AttentionLoss):
-    """KL(teacher || student) of softmax(Q Kᵀ / sqrt(d)), mean over heads (Wang et al. 2020, eq. 6)."""
+    """KL(teacher || student) of the softmax of the scores, mean over heads (Wang et al. 2020, eq. 6)."""
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
-        return row_divergence(scores(student.queries, student.keys), scores(teacher.queries, teacher.keys), places)
+        return row_divergence(student.scores, teacher.scores, places)
 
 
 class RelationsLoss(AttentionLoss):

@@ -30,8 +30,8 @@ def test_projections_are_what_attention_was_made_of(reference):
                 encoder(tokens)
             (((segments, *bias), wanted),) = seen
             scores = heads.queries @ heads.keys.transpose(-1, -2) * (attention.scale or 1 / math.sqrt(16))
-            scores = sum(bias, start=scores + segments.mask)
-            mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
+            torch.testing.assert_close(heads.scores, sum(bias, start=scores))
+            mixed = (heads.scores + segments.mask).masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
             torch.testing.assert_close(mixed, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))
 

@@ -51,6 +51,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders/test_parity.py", "tests/encoders/test_roberta.py"),
         ("tests/encoders",),
     ),
+    "encoders/deberta_v2/layers.py": (("tests/encoders/test_deberta_v2.py",), ("tests/encoders",)),
     "encoders/crf.py": (
         ("tests/encoders/test_crf.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py"),
         _PREDICTING,

@@ -148,10 +148,11 @@ def by_distance(states: Tensor, table: Tensor) -> Tensor:
     (heads, 2 S, D); those of a state before it begin one further on. So nothing is looked up for pairs of tokens.
     """
     batch, _, length, _ = states.shape
-    # A block needs the entries of its own distances only. What is exported serves any length, and has one block.
-    size = length if torch.compiler.is_exporting() else _BLOCK
+    by_head = states.transpose(0, 1)
+    # A block needs the entries of its own distances only. What is exported serves any length, so it has one block.
+    blocks = (by_head,) if torch.compiler.is_exporting() else by_head.split(_BLOCK, dim=-2)
     parts, begin = [], length
-    for block in states.transpose(0, 1).split(size, dim=-2):
+    for block in blocks:
         count = block.shape[-2]
         begin -= count
         products = block.flatten(1, 2) @ table[:, begin : begin + length + count].transpose(-1, -2)
