@@ -42,7 +42,7 @@ class Room(NamedTuple):
 ROOMS = [
     # the two tasks that have a name in Python; the labelled files that `sample` writes
     Room(TaskConfig, "tasks", 3, ("serving/by_name.py", "samples", "stages/sample.py")),
-    Room(EncoderConfig, "encoders", 8),
+    Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 2, ("stages/vocab.py", "tokenization/bert.py")),
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too

@@ -16,6 +16,7 @@ PRESETS = sorted((Path(domainbert.__file__).parent.parent / "configs" / "presets
 FROM_SCRATCH = ["vocab", "prepare", "pretrain"]
 STAGES = {
     "albert": FROM_SCRATCH,
+    "deberta-v3": FROM_SCRATCH,
     "distilbert": ["prepare", "distill"],
     "electra": FROM_SCRATCH,
     "minilm-v1": ["prepare", "distill"],
@@ -91,6 +92,6 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
 
 
-def test_there_are_eleven_and_together_they_use_every_loss():
+def test_there_are_twelve_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

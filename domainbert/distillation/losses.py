@@ -235,24 +235,24 @@ class AttentionLoss(LayerLoss):
 
 
 class AttentionMSELoss(AttentionLoss):
-    """(student - teacher)² of Q Kᵀ / sqrt(d), mean over heads (Jiao et al. 2020, eq. 7); 0 outside of a window."""
+    """(student - teacher)² of the scores, Q Kᵀ / sqrt(d) in BERT, mean over heads (Jiao et al. 2020, eq. 7); 0 outside
+    of a window."""
 
     unit: Unit = "pairs"
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
-        own, source = (scores(one.queries, one.keys) for one in (student, teacher))
         hidden = places.hidden_pairs(student.window) | places.hidden_pairs(teacher.window)
-        return ((own - source).masked_fill(hidden, 0).square().mean(dim=1) * places.pairs).sum()
+        apart = (student.scores - teacher.scores).masked_fill(hidden, 0)
+        return (apart.square().mean(dim=1) * places.pairs).sum()
 
 
 class AttentionKLLoss(AttentionLoss):
-    """KL(teacher || student) of softmax(Q Kᵀ / sqrt(d)), mean over heads (Wang et al. 2020, eq. 6)."""
+    """KL(teacher || student) of the softmax of the scores, mean over heads (Wang et al. 2020, eq. 6)."""
 
     def between(self, student: Projections, teacher: Projections, places: Places, index: int) -> Tensor:
         """See `LayerLoss.between`."""
-        own, source = (scores(one.queries, one.keys) for one in (student, teacher))
-        return row_divergence(own, source, places, student.window, teacher.window)
+        return row_divergence(student.scores, teacher.scores, places, student.window, teacher.window)
 
 
 class RelationsLoss(AttentionLoss):

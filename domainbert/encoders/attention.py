@@ -3,7 +3,8 @@
 | where | kernel |
 |---|---|
 | CPU, window, no dropout, no bias, rows of twice the keys of a block | spelt out, in blocks (`windows.py`) |
-| CPU, training, rows up to 256 tokens or with dropout | spelt out |
+| CPU, training, rows up to 256 tokens, with dropout or with a bias | spelt out |
+| CPU, a bias in fp32 beside scores in bf16 | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
 | GPU, else | `scaled_dot_product_attention` with a mask |
@@ -119,7 +120,8 @@ def attend(
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias and of the window.
-        bias: added to the scaled scores: (B or 1, heads or 1, S, S).
+        bias: added to the scaled scores: (B or 1, heads or 1, S, S). If it is of a wider type than the scores, a CPU
+            sums and takes the softmax in that one: large scores have large errors in bf16.
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries or in blocks.
@@ -132,13 +134,15 @@ def attend(
     if mask.ndim == 3:
         assert bias is None and not dropout
         return attend_in_blocks(query, key, value, mask, scale)
-    mask = mask if bias is None else mask + bias
-    short = torch.is_grad_enabled() and query.shape[-2] <= _EXPLICIT_LENGTH
-    if query.device.type == "cpu" and (dropout or short):
+    wide = bias is not None and bias.dtype != query.dtype
+    short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH)
+    if query.device.type == "cpu" and (dropout or wide or short):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
+        scores = scores if bias is None else scores + bias  # of the wider type
         scores += mask.to(scores.dtype)
-        return drop(scores.softmax(dim=-1), dropout) @ value
+        return drop(scores.softmax(dim=-1).to(value.dtype), dropout) @ value
+    mask = mask if bias is None else mask + bias
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
     )
@@ -158,13 +162,14 @@ def _text_by_text(
     return mixed.view(batch, length, heads, width).transpose(1, 2)
 
 
-def drop(values: Tensor, rate: float) -> Tensor:
+def drop(values: Tensor, rate: float, *, by_text: bool = True) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    On a CPU the probability is `rate` to the nearest 1 / 65536.
+    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text` is off for what belongs to no text, such as
+    embeddings of distances, and has the same shape in all micro-batches.
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
     from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: prediction goes without
 
-    return dropout_on_cpu(values, rate)
+    return dropout_on_cpu(values, rate, by_text)

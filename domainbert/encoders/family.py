@@ -88,6 +88,10 @@ class Family(ABC, Generic[C]):
         """The tensors of Hugging Face with a row for each vocabulary entry, the word embeddings first."""
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
+    def renamed(self, name: str, config: C) -> str:
+        """What a tensor is called in transformers; the same, unless checkpoints from elsewhere call it otherwise."""
+        return name
+
     def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
         """The tensors of a model for another id of the padding: the same, unless positions are counted from it."""
         return dict(tensors)

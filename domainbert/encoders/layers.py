@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -96,16 +97,16 @@ class PostNormLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_rate)
 
-    def forward(self, hidden: Tensor, segments: Segments) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, segments)))
+    def forward(self, hidden: Tensor, context: Any) -> Tensor:
+        """(B, S, H) -> (B, S, H); the context is what its attention reads."""
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, context)))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:
     """BERT's initialisation: normal weights, zero biases; norms keep torch's ones and zeros."""
     for part in module.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
+        if isinstance(part, nn.Linear | nn.Embedding | nn.Conv1d):
             nn.init.normal_(part.weight, std=initializer_range)
-        if isinstance(part, nn.Linear) and part.bias is not None:
+        if isinstance(part, nn.Linear | nn.Conv1d) and part.bias is not None:
             nn.init.zeros_(part.bias)

@@ -6,11 +6,13 @@ Projections are taken by hooks that exist only while they are wanted, so an enco
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from domainbert.encoders.base import Encoder
@@ -20,12 +22,24 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """Inputs of the attention of one layer, each (B, heads, S, D), and its window; None is the whole text."""
+    """Inputs of the attention of one layer, each (B, heads, S, D) but for the bias of the scores, (B, heads, S, S)."""
 
     queries: Tensor
     keys: Tensor
     values: Tensor
+    bias: Tensor | None = None
+    scale: float | None = None
+    """Factor of the scores; None is 1 / sqrt(D)."""
     window: int | None = None
+    """How far a token sees in its text; None is all of it."""
+
+    @property
+    def scores(self) -> Tensor:
+        """What the softmax is taken of, tokens of other texts included: (B, heads, S, S), in fp32 or more."""
+        queries, keys = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (self.queries, self.keys))
+        products = queries @ keys.transpose(-1, -2)
+        scaled = products / math.sqrt(queries.shape[-1]) if self.scale is None else products * self.scale
+        return scaled if self.bias is None else scaled + self.bias
 
     def regrouped(self, num_heads: int) -> Projections:
         """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""
@@ -49,8 +63,10 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            query, key, value = (heads.view_as(heads) for heads in inputs[:3])
-            projections[number] = Projections(query, key, value, module.window)
+            given = (*inputs[:3], *inputs[4:])  # all but the texts
+            projections[number] = Projections(
+                *(part.view_as(part) for part in given), scale=module.scale, window=module.window
+            )
 
     with ExitStack() as hooks:
         for part in encoder.modules() if layers else ():

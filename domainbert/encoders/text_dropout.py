@@ -79,13 +79,14 @@ def draw_by_text(draws: TextDraws | None) -> None:
     _draws = None if draws is None else weakref.ref(draws)
 
 
-def random_int16(shape: torch.Size) -> Tensor:
+def random_int16(shape: torch.Size, by_text: bool = True) -> Tensor:
     """Random bits as int16 of any shape: by text, where `draw_by_text` has said which.
 
     A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
-    `ValueError` if the shape is not that of a tensor of these texts.
+    What belongs to no text (`by_text` off) has those of torch's generator, which are the same in all micro-batches: as
+    long as its shape is. `ValueError` if a shape by text is not that of a tensor of these texts.
     """
-    draws = _draws() if _draws is not None else None
+    draws = _draws() if by_text and _draws is not None else None
     if draws is None:
         count = math.prod(shape)
         words = torch.empty(-(-count // 4), dtype=torch.int64)

@@ -34,6 +34,7 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     own, tensors = family(config), read_weights(path)
     if not any(name.startswith(own.prefix) for name in tensors):
         tensors = {own.prefix + name: tensor for name, tensor in tensors.items()}
+    tensors = {own.renamed(name, config): tensor for name, tensor in tensors.items()}
     for copy, source in own.tied(config).items():
         if copy in tensors and torch.equal(tensors[copy], tensors.setdefault(source, tensors[copy])):
             del tensors[copy]

@@ -26,9 +26,9 @@ def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:
     """Floating-point operations of a forward and a backward pass for one token.
 
-    6 for each weight of a matrix product, as often as it is used, and what the encoder says of attention (Chowdhery et
-    al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at. Embedding look-ups are
-    free.
+    6 for each weight of a matrix product or convolution, as often as it is used, and what the encoder says of attention
+    (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at. Embedding
+    look-ups are free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
@@ -40,7 +40,7 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
 
 
 def _weights(parameters: Iterable[nn.Parameter]) -> int:
-    return sum(one.numel() for one in parameters if one.ndim == 2)
+    return sum(one.numel() for one in parameters if one.ndim >= 2)
 
 
 def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:

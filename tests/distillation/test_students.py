@@ -85,7 +85,7 @@ def test_what_another_family_takes_of_bert(family_name, taken):
 def test_a_student_of_every_layer_of_its_own_family_is_its_teacher(family_name):
     config = config_class(family_name)().resized(TEACHER.sizes).replaced(initializer_range=0.3)
     torch.manual_seed(0)
-    vocabulary = VocabularyFacts(VOCABULARY, config.pad_token_id)
+    vocabulary = VocabularyFacts(VOCABULARY, 1)
     teacher = build_model(config, vocabulary, "masked_lm").eval()
     own, taken = build_student(config, StudentConfig(), teacher, "masked_lm", 0, vocabulary)
     assert student_config(StudentConfig(), config) == config and taken[0] == "embeddings" and taken[-1] == "head"
@@ -238,7 +238,10 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (lambda: StudentConfig(every=2, first=1), "first: given beside every; expected one of layers, every, first"),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: given beside encoder"),
-        (lambda: StudentConfig(family="brt"), "family: found 'brt'; expected one of albert, bert, distilbert"),
+        (
+            lambda: StudentConfig(family="brt"),
+            "family: found 'brt'; expected one of albert, bert, deberta-v2, distilbert",
+        ),
         (lambda: StudentConfig(first=0), "first: found 0; expected an integer from 1 to 1,000"),
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (

@@ -14,6 +14,7 @@ import transformers
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, name_map
@@ -34,7 +35,8 @@ class Reference:
 
     `classes` are the `transformers` models for each kind of head, and for the encoder alone under None;
     `unlisted` are the defaults of keys that their model reads, though their configuration does not have them; `double`
-    is how close the two are in double precision, in which theirs may not compute everything.
+    is how close the two are in double precision, in which theirs may not compute everything; `biased` says whether
+    attention adds a bias to the scores.
     """
 
     config: EncoderConfig
@@ -42,6 +44,7 @@ class Reference:
     classes: Mapping[str | None, type[transformers.PreTrainedModel]]
     unlisted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     double: float = 1e-10
+    biased: bool = False
 
     @property
     def vocabulary(self) -> VocabularyFacts:
@@ -138,7 +141,7 @@ def albert(activation: str) -> Reference:
 
 def mpnet(activation: str) -> Reference:
     more = {"hidden_act": activation, "max_position_embeddings": 42, "layer_norm_eps": 1e-5}
-    return reference_of("MPNet", MPNetConfig, BERT_SIZES | more)
+    return reference_of("MPNet", MPNetConfig, BERT_SIZES | more, biased=True)
 
 
 def modernbert(activation: str) -> Reference:
@@ -156,9 +159,34 @@ def modernbert(activation: str) -> Reference:
     return reference_of("ModernBert", ModernBertConfig, BERT_SIZES | own | older, ids, unlisted=unlisted, double=1e-6)
 
 
+def deberta_v2(activation: str) -> Reference:
+    """As version 3 is published, but for buckets of more than one distance from 5 tokens on."""
+    own: dict[str, Any] = {
+        "hidden_act": activation,
+        "relative_attention": True,
+        "pos_att_type": "p2c|c2p",
+        "position_buckets": 8,
+        "norm_rel_ebd": "layer_norm",
+        "share_att_key": True,
+        "position_biased_input": False,
+    }
+    unlisted = {
+        "position_buckets": -1,
+        "norm_rel_ebd": "none",
+        "share_att_key": False,
+        "embedding_size": None,
+        "conv_kernel_size": 0,
+        "conv_act": "tanh",
+        "cls_dropout": None,
+    }
+    double = 1e-7  # there is a root in single precision
+    return reference_of("DebertaV2", DebertaV2Config, BERT_SIZES | own, unlisted=unlisted, double=double, biased=True)
+
+
 REFERENCES: dict[str, Callable[[str], Reference]] = {
     "albert": albert,
     "bert": bert,
+    "deberta-v2": deberta_v2,
     "distilbert": distilbert,
     "electra": electra,
     "modernbert": modernbert,

@@ -100,7 +100,7 @@ def test_a_head_that_a_family_does_not_have(reference):
 def test_fresh_weights(reference, kind):
     """As they are in transformers: as far apart, with the same biases and norms."""
     torch.manual_seed(0)
-    pad = reference.config.pad_token_id
+    pad = reference.vocabulary.pad_id
     model = build_model(reference.config, VocabularyFacts(5_000, pad), kind, 50)
     config = type(reference.their_config).from_dict(reference.their_config.to_dict() | {"vocab_size": 5_000})
     config.num_labels = 50

@@ -28,10 +28,11 @@ def test_projections_are_what_attention_was_made_of(reference):
             seen: list[tuple] = []
             with attention.register_forward_hook(lambda _, inputs, output, to=seen: to.append((inputs[3:], output))):
                 encoder(tokens)
-            (((segments, *bias), wanted),) = seen
+            *_, ((segments, *bias), wanted) = seen  # layers may share one
             scores = heads.queries @ heads.keys.transpose(-1, -2) * (attention.scale or 1 / math.sqrt(16))
-            scores = sum(bias, start=scores + (segments.mask if heads.window is None else segments.near))
-            mixed = scores.masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
+            torch.testing.assert_close(heads.scores, sum(bias, start=scores))
+            mask = segments.mask if heads.window is None else segments.near
+            mixed = (heads.scores + mask).masked_fill(apart, float("-inf")).softmax(-1) @ heads.values
             torch.testing.assert_close(mixed, wanted, atol=1e-5, rtol=0)
         assert torch.equal(recording.hidden[-1], encoder(tokens))
 

@@ -58,6 +58,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "encoders/albert/config.py": (("tests/encoders/test_albert.py", "tests/encoders/test_families.py"), ()),
     "encoders/albert/model.py": (("tests/encoders/test_albert.py", "tests/encoders/test_parity.py"), ()),
     "encoders/mpnet/model.py": (("tests/encoders/test_mpnet.py", "tests/encoders/test_parity.py"), ()),
+    "encoders/deberta_v2/layers.py": (("tests/encoders/test_deberta_v2.py",), ("tests/encoders",)),
     "encoders/crf.py": (
         ("tests/encoders/test_crf.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py"),
         _PREDICTING,

@@ -19,6 +19,7 @@ from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.crf import Crf, crf_of
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model, family_names, head_kinds
@@ -43,6 +44,17 @@ POSITIONS = 40
 CONFIGS: dict[str, EncoderConfig] = {
     "albert": AlbertConfig(48, 4, 3, 80, max_position_embeddings=POSITIONS, embedding_size=20, num_hidden_groups=2),
     "bert": BertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, type_vocab_size=3),
+    "deberta-v2": DebertaV2Config(
+        *(48, 2, 3, 80),
+        max_position_embeddings=POSITIONS,
+        relative_attention=True,
+        pos_att_type="c2p|p2c",
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        position_biased_input=False,
+        conv_kernel_size=3,
+    ),
     "distilbert": DistilBertConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS),
     "electra": ElectraConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS, embedding_size=20),
     "mpnet": MPNetConfig(48, 2, 3, 80, max_position_embeddings=POSITIONS + 2),

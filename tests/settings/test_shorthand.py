@@ -145,7 +145,7 @@ def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     sizes = named_files(EncoderConfig)
-    families = ["albert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"]
+    families = ["albert", "deberta-v3", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"]
     named = [f"{family}-{size}" for family in families for size in ("base", "small", "tiny")]
     assert sorted(sizes) == sorted(["base", "large", "medium", "small", "tiny", *named])
     assert {f"domainbert/encoders/sizes/{name}.yaml" for name in sizes} | {"domainbert/py.typed"} <= names

@@ -1,0 +1,183 @@
+"""The architecture of a DeBERTa encoder, versions 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from domainbert.base.ranges import Dropout, PositiveFraction, Range
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import Activation, Heads, Layers, Width, require, usual_classes
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_TERMS = "c2p", "p2c"
+_NORMS = "none", "layer_norm"
+_ACTIVATIONS = *get_args(Activation), "tanh"
+
+
+@dataclass(frozen=True)
+class DebertaV2Config(BertConfig):
+    """A DeBERTa encoder, version 2 or 3 (He et al. 2021): attention knows how far apart two tokens are.
+
+    The defaults are those of the class in transformers, and of its model for keys that the class lacks; they have
+    absolute positions only. deberta-v3-base has relative ones only (`encoder: deberta-v3-base`).
+    """
+
+    model_type = "deberta-v2"
+    architectures = usual_classes("DebertaV2")
+
+    hidden_size: Width = 1536
+    """Width of the hidden states."""
+
+    num_hidden_layers: Layers = 24
+    """Number of transformer layers."""
+
+    num_attention_heads: Heads = 24
+    """Heads per layer; must divide `hidden_size`."""
+
+    intermediate_size: Width = 6144
+    """Width of the feed-forward layers."""
+
+    type_vocab_size: Annotated[int, Range(0, 1000)] = 0
+    """Number of token types (sentence A and B of a pair); 0 tells none apart."""
+
+    layer_norm_eps: PositiveFraction = 1e-7
+    """Added to the variance in layer normalisation."""
+
+    relative_attention: bool = False
+    """Whether attention looks at the distance between two tokens."""
+
+    pos_att_type: str | None = None
+    """Terms of the scores that relative attention adds, joined by `|`: `c2p`, from content to position, and `p2c`."""
+
+    max_relative_positions: Annotated[int, Range(-1, 1_000_000)] = -1
+    """Distances from here on are one; below 1 it is `max_position_embeddings`."""
+
+    position_buckets: Annotated[int, Range(-1, 1_000_000)] = -1
+    """Distances above half of it share their embedding with others, the more the larger; below 1 none do."""
+
+    norm_rel_ebd: Literal["none", "layer_norm"] = "none"
+    """Whether the embeddings of distances are normalised."""
+
+    share_att_key: bool = False
+    """Whether distances are projected with the queries' and keys' own weights."""
+
+    position_biased_input: bool = True
+    """Whether embeddings of absolute positions are added to those of words."""
+
+    embedding_size: Width | None = None
+    """Width of the word embeddings; None is `hidden_size`."""
+
+    conv_kernel_size: Annotated[int, Range(0, 1001)] = 0
+    """Tokens, an odd number, that a convolution beside the first layer looks at; 0 is without one."""
+
+    conv_act: Literal["gelu", "gelu_new", "relu", "silu", "tanh"] = "tanh"
+    """Activation of the convolution."""
+
+    pooler_hidden_act: Literal["gelu", "gelu_new", "relu", "silu", "tanh"] = "gelu"
+    """Activation of the pooler of a sequence head."""
+
+    pooler_dropout: Dropout = 0.0
+    """Dropout before that pooler."""
+
+    cls_dropout: Dropout | None = None
+    """Dropout behind that pooler; None is `hidden_dropout_prob`."""
+
+    legacy: bool = True
+    """Whether a masked-LM head is called as BERT's in the folder, and not as in Microsoft's own checkpoints."""
+
+    def __post_init__(self) -> None:
+        """Check that the numbers and terms fit together."""
+        super().__post_init__()
+        choices = {"norm_rel_ebd": _NORMS, "conv_act": _ACTIVATIONS, "pooler_hidden_act": _ACTIVATIONS}
+        for name, allowed in choices.items():
+            found = getattr(self, name)
+            require(found in allowed, f"{name}: found {found!r}; expected one of {', '.join(allowed)}")
+        terms = [] if self.pos_att_type is None else self.pos_att_type.split("|")
+        require(
+            set(terms) <= set(_TERMS) and len(set(terms)) == len(terms),
+            f"pos_att_type: found {self.pos_att_type!r}; expected c2p, p2c or c2p|p2c",
+        )
+        if self.relative_attention:
+            self._check_relative()
+        else:
+            self._check_absolute()
+        require(
+            self.conv_kernel_size == 0 or self.conv_kernel_size % 2 == 1,
+            f"conv_kernel_size: found {self.conv_kernel_size}; expected an odd number, or 0 for none",
+        )
+        require(
+            self.word_width == self.hidden_size or (self.legacy and not self.position_biased_input),
+            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}, as another is "
+            "supported with legacy: true and position_biased_input: false only",
+        )
+
+    def _check_relative(self) -> None:
+        require(bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention")
+        require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
+        half = self.position_buckets // 2
+        require(
+            self.position_buckets < 1 or half + 1 < self.farthest or self.max_length <= half + 1,
+            f"max_relative_positions: found {self.farthest}; expected more than {half + 1} with position_buckets="
+            f"{self.position_buckets}, or fewer positions than these",
+        )
+
+    def _check_absolute(self) -> None:
+        absent = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
+        for name, expected in absent.items():
+            found = getattr(self, name)
+            require(
+                found == expected, f"{name}: found {found!r}; expected {expected!r} without relative_attention: true"
+            )
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """See `EncoderConfig.from_json`; widths that follow from others have to do so, and are not kept."""
+        own, terms = dict(fields), fields.get("pos_att_type")
+        if isinstance(terms, str | list):
+            parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
+            own["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
+        groups = own.get("conv_groups", 1)
+        require(groups == 1, f"conv_groups: found {groups!r}; only 1 is supported")
+        widths = {name: own.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in own}
+        config = super().from_json(own)
+        usual = {
+            "attention_head_size": config.hidden_size // config.num_attention_heads,
+            "pooler_hidden_size": config.hidden_size,
+        }
+        for name, found in widths.items():
+            require(found == usual[name], f"{name}: found {found!r}; only {usual[name]} is supported here")
+        return config
+
+    def to_json(self) -> dict[str, Any]:
+        """See `EncoderConfig.to_json`; transformers does not read `embedding_size: null`."""
+        return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Those of `c2p` and `p2c`, in this order, that the scores have."""
+        given = (self.pos_att_type or "").split("|")
+        return tuple(term for term in _TERMS if term in given)
+
+    @property
+    def farthest(self) -> int:
+        """Distances from here on are one."""
+        return self.max_relative_positions if self.max_relative_positions >= 1 else self.max_position_embeddings
+
+    @property
+    def num_distances(self) -> int:
+        """Embeddings of negative distances, and as many of the others."""
+        return self.position_buckets if self.position_buckets >= 1 else self.farthest
+
+    @property
+    def word_width(self) -> int:
+        """Width of the word embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def head_dropout(self) -> float:
+        """Dropout behind the pooler of a sequence head."""
+        return self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout

@@ -1,0 +1,207 @@
+"""Layers of DeBERTa: attention that knows how far apart two tokens are, and a convolution that stays within a text."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from domainbert.encoders.attention import Segments, drop
+from domainbert.encoders.config import Sizes
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
+from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
+from domainbert.encoders.packed import Packed
+
+_BLOCK = 128  # states whose products with distances are made at once: a tenth of a layer's time at 512 tokens
+
+
+class Context(NamedTuple):
+    """What all layers know of a batch."""
+
+    segments: Segments
+    segment_ids: Tensor
+    """(B, S)."""
+    distances: Tensor
+    """Embeddings of distances, (R, H), before dropout."""
+    rows: Tensor
+    """(2, 2 S) their rows for the distances S - 1, ..., 1 - S, and for 1 - S, ..., S - 1; the last is for none."""
+
+
+class WordEmbeddings(nn.Module):
+    """Embeddings of words and, if there are any, of token types, of a width of their own; normalised."""
+
+    def __init__(self, vocab_size: int, width: int, num_types: int, sizes: Sizes) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocab_size, width)
+        self.token_type = nn.Embedding(num_types, width) if num_types else None
+        same = width == sizes.hidden_size
+        self.project = nn.Identity() if same else nn.Linear(width, sizes.hidden_size, bias=False)
+        self.norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
+        self.dropout = Dropout(sizes.dropout)
+
+    def forward(self, tokens: Packed) -> Tensor:
+        """(B, S) -> (B, S, H); without token types every token is of type 0."""
+        summed, types = self.word(tokens.input_ids), tokens.token_type_ids
+        if self.token_type is not None:
+            summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
+        return self.dropout(self.norm(self.project(summed)))
+
+
+class DistanceEmbeddings(nn.Module):
+    """Embeddings of the distances between two tokens of a text, of which the far ones share some."""
+
+    rows: Tensor
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(2 * config.num_distances, config.hidden_size)
+        normed = config.norm_rel_ebd == "layer_norm"
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
+        rising = [_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
+        self.register_buffer("rows", torch.tensor([[*reversed(rising), 0], [*rising, 0]]), persistent=False)
+
+    def forward(self, length: int) -> tuple[Tensor, Tensor]:
+        """Embeddings (R, H), and their rows as in `Context` for texts of at most so many tokens."""
+        longest = self.rows.shape[1] // 2
+        return self.norm(self.embeddings.weight), self.rows[:, longest - length : longest + length]
+
+
+def _row(distance: int, config: DebertaV2Config) -> int:
+    """The row of the embedding of a distance i - j, between query i and key j."""
+    number = config.num_distances
+    near = bucket(distance, number, config.farthest) if config.position_buckets >= 1 else distance
+    return min(max(near + number, 0), 2 * number - 1)
+
+
+def bucket(distance: int, num_buckets: int, farthest: int) -> int:
+    """The bucket of a distance (Microsoft's `make_log_bucket_position`): half of them are one distance each.
+
+    In the other half they grow as logarithms do, up to distance `farthest`.
+    """
+    middle = num_buckets // 2
+    if abs(distance) <= middle:
+        return distance
+    far = math.ceil(math.log(abs(distance) / middle) / math.log((farthest - 1) / middle) * (middle - 1)) + middle
+    return far if distance > 0 else -far
+
+
+class DisentangledSelfAttention(nn.Module):
+    """Self-attention in which a token looks at others' content and distance (He et al. 2021, section 3.1).
+
+    The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), Kr_d and Qr_d being projections of
+    the embedding of distance d = i - j; without one of the terms, the root is that of 2 D.
+    """
+
+    def __init__(self, config: DebertaV2Config) -> None:
+        super().__init__()
+        width, self.num_heads, self.terms = config.hidden_size, config.num_attention_heads, config.terms
+        self.scale = ((1 + len(self.terms)) * (width // self.num_heads)) ** -0.5
+        self.attend = Attention(config.attention_probs_dropout_prob, scale=self.scale)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+        self.distances = None if config.share_att_key else nn.Linear(width, len(self.terms) * width)
+        self.distance_dropout = config.hidden_dropout_prob
+
+    def forward(self, hidden: Tensor, context: Context) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        batch, length, width = hidden.shape
+        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
+        bias = self._position_scores(query, key, context)
+        mixed = self.attend(query, key, value, context.segments, bias)
+        return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+
+    def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
+        """The terms with distances, scaled, in fp32 or more, as in Microsoft's code: (B, heads, S, S)."""
+        falling, rising = context.rows
+        scores: list[Tensor] = []
+        for term, table in zip(self.terms, self._projected(context.distances), strict=True):
+            if term == "c2p":
+                found = by_distance(query, table[:, falling])
+            else:
+                found = by_distance(key, table[:, rising]).transpose(-1, -2)
+            scores.append(found.to(torch.promote_types(found.dtype, torch.float32)))
+        return scores[0] if len(scores) == 1 else scores[0] + scores[1]
+
+    def _projected(self, distances: Tensor) -> Tensor:
+        """Embeddings of distances (R, H) -> for each term, scaled: (terms, heads, R, D)."""
+        if self.training:
+            distances = drop(distances, self.distance_dropout, by_text=False)
+        if self.distances is None:
+            own, width = self.query_key_value, distances.shape[-1]
+            first = [width if term == "c2p" else 0 for term in self.terms]  # row of the keys' weights, or the queries'
+            weight, bias = (torch.cat([one[n : n + width] for n in first]) for one in (own.weight, own.bias))
+            projected = functional.linear(distances, weight, bias)
+        else:
+            projected = self.distances(distances)
+        heads = projected.unflatten(-1, (len(self.terms), self.num_heads, -1)).permute(1, 2, 0, 3)
+        return heads * self.scale
+
+
+def by_distance(states: Tensor, table: Tensor) -> Tensor:
+    """Products of states with the entries for their distances to each token: (B, heads, S, D) -> (B, heads, S, S).
+
+    The distances of the last state to the tokens, in their order, are the first S entries of the `table`
+    (heads, 2 S, D); those of a state before it begin one further on. So nothing is looked up for pairs of tokens.
+    """
+    batch, _, length, _ = states.shape
+    by_head = states.transpose(0, 1)
+    # A block needs the entries of its own distances only. What is exported serves any length, so it has one block.
+    blocks = (by_head,) if torch.compiler.is_exporting() else by_head.split(_BLOCK, dim=-2)
+    parts, begin = [], length
+    for block in blocks:
+        count = block.shape[-2]
+        begin -= count
+        products = block.flatten(1, 2) @ table[:, begin : begin + length + count].transpose(-1, -2)
+        parts.append(_in_order(products.unflatten(1, (batch, count))))  # of (heads, B, count, S + count)
+    return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)).transpose(0, 1)
+
+
+def _in_order(products: Tensor) -> Tensor:
+    """Row i of n from its entry n - 1 - i on: (..., n, S + n) -> (..., n, S), a view.
+
+    In the flattened products these begin S + n - 1 after one another, and so are rows of that width.
+    """
+    count, width = products.shape[-2:]
+    rows = products.flatten(-2)[..., count - 1 : -1].unflatten(-1, (count, width - 1))
+    return rows[..., : width - count]
+
+
+class ConvolvedLayer(PostNormLayer):
+    """A layer with a convolution of its input beside it (Microsoft's `ConvLayer`); neither crosses a text's end."""
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        feed_forward: FeedForward,
+        hidden_size: int,
+        layer_norm_eps: float,
+        dropout_rate: float,
+        kernel_size: int,
+        activation: str,
+    ) -> None:
+        super().__init__(attention, feed_forward, hidden_size, layer_norm_eps, dropout_rate)
+        self.conv = nn.Conv1d(hidden_size, hidden_size, kernel_size)
+        self.conv_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.conv_activation = torch.tanh if activation == "tanh" else ACTIVATIONS[activation]
+
+    def forward(self, hidden: Tensor, context: Context) -> Tensor:
+        """(B, S, H) -> (B, S, H)."""
+        around = neighbours(hidden, context.segment_ids, self.conv.kernel_size[0])
+        convolved = functional.linear(around.flatten(-2), self.conv.weight.flatten(1), self.conv.bias)
+        return self.conv_norm(super().forward(hidden, context) + self.conv_activation(self.dropout(convolved)))
+
+
+def neighbours(hidden: Tensor, segment_ids: Tensor, count: int) -> Tensor:
+    """The states of `count` tokens around each, zeros for those of another text: (B, S, H) -> (B, S, H, count)."""
+    reach, length = count // 2, hidden.shape[1]
+    states = functional.pad(hidden, (0, 0, reach, reach))
+    ids = functional.pad(segment_ids, (reach, reach), value=-1)
+    found = [
+        states[:, n : n + length] * (ids[:, n : n + length] == segment_ids).unsqueeze(-1).to(hidden.dtype)
+        for n in range(count)
+    ]
+    return torch.stack(found, dim=-1)

@@ -1,0 +1,193 @@
+"""The DeBERTa encoder, its heads, and its names in Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from domainbert.encoders.attention import choose_kernel
+from domainbert.encoders.base import Encoder
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
+from domainbert.encoders.deberta_v2.layers import (
+    Context,
+    ConvolvedLayer,
+    DisentangledSelfAttention,
+    DistanceEmbeddings,
+    WordEmbeddings,
+)
+from domainbert.encoders.family import Family
+from domainbert.encoders.heads import build_head
+from domainbert.encoders.layers import FeedForward, PostNormLayer, initialise
+from domainbert.encoders.names import NameMap, numbered, with_weight_and_bias
+from domainbert.encoders.packed import Packed
+from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
+
+_LAYER = {
+    "attention.query_key_value": tuple(f"attention.self.{name}_proj" for name in ("query", "key", "value")),
+    "attention.output": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "feed_forward.expand": ("intermediate.dense",),
+    "feed_forward.contract": ("output.dense",),
+    "feed_forward_norm": ("output.LayerNorm",),
+}
+_DISTANCES = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
+_HEADS = {
+    "masked_lm": {
+        "head.dense": "cls.predictions.transform.dense",
+        "head.norm": "cls.predictions.transform.LayerNorm",
+    },
+    "tokens": {"head.classifier": "classifier"},
+    "sequence": {"head.pooler": "pooler.dense", "head.classifier": "classifier"},
+}
+_MICROSOFT, _TRANSFORMERS = "lm_predictions.lm_head.", "cls.predictions."
+
+
+class DebertaEncoder(Encoder):
+    """Embeddings and a stack of post-norm layers with relative attention (He et al. 2021, DeBERTa, section 3)."""
+
+    def __init__(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> None:
+        super().__init__()
+        sizes = config.sizes
+        self.hidden_size, self.num_heads = sizes.hidden_size, sizes.num_heads
+        self.attention_dropout, self.num_token_types = sizes.attention_dropout, config.type_vocab_size
+        self.num_terms = len(config.terms)
+        self.embeddings = _embeddings(config, vocabulary)
+        self.distances = DistanceEmbeddings(config)
+        self.layers = nn.ModuleList(_layer(config, number) for number in range(sizes.num_layers))
+        initialise(self, sizes.initializer_range)
+        with torch.no_grad():
+            self.embeddings.word.weight[vocabulary.pad_id].zero_()
+
+    @property
+    def input_embeddings(self) -> nn.Embedding:
+        """See `Encoder.input_embeddings`."""
+        return self.embeddings.word
+
+    def embed(self, tokens: Packed) -> Tensor:
+        """See `Encoder.embed`."""
+        embedded: Tensor = self.embeddings(tokens)
+        return embedded
+
+    def context(self, tokens: Packed) -> Context:
+        """See `Encoder.context`: the texts, and what attention and convolution know of places in them."""
+        rate = self.attention_dropout if self.training else 0.0
+        segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
+        return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))
+
+    def blocks(self) -> Sequence[nn.Module]:
+        """See `Encoder.blocks`."""
+        return list(self.layers)
+
+    def attention_flops(self, length: int) -> float:
+        """See `Encoder.attention_flops`: each term of the scores is a product more.
+
+        The projections of distances, which the rows of a batch share, are not counted.
+        """
+        return (1 + self.num_terms / 2) * super().attention_flops(length)
+
+
+def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddings | WordEmbeddings:
+    if config.position_biased_input:
+        return Embeddings(vocabulary.size, config.max_position_embeddings, config.type_vocab_size, config.sizes)
+    return WordEmbeddings(vocabulary.size, config.word_width, config.type_vocab_size, config.sizes)
+
+
+def _layer(config: DebertaV2Config, number: int) -> PostNormLayer:
+    sizes = config.sizes
+    parts = (
+        DisentangledSelfAttention(config),
+        FeedForward(sizes.hidden_size, sizes.intermediate_size, sizes.activation),
+        sizes.hidden_size,
+        sizes.layer_norm_eps,
+        sizes.dropout,
+    )
+    if config.conv_kernel_size and number == 0:
+        return ConvolvedLayer(*parts, config.conv_kernel_size, config.conv_act)
+    return PostNormLayer(*parts)
+
+
+class DebertaV2Family(Family[DebertaV2Config]):
+    """DeBERTa, versions 2 and 3 (He et al. 2021), without the enhanced mask decoder.
+
+    A masked-LM head reads the last hidden states, as in transformers. Microsoft's reads those of two more passes
+    through the last layer (section 3.2), which are not made here: the head of its checkpoints predicts little as it is,
+    and is where one starts from.
+    """
+
+    prefix = "deberta."
+    unread = ("deberta.embeddings.position_embeddings.weight",)  # of the enhanced mask decoder
+    heads = _HEADS
+    output_bias = f"{_TRANSFORMERS}bias"
+    output_copies = (f"{_TRANSFORMERS}decoder.weight", f"{_TRANSFORMERS}decoder.bias")
+
+    def encoder(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> Encoder:
+        """See `Family.encoder`."""
+        if config.relative_attention:
+            return DebertaEncoder(config, vocabulary)
+        types = config.type_vocab_size
+        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
+        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
+
+    def head(self, kind: str, config: DebertaV2Config, encoder: Encoder, num_labels: int) -> nn.Module:
+        """See `Family.head`."""
+        rate = config.head_dropout if kind == "sequence" else config.hidden_dropout_prob
+        pooler, before = config.pooler_hidden_act, config.pooler_dropout
+        sizes = config.sizes
+        return build_head(kind, encoder, sizes, num_labels, dropout=rate, pooler=pooler, pooler_dropout=before)
+
+    def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:
+        """See `Family.names`."""
+        names = super().names(config, kind)
+        return {ours: tuple(_head_name(name, config) for name in theirs) for ours, theirs in names.items()}
+
+    def encoder_names(self, config: DebertaV2Config) -> NameMap:
+        """See `Family.encoder_names`; most parts are there in some configurations only."""
+        tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
+        names: NameMap = {
+            f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
+            for name, there in tables.items()
+            if there
+        }
+        if config.word_width != config.hidden_size:
+            names["encoder.embeddings.project.weight"] = ("deberta.embeddings.embed_proj.weight",)
+        modules: dict[str, str | tuple[str, ...]] = {"encoder.embeddings.norm": "deberta.embeddings.LayerNorm"}
+        layer: dict[str, tuple[str, ...]] = dict(_LAYER)
+        if config.relative_attention:
+            names["encoder.distances.embeddings.weight"] = ("deberta.encoder.rel_embeddings.weight",)
+            if not config.share_att_key:
+                layer["attention.distances"] = tuple(_DISTANCES[term] for term in config.terms)
+        if config.norm_rel_ebd == "layer_norm":
+            modules["encoder.distances.norm"] = "deberta.encoder.LayerNorm"
+        if config.conv_kernel_size:
+            modules["encoder.layers.0.conv"] = "deberta.encoder.conv.conv"
+            modules["encoder.layers.0.conv_norm"] = "deberta.encoder.conv.LayerNorm"
+        modules |= numbered("encoder.layers", self.layer_names(config), layer)
+        return names | with_weight_and_bias(modules)
+
+    def tied(self, config: DebertaV2Config) -> Mapping[str, str]:
+        """See `Family.tied`."""
+        return super().tied(config) if config.legacy else {}
+
+    def per_entry(self, config: DebertaV2Config) -> Sequence[str]:
+        """See `Family.per_entry`."""
+        return [_head_name(name, config) for name in super().per_entry(config)]
+
+    def renamed(self, name: str, config: DebertaV2Config) -> str:
+        """See `Family.renamed`: Microsoft's checkpoints have a `config.json` without `legacy`."""
+        if not config.legacy or not name.startswith(_MICROSOFT):
+            return name
+        rest = name.removeprefix(_MICROSOFT)
+        return f"{_TRANSFORMERS}{'' if rest == 'bias' else 'transform.'}{rest}"
+
+
+def _head_name(name: str, config: DebertaV2Config) -> str:
+    """The name of a tensor of transformers' usual masked-LM head in the head that a configuration has."""
+    if config.legacy or not name.startswith(_TRANSFORMERS):
+        return name
+    return _MICROSOFT + name.removeprefix(_TRANSFORMERS).removeprefix("transform.")
+
+
+FAMILY = DebertaV2Family()
