@@ -63,10 +63,9 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            given = (*inputs[:3], *inputs[4:])  # all but the texts
-            projections[number] = Projections(
-                *(part.view_as(part) for part in given), scale=module.scale, window=module.window
-            )
+            given = (*inputs[:3], *inputs[4:], None)  # but the texts; not all have a bias
+            queries, keys, values, bias = (part if part is None else part.view_as(part) for part in given[:4])
+            projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
     with ExitStack() as hooks:
         for part in encoder.modules() if layers else ():
