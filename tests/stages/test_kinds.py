@@ -128,7 +128,7 @@ def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
     corpus = ("--corpus", str(out / "sample/corpus.jsonl"), "--corpus.validation_fraction", "0.2")
     assert run("vocab", *corpus, "--kind", "mine.whole_words.config.WholeWords", "--vocab_size", "300") == ""
     refused = run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), allow=())
-    assert "the tokenizer is a WordLevel model; expected byte-level BPE or WordPiece" in refused
+    assert "the tokenizer is a WordLevel model; expected byte-level BPE, Unigram or WordPiece" in refused
     assert run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), "--num_workers", "1") == ""
     split = open_prepared([tmp_path / "prepare"]).train
     assert split.take_starts(0, split.num_tokens).all(), "each token is a word"

@@ -99,6 +99,6 @@ def test_loaded_from_a_folder(tmp_path: Path) -> None:
     assert load_vocabulary(tmp_path).tokens == Vocabulary(byte_level()).tokens
     Tokenizer(WordLevel({"a": 0}, "a")).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(
-        DomainbertError, match=rf"{tmp_path}: the tokenizer is a WordLevel model; expected byte-level BPE, WordPiece, "
+        DomainbertError, match=rf"{tmp_path}: the tokenizer is a WordLevel model; expected byte-level BPE, Unigram, WordPiece or BPE with ▁"
     ):
         load_vocabulary(tmp_path)
