@@ -38,14 +38,16 @@ MODELS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "max_length"), [("WordPiece", 49), ("ByteBPE", 48)])
+@pytest.mark.parametrize(
+    ("kind", "max_length"), [("WordPiece", 49), ("ByteBPE", 48), ("Unigram", 49), ("xlm-roberta", 48)]
+)
 def test_every_stage(tmp_path: Path, kind: str, max_length: int) -> None:
     """Of 50 positions 49 are of use where padding has id 0, and 48 where it has id 1."""
     recipe = (HERE / "recipe.yaml").read_text(encoding="utf-8")
     recipe = recipe.replace("class_path: BertConfig", "class_path: RobertaConfig")
     recipe = recipe.replace("        max_position_embeddings: 48\n", "        max_position_embeddings: 50\n")
     recipe = recipe.replace("    vocab_size: 384\n", f"    vocab_size: 384\n    kind: {kind}\n")
-    recipe = recipe if kind == "WordPiece" else recipe.replace("    min_character_count: 2\n", "")
+    recipe = recipe if kind != "ByteBPE" else recipe.replace("    min_character_count: 2\n", "")
     (tmp_path / "recipe.yaml").write_text(recipe + EXPORTS, encoding="utf-8")
     words = [
         "--out",
