@@ -70,8 +70,12 @@ class _UnigramPieces(MarkedPieces):
         first = [_character_class(text[0]) if text else "" for text in texts]
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
         alone = ("sign", "without spaces")
-        roles = [one in alone for one in first], [one in alone for one in last], [one == "mark" for one in first]
-        return tuple(np.asarray(role, dtype=np.bool_) for role in roles)  # type: ignore[return-value]
+        begins, ends, continues = (
+            [one in alone for one in first],
+            [one in alone for one in last],
+            [one == "mark" for one in first],
+        )
+        return np.array(begins), np.array(ends), np.array(continues)
 
 
 class UnigramKind(TokenizerKind):

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from itertools import zip_longest
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,57 +103,73 @@ class _Spellings:
         )
 
 
+class _Level(NamedTuple):
+    """The strings of one length that are frequent enough."""
+
+    at: Ints  # (n,) places where one of them is
+    which: Ints  # (n,) which one
+    first: Ints  # (strings,) the first place of each
+    times: Floats  # (strings,) occurrences of each
+    parents: Ints  # (strings,) the string of one character less that each begins with
+
+
 def _spellings(words: Mapping[str, int], min_frequency: int) -> _Spellings:
     """With the seeds: strings that occur `min_frequency` times and do not all go on with the same character, the
     1,000,000 with the most characters in all of their occurrences; and all single characters."""
     ordered = sorted(words, key=lambda word: (-len(word), word))
     lengths = np.array([len(word) for word in ordered], dtype=np.int64)
-    text = "".join(word + _END for word in ordered)
-    begins = np.cumsum(lengths + 1) - lengths - 1
     counts = np.array([words[word] for word in ordered], dtype=np.float64)
-    found = np.full((_MAX_PIECE, len(text)), -1, dtype=np.int32)
-    places, sizes, occurrences, branches = [], [], [], []
+    text = "".join(word + _END for word in ordered)
+    levels = list(_levels(text, np.repeat(counts, lengths + 1), min_frequency))
+    sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first) for level in levels])
+    found = np.full((_MAX_PIECE, len(text)), len(sizes), dtype=np.int32)
     number = 0
-    for size, (at, inverse, first, times) in enumerate(_levels(text, np.repeat(counts, lengths + 1), min_frequency), 1):
-        found[size - 1, at] = number + inverse
-        places.append(at[first])
-        sizes.append(np.full(len(first), size))
-        occurrences.append(times)
-        branches.append(np.ones(len(first), dtype=np.bool_))
-        if size > 1:
-            parents = found[size - 2, at[first]] - (number - len(occurrences[-2]))
-            branches[-2][parents[times == occurrences[-2][parents]]] = False
-        number += len(first)
-    found[found < 0] = number
-    sized, seen = np.concatenate(sizes), np.concatenate(occurrences)
-    whole = _Spellings(text, begins, lengths, counts, found, np.concatenate(places), sized, seen)
-    seeds = np.concatenate(branches) | whole.single
-    worth = np.where(whole.single, np.inf, np.where(seeds, seen * sized, -np.inf))
-    return whole.only(seeds & _largest(worth, _MOST_SEEDS))
+    for row, level in zip(found, levels, strict=False):
+        row[level.at] = number + level.which
+        number += len(level.first)
+    places, times = (
+        np.concatenate(columns) for columns in zip(*((one.first, one.times) for one in levels), strict=True)
+    )
+    begins = np.cumsum(lengths + 1) - lengths - 1
+    spellings = _Spellings(text, begins, lengths, counts, found, places, sizes, times)
+    branching = np.concatenate([_branching(*pair) for pair in zip_longest(levels, levels[1:])])
+    seeds = branching | spellings.single
+    worth = np.where(spellings.single, np.inf, np.where(seeds, times * sizes, -np.inf))
+    return spellings.only(seeds & _largest(worth, _MOST_SEEDS))
 
 
-def _levels(text: str, weights: Floats, min_frequency: int) -> Iterator[tuple[Ints, Ints, Ints, Floats]]:
-    """For strings of 1, 2, ... 16 characters: the places (n,) of those that are frequent enough, which string is at
-    each (n,), and for each string its first among these places, and its occurrences."""
+def _levels(text: str, weights: Floats, min_frequency: int) -> Iterator[_Level]:
+    """For strings of 1, 2, ... 16 characters, as long as there are any; those of one are all frequent enough.
+
+    `weights` (P,) are the occurrences of the string at each place.
+    """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     characters = np.unique(points, return_inverse=True)[1].astype(np.int64)
     before = np.full(len(text) + 1, -1, dtype=np.int64)  # which string of one character less is at each place
     at = np.flatnonzero(points != ord(_END))
     keys = characters[at]
     for size in range(1, _MAX_PIECE + 1):
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        times = np.bincount(inverse, weights=weights[at], minlength=len(first))
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        times = np.bincount(which, weights=weights[at], minlength=len(first))
         frequent = (times >= min_frequency) | (size == 1)
         numbers = np.where(frequent, np.cumsum(frequent) - 1, -1)
-        kept = frequent[inverse]
-        at, inverse = at[kept], numbers[inverse[kept]]
-        yield at, inverse, np.unique(inverse, return_index=True)[1], times[frequent]
+        first, times, kept = at[first[frequent]], times[frequent], frequent[which]
+        at, which = at[kept], numbers[which[kept]]
+        yield _Level(at, which, first, times, before[first])
         before[:] = -1
-        before[at] = inverse
+        before[at] = which
         at = at[before[at + 1] >= 0]
         if not len(at):
             return
         keys = before[at] * (characters.max() + 1) + characters[at + size]
+
+
+def _branching(level: _Level, longer: _Level | None) -> Bools:
+    """(strings,) Whether a string goes on with several characters, or ends."""
+    branching = np.ones(len(level.first), dtype=np.bool_)
+    if longer is not None:
+        branching[longer.parents[longer.times == level.times[longer.parents]]] = False
+    return branching
 
 
 def _expected(spellings: _Spellings, probabilities: Floats) -> Floats:
