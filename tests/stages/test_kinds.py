@@ -102,7 +102,7 @@ def test_entries_move_between_the_kinds(out: Path) -> None:
     there, back, more = (
         json.loads((out / name / "transfer.json").read_text()) for name in ("to-wordpiece", "and-back", "more")
     )
-    assert there["shares"]["new"] < 0.02 and there["shares"]["copied"] > 0.4
+    assert there["shares"]["new"] < 0.02 and there["shares"]["copied"] > 0.25
     assert there["pieces_saved"] == pytest.approx(-back["pieces_saved"])
     assert more["entries"] == {"copied": 512, "composed": 9, "new": 0}, "bytes too, and the mark of a space"
 
