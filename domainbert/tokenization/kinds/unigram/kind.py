@@ -175,9 +175,8 @@ class UnigramKind(TokenizerKind):
         these were, and all other text is spelt as before."""
         scores = dict(map(tuple, model["vocab"]))
         least = min(scores.values())  # what is unknown is scored by it
-        model["vocab"] += [
-            [token, least] for token in tokens_by_id(backend)[len(model["vocab"]) :]
-        ]  # `<mask>`, perhaps
+        behind = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are no entries of the model
+        model["vocab"] += [[token, least] for token in behind]
         for entry in entries:
             pieces = [scores.get(token.value, least) for token in backend.model.tokenize(entry)]
             model["vocab"].append([entry, max(sum(pieces) + 1e-6, least)])
