@@ -42,7 +42,7 @@ def learn_pieces(
     a piece; other pieces have at most 16 characters and occur `min_frequency` times. The most probable comes first; of
     equal ones the shorter.
     """
-    spellings = _spellings(words | {character: 0 for character in alphabet if character not in words}, min_frequency)
+    spellings = _spellings({**dict.fromkeys(alphabet, 0), **words}, min_frequency)
     expected = spellings.occurrences
     while True:
         for _ in range(_SUB_ITERATIONS):
@@ -150,7 +150,7 @@ def _levels(text: str, weights: Floats, min_frequency: int) -> Iterator[_Level]:
     keys = characters[at]
     for size in range(1, _MAX_PIECE + 1):
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        times = np.bincount(which, weights=weights[at], minlength=len(first))
+        times = np.bincount(which, weights[at], len(first)).astype(np.float64)
         frequent = (times >= min_frequency) | (size == 1)
         numbers = np.where(frequent, np.cumsum(frequent) - 1, -1)
         first, times, kept = at[first[frequent]], times[frequent], frequent[which]
