@@ -1,4 +1,4 @@
-"""Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with RoBERTa's special tokens.
+"""Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with the special tokens of RoBERTa unless told.
 
 A text is cut into pre-tokens: a word, a number or a run of signs, each with the space before it, and white space by
 itself. What is learnt from a corpus, what is read of it and what stands in labelled files all has that space, because
@@ -22,22 +22,20 @@ from tokenizers.trainers import BpeTrainer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
-from domainbert.tokenization.kinds.byte_bpe.config import ByteBPE
 from domainbert.tokenization.special_tokens import ids_in_order, special_roles
 from domainbert.tokenization.template import Template, roberta_template, usual_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter
 
-SPECIAL_TOKENS = special_roles(ByteBPE().special_tokens)
 _SPACE = "\u0120"  # how the byte of a space is written
 
 
 def byte_bpe_backend(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
+    special_tokens: Mapping[str, str],
     lowercase: bool = False,
     add_prefix_space: bool = True,
-    special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
     """A byte-level BPE tokenizer over a vocabulary: entry, its bytes as characters, to id.
 
@@ -123,7 +121,7 @@ class ByteBPEKind(TokenizerKind):
         """All words: there is a piece for every byte, so none is left out for its characters."""
         byte_level = normalizers.ByteLevel()
         words: Counter[str] = Counter()
-        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], lowercase))).items():
+        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], self.special_tokens, lowercase))).items():
             words[byte_level.normalize_str(word)] += count
         counts, infrequent = most_frequent(words)
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
@@ -136,7 +134,7 @@ class ByteBPEKind(TokenizerKind):
         entries = ids_in_order(self._order, tokens_by_id(learner)[len(special) :])
         vocab = {entry: number for number, entry in enumerate(entries)}
         merges = [(first, second) for first, second in json.loads(learner.to_str())["model"]["merges"]]
-        backend = byte_bpe_backend(vocab, merges, lowercase, special_tokens=self.special_tokens)
+        backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)
         frame = usual_template(self.special_tokens, vocab)
         backend.post_processor = self.post_processor(frame, entries)
         return backend
@@ -163,9 +161,8 @@ class ByteBPEKind(TokenizerKind):
             return None
         try:
             vocab, merges = BPE.read_file(*map(str, files))
-            return byte_bpe_backend(
-                vocab, merges, False, bool(config.get("add_prefix_space", False)), {**SPECIAL_TOKENS, **named}
-            )
+            special, add = {**self.special_tokens, **named}, bool(config.get("add_prefix_space", False))
+            return byte_bpe_backend(vocab, merges, special, add_prefix_space=add)
         except Exception as error:  # the Rust side raises plain Exception whatever is wrong
             raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
 
