@@ -169,7 +169,12 @@ class ByteBPEKind(TokenizerKind):
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
         inputs = ["input_ids", "attention_mask"]  # the families that read bytes have one type of token
-        return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        cut = backend.pre_tokenizer
+        # transformers 4 adds no space unless it is told here, whatever tokenizer.json says
+        return config | (
+            {"add_prefix_space": cut.add_prefix_space} if isinstance(cut, pre_tokenizers.ByteLevel) else {}
+        )
 
     def template(self, cls_id: int, sep_id: int) -> Template:
         """See `TokenizerKind.template`."""
