@@ -331,6 +331,8 @@ def test_the_files_before_tokenizer_json(
     assert align_words(ours, [words])[0].input_ids == ours.encode(["the banks ,"])[0], "each word with its space"
     ours.save(tmp_path / "saved")
     assert load_tokenizer(tmp_path / "saved").fingerprint == ours.fingerprint
+    config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    assert config["add_prefix_space"] is bool(add_prefix_space), "transformers 4 reads it here alone"
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y z\n")
     with pytest.raises(DomainbertError, match=r"vocab\.json and merges\.txt are no byte-level BPE: "):
         load_tokenizer(tmp_path)
