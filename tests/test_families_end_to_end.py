@@ -41,15 +41,22 @@ DISTILBERT = ("distill-narrow", "classes-student")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("class_name", "kind", "max_length"),
-    [("RobertaConfig", "WordPiece", 49), ("RobertaConfig", "ByteBPE", 48), ("ModernBertConfig", "ByteBPE", 50)],
+    [
+        ("RobertaConfig", "WordPiece", 49),
+        ("RobertaConfig", "ByteBPE", 48),
+        ("RobertaConfig", "Unigram", 49),
+        ("RobertaConfig", "xlm-roberta", 48),
+        ("ModernBertConfig", "ByteBPE", 50),
+    ],
 )
 def test_every_stage(tmp_path: Path, class_name: str, kind: str, max_length: int) -> None:
     """Of 50 positions RoBERTa has 49 for tokens where padding has id 0, and 48 where it has id 1."""
     recipe = (HERE / "recipe.yaml").read_text(encoding="utf-8")
     recipe = recipe.replace("class_path: BertConfig", f"class_path: {class_name}")
     recipe = recipe.replace("        max_position_embeddings: 48\n", "        max_position_embeddings: 50\n")
-    recipe = recipe.replace("    vocab_size: 384\n", f"    vocab_size: 384\n    kind: {kind}\n")
-    recipe = recipe if kind == "WordPiece" else recipe.replace("    min_character_count: 2\n", "")
+    size = 384 if kind in ("WordPiece", "ByteBPE") else 192  # of 117 words Unigram makes no more pieces
+    recipe = recipe.replace("    vocab_size: 384\n", f"    vocab_size: {size}\n    kind: {kind}\n")
+    recipe = recipe if kind != "ByteBPE" else recipe.replace("    min_character_count: 2\n", "")
     (tmp_path / "recipe.yaml").write_text(recipe + EXPORTS, encoding="utf-8")
     words = [
         "--out",

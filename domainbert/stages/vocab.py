@@ -33,10 +33,10 @@ class Vocab:
 
     lowercase: bool | None = None
     """Uncased: lowercase all text and strip accents. Unless told, what is usual for the kind: true for WordPiece, false
-    for byte-level BPE."""
+    for byte-level BPE and Unigram."""
 
     min_frequency: PositiveInt = 2
-    """Occurrences that a pair of pieces needs to become a piece."""
+    """Occurrences that a pair of pieces, or in Unigram a string, needs to become a piece."""
 
     model_max_length: Length = 512
     """Longest input of the models to come, special tokens included."""
@@ -53,11 +53,13 @@ class Vocab:
 
     min_character_count: PositiveInt = 10
     """Occurrences in the corpus that a character beyond printable ASCII (a letter of another script, an emoji) needs to
-    get a piece, if it is among the 1,000 most frequent; a word with a rarer one becomes [UNK]. The report says how many
-    do. Byte-level BPE has a piece for every byte, and needs no such count."""
+    get a piece; WordPiece has at most 1,000 such characters, the most frequent. Where a rarer one stands, its word
+    becomes [UNK], or in Unigram the character does. The report says how many do. Byte-level BPE has a piece for every
+    byte, and needs no such count."""
 
     kind: TokenizerKindConfig = WordPiece()
-    """Kind of vocabulary: `wordpiece`, BERT's, or `byte_bpe`, RoBERTa's, which cuts any text without [UNK]."""
+    """Kind of vocabulary: `wordpiece`, BERT's; `byte_bpe`, RoBERTa's, which cuts any text without [UNK]; or `unigram`,
+    sentencepiece's. A name of a model is a kind with its special tokens, in their order."""
 
 
 @stage
@@ -76,7 +78,8 @@ def vocab(out: Path, settings: Vocab) -> dict[str, Any]:
     counters = count_words(settings.corpus, settings.sample_bytes, ["train", "validation"])
     uncased = trainable.lowercases if settings.lowercase is None else settings.lowercase
     words = trainable.select(counters["train"], uncased, least)
-    print("\n".join(_training_lines(counters["train"], words, least)))
+    unknown = trainable.special_tokens["unk_token"]
+    print("\n".join(_training_lines(counters["train"], words, least, unknown)))
 
     tokenizer = DomainTokenizer(trainable.train(words, size, uncased, settings.min_frequency))
     tokenizer.save(out, settings.model_max_length)
@@ -146,24 +149,24 @@ def _training_facts(counter: WordCounter, words: TrainingWords) -> dict[str, Any
     }
 
 
-def _training_lines(counter: WordCounter, words: TrainingWords, min_character_count: int) -> list[str]:
+def _training_lines(counter: WordCounter, words: TrainingWords, least: int, unknown: str) -> list[str]:
     return [
         f"training on {counter.documents:,} of {counter.documents_read:,} documents, {counter.bytes:,} of "
         f"{counter.bytes_read:,} bytes, {len(words.counts):,} distinct words",
-        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, min_character_count)}",
+        f"alphabet: {len(words.alphabet):,} characters; {_rare_characters(words, least, unknown)}",
         f"words left out: {words.rare_words:,} with a rare character, {words.long_words:,} over 100 characters, "
         f"{counter.forgotten + words.infrequent_words:,} too rare to hold in memory",
     ]
 
 
-def _rare_characters(words: TrainingWords, min_character_count: int) -> str:
+def _rare_characters(words: TrainingWords, least: int, unknown: str) -> str:
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters
     if not counts:
         return "none is too rare for a piece"
-    why = f"occur less than {min_character_count:,} times (min_character_count)"
-    if max(counts.values()) >= min_character_count:
+    why = f"occur less than {least:,} times (min_character_count)"
+    if max(counts.values()) >= least:
         why = f"are not among the {MAX_ALPHABET:,} most frequent or {why}"
     shown = " ".join(list(counts)[:20])
-    return f"{len(counts):,} more {why}, {sum(counts.values()):,} occurrences become [UNK]: {shown}"
+    return f"{len(counts):,} more {why}, {sum(counts.values()):,} occurrences become {unknown}: {shown}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TokenizerKindConfig(ABC):
     """A kind of vocabulary; every setting it has needs a default, by which folders are read."""
+
+    files = Path(__file__).parent / "layouts"
+    """A YAML each: a kind with the special tokens that some models have."""
 
     @abstractmethod
     def build(self) -> TokenizerKind:

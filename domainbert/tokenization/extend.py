@@ -38,6 +38,6 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     if known := sorted(entries.keys() & set(tokenizer.tokens)):
         raise DomainbertError(f"{known[0]!r} is an entry already; expected new words only")
     state = json.loads(tokenizer.backend.to_str())
-    tokenizer.kind.extend(state["model"], entries)
+    tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
     backend = Tokenizer.from_str(json.dumps(state))
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

@@ -1,4 +1,4 @@
-"""Kinds of vocabulary (WordPiece, byte-level BPE): their interface, and a list of them."""
+"""Kinds of vocabulary (WordPiece, byte-level BPE, Unigram): their interface, and a list of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tokenizers import Encoding, Tokenizer, decoders, processors
 
 from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.special_tokens import usual_special_tokens
 from domainbert.tokenization.template import Template, bert_template
 from domainbert.tokenization.train import TrainingWords
 from domainbert.tokenization.words import WordCounter
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Bools: TypeAlias = "NDArray[np.bool_]"
+MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Thai, counts as several words
 
 
 class Surface(NamedTuple):
     """Text and role of an entry."""
 
-    text: str  # without "##" or "Ġ"
+    text: str  # without "##", "Ġ" or "▁"
     starts_word: bool  # or continues one
 
 
 class Pieces(ABC):
     """Text of the entries of one vocabulary, whose tokenizer is `backend`, and its marks of words."""
+
+    reads_pretokens = True
+    """Whether `word_starts` needs `word_ids` and `offsets` of an encoding; its ids are read faster alone."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
@@ -47,6 +52,20 @@ class Pieces(ABC):
         import numpy as np  # a recipe is checked without it
 
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
+
+    def _cap(self, starts: Bools, may_start: Bools) -> None:
+        """Let a word of more than 16 pieces be several, in place: both are (pieces,), and the next one begins with the
+        first piece that may."""
+        import numpy as np
+
+        firsts = np.flatnonzero(starts)
+        sizes = np.diff(firsts, append=len(starts))
+        for first, size in zip(firsts[sizes > MAX_WORD_PIECES], sizes[sizes > MAX_WORD_PIECES], strict=True):
+            last = first
+            for place in range(first + 1, first + size):
+                if place - last >= MAX_WORD_PIECES and may_start[place]:
+                    starts[place] = True
+                    last = place
 
     @abstractmethod
     def surface(self, token: str) -> Surface | None:
@@ -75,7 +94,7 @@ class TokenizerKind(ABC):
 
     name: str  # in messages
     special_tokens: Mapping[str, str]
-    """Role (`pad_token`, ...) to the token's string unless a folder says otherwise; in the order of their ids."""
+    """Role (`pad_token`, ...) to the token's string in what it trains, in the order of their ids."""
     lowercases: bool  # whether a vocabulary of this kind is uncased unless it is told
 
     @abstractmethod
@@ -104,6 +123,10 @@ class TokenizerKind(ABC):
         """Content of `tokenizer_config.json` beside the special tokens: `tokenizer_class` and its settings, with which
         `transformers` gives the ids that are given here."""
 
+    def special_tokens_of(self, backend: Tokenizer) -> dict[str, str]:
+        """Role to special token of a tokenizer of this kind, where its folder does not say."""
+        return usual_special_tokens(backend.get_vocab(with_added_tokens=True), self.special_tokens)
+
     def template(self, cls_id: int, sep_id: int) -> Template:
         """The special tokens around texts, where the tokenizer does not say."""
         return bert_template(cls_id, sep_id)
@@ -129,8 +152,9 @@ class TokenizerKind(ABC):
         """The entry of a whole word that `cutter` gave."""
         return word
 
-    def extend(self, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries of whole words to the model of a `tokenizer.json`; what has no such word keeps its ids."""
+    def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
+        """Add entries of whole words to `model`, that of the `tokenizer.json` of `backend`; what has no such word keeps
+        its ids."""
         model["vocab"] |= entries
 
 
@@ -140,6 +164,12 @@ def known_kinds() -> list[TokenizerKind]:
     kinds = concrete_subclasses(TokenizerKindConfig)
     kinds = sorted(kinds, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
     return [kind().build() for kind in kinds]
+
+
+def expected_kinds(*more: str) -> str:
+    """The kinds and what else would be right, for a message: "byte-level BPE, Unigram or WordPiece"."""
+    *first, last = [*(kind.name for kind in known_kinds()), *more]
+    return f"{', '.join(first)} or {last}"
 
 
 def kind_of(backend: Tokenizer) -> TokenizerKind | None:

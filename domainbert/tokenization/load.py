@@ -19,7 +19,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.sealed import check_sealed
 from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, kind_of, known_kinds
+from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, known_kinds
 from domainbert.tokenization.template import Ints, template_of
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
@@ -30,8 +30,8 @@ class DomainTokenizer:
     """A `tokenizers.Tokenizer` with the facts that batches, masking and model folders need.
 
     Truncation and padding of the backend are switched off, and its post-processor is written anew, by which offsets are
-    the same however it was made. Special tokens are by role (`pad_token`, ...), those of the kind unless given. The
-    longest input of the model, special tokens included, may be unknown.
+    the same however it was made. Special tokens are by role (`pad_token`, ...), those usual for the kind unless given.
+    The longest input of the model, special tokens included, may be unknown.
 
     Raises:
         DomainbertError: another kind, a special token that is not in the vocabulary, or a post-processor that frames
@@ -43,9 +43,9 @@ class DomainTokenizer:
     ) -> None:
         kind = kind_of(backend)
         if kind is None:
-            expected = " or ".join(known.name for known in known_kinds())
-            raise DomainbertError(f"the tokenizer is a {type(backend.model).__name__} model; expected {expected}")
-        special_tokens = kind.special_tokens if special_tokens is None else special_tokens
+            found = type(backend.model).__name__
+            raise DomainbertError(f"the tokenizer is a {found} model; expected {expected_kinds()}")
+        special_tokens = kind.special_tokens_of(backend) if special_tokens is None else special_tokens
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
@@ -89,18 +89,15 @@ class DomainTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens and never cut."""
-        for text in texts:
-            encode_text(text)
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        return [encoding.ids for encoding in self._encode_fast(texts)]
 
     def encode_with_starts(self, texts: Sequence[str]) -> list[tuple[Ints, Bools]]:
         """The ids of each text as `encode` gives them, and whether each piece begins a word."""
         import numpy as np  # a recipe is checked without it
 
-        begins, starts = self.pieces.begins_word, self.pieces.word_starts
-        if begins is not None:
-            return [(ids, begins[ids]) for ids in (np.asarray(one, dtype=np.int64) for one in self.encode(texts))]
-        encodings = zip(texts, self.encode_with_offsets(texts), strict=True)
+        encode = self.encode_with_offsets if self.pieces.reads_pretokens else self._encode_fast
+        starts = self.pieces.word_starts
+        encodings = zip(texts, encode(texts), strict=True)
         return [(np.asarray(one.ids, dtype=np.int64), starts(text, one)) for text, one in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
@@ -108,6 +105,12 @@ class DomainTokenizer:
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
+
+    def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:
+        """Without offsets and pre-tokens."""
+        for text in texts:
+            encode_text(text)
+        return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
     def save(self, folder: Path, model_max_length: int | None = None) -> None:
         """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
@@ -179,7 +182,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
         backend = found
     kind = kind_of(backend)
-    usual = {} if kind is None else kind.special_tokens
+    usual = {} if kind is None else kind.special_tokens_of(backend)
     return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
 
 

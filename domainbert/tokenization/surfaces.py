@@ -11,27 +11,22 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer
-from tokenizers.models import BPE, Unigram
+from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, kind_of, known_kinds
+from domainbert.tokenization.kind import Pieces, Surface, expected_kinds, kind_of
 from domainbert.tokenization.load import DomainTokenizer, read_backend
+from domainbert.tokenization.marked import META_SPACE, MarkedPieces
+from domainbert.tokenization.special_tokens import NAMES, usual_special_tokens
 
-_META_SPACE = "\u2581"  # how a space before a word is written: "▁bank"
-_USUAL_NAMES = {  # of the roles, in most vocabularies with "▁"
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "cls_token": "<s>",
-    "sep_token": "</s>",
-    "mask_token": "<mask>",
-}
+_NAMES = {role: name for role, (_, name) in NAMES.items()}  # in most vocabularies with "▁"
 
 
 class Vocabulary:
     """A vocabulary as a list of surfaces, and how it cuts any surface into its own entries.
 
-    The tokenizer is of a known kind, or a Unigram or other "▁"-marked one. The special tokens are those of
+    The tokenizer is of a known kind, or a BPE that marks words by "▁". The special tokens are those of
     `load.read_backend`; roles that are not among them are called as usual.
 
     Raises:
@@ -44,7 +39,8 @@ class Vocabulary:
         self.kind = None if kind is None else kind.name  # None for one with "▁"
         self.tokens = tokens_by_id(backend)
         ids = backend.get_vocab(with_added_tokens=True)
-        named = {**(_USUAL_NAMES if kind is None else kind.special_tokens), **(special_tokens or {})}
+        usual = usual_special_tokens(ids, _NAMES) if kind is None else kind.special_tokens_of(backend)
+        named = {**usual, **(special_tokens or {})}
         self.special_ids = {role: ids[token] for role, token in named.items() if token in ids}
         self._pieces = _marked(backend, ids) if kind is None else kind.pieces(backend)
 
@@ -76,27 +72,11 @@ class Vocabulary:
         return [[self._pieces.shown(token) for token in encoding.tokens] for encoding in encodings]
 
 
-class _MarkedPieces(Pieces):
-    """Pieces that begin a word begin with "▁", as in Unigram vocabularies."""
-
-    def surface(self, token: str) -> Surface | None:
-        text = token.removeprefix(_META_SPACE)
-        return Surface(text, token.startswith(_META_SPACE)) if text else None
-
-    def spell(self, surface: Surface) -> list[int]:
-        spelt = _META_SPACE * surface.starts_word + surface.text
-        return [token.id for token in self.backend.model.tokenize(spelt)]
-
-    def fold(self, text: str) -> str:
-        return super().fold(text).removeprefix(_META_SPACE)
-
-
 def _marked(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
-    if isinstance(backend.model, (BPE, Unigram)) and _META_SPACE in ids:
-        return _MarkedPieces(backend)
-    expected = ", ".join(known.name for known in known_kinds())
+    if isinstance(backend.model, BPE) and META_SPACE in ids:
+        return MarkedPieces(backend)
     found = type(backend.model).__name__
-    raise DomainbertError(f"the tokenizer is a {found} model; expected {expected}, or Unigram with ▁")
+    raise DomainbertError(f"the tokenizer is a {found} model; expected {expected_kinds('BPE with ▁')}")
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:

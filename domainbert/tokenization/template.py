@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tokenizers import Tokenizer, processors
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.special_tokens import NAMES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,6 +107,13 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
     """`<s> A </s>` and `<s> A </s></s> B </s>`, all of type 0."""
     single = (Part(cls_id, 0), Part("A", 0), Part(sep_id, 0))
     return Template(single, (*single, Part(sep_id, 0), Part("B", 0), Part(sep_id, 0)))
+
+
+def usual_template(special_tokens: Mapping[str, str], ids: Mapping[str, int]) -> Template:
+    """What stands around texts where the special tokens (role to token) are called so: BERT's where the first one is in
+    brackets, else RoBERTa's."""
+    cls, sep = special_tokens["cls_token"], special_tokens["sep_token"]
+    return (bert_template if cls == NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])
 
 
 def template_of(backend: Tokenizer) -> Template | None:

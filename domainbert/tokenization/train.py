@@ -29,7 +29,7 @@ class TrainingWords:
     counts: dict[str, int]  # occurrences of each word, as the vocabulary sees it; in the order of the words
     alphabet: list[str]  # characters that get a piece, in the order of their code points
     rare_characters: dict[str, int] = field(default_factory=dict)
-    """Characters without a piece, the most frequent first: a word that holds one becomes [UNK]."""
+    """Characters without a piece, the most frequent first: such a character, or the whole word, becomes [UNK]."""
     # occurrences of words left out because ...
     rare_words: int = 0  # they hold a rare character
     infrequent_words: int = 0  # 400,000 words are more frequent
@@ -53,35 +53,64 @@ def learn(
 ) -> Tokenizer:
     """Give the learner, an empty model of a kind, a vocabulary from counted words; returns it.
 
-    The size is rounded up to a multiple of 64. The first entries are the seeds, in the order of their ids. A pair of
-    pieces must occur `min_frequency` times to become one.
+    The size is that of `Wanted`. The first entries are the seeds, in the order of their ids. A pair of pieces must
+    occur `min_frequency` times to become one.
 
     Raises:
-        DomainbertError: there are no words; or too few for so many pieces, or the seeds alone are more.
+        DomainbertError: as `Wanted`.
     """
-    size = round_vocab_size(vocab_size)
-    asked = f"vocab_size {vocab_size:,}" + ("" if size == vocab_size else f" (rounded to {size:,})")
-    if not words.counts:
-        raise DomainbertError("the corpus is empty: it holds no word to train a vocabulary on")
-    if len(seeds) > size:
-        raise DomainbertError(
-            f"{asked} is too small: the special tokens and the {len(words.alphabet):,} characters of the corpus need "
-            f"{len(seeds):,} pieces; expected at least {round_vocab_size(len(seeds)):,}"
-        )
+    wanted = Wanted(words, len(seeds), vocab_size, min_frequency)
     learner.pre_tokenizer = WhitespaceSplit()
     trainer = make_trainer(
-        vocab_size=size, min_frequency=min_frequency, special_tokens=list(seeds), show_progress=False
+        vocab_size=wanted.size, min_frequency=min_frequency, special_tokens=list(seeds), show_progress=False
     )
     learner.train_from_iterator(_spelt_out(words.counts), trainer)
-    found = len(tokens_by_id(learner))
-    if found < size:
+    wanted.check(len(tokens_by_id(learner)))
+    return learner
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The number of entries that a vocabulary is to have, special tokens included: a multiple of 64.
+
+    Raises:
+        DomainbertError: there are no words, or the entries that are there before training alone are more.
+    """
+
+    words: TrainingWords
+    num_seeds: int  # entries that are there before training: special tokens and characters
+    vocab_size: int  # asked for
+    min_frequency: int
+
+    def __post_init__(self) -> None:
+        if not self.words.counts:
+            raise DomainbertError("the corpus is empty: it holds no word to train a vocabulary on")
+        if self.num_seeds > self.size:
+            raise DomainbertError(
+                f"{self._asked} is too small: the special tokens and the {len(self.words.alphabet):,} characters of "
+                f"the corpus need {self.num_seeds:,} pieces; expected at least {round_vocab_size(self.num_seeds):,}"
+            )
+
+    @property
+    def size(self) -> int:
+        """The size asked for, rounded up."""
+        return round_vocab_size(self.vocab_size)
+
+    def check(self, found: int) -> None:
+        """Raise an error if training has found fewer entries."""
+        if found >= self.size:
+            return
         possible = found // MULTIPLE * MULTIPLE
-        remedy = f"at most {possible:,}, or more text" if possible >= len(seeds) else "more text"
+        remedy = f"at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
         raise DomainbertError(
-            f"the corpus is too small for {asked}: with min_frequency {min_frequency} it supports {found:,} "
+            f"the corpus is too small for {self._asked}: with min_frequency {self.min_frequency} it supports {found:,} "
             f"pieces; expected {remedy}"
         )
-    return learner
+
+    @property
+    def _asked(self) -> str:
+        rounded = "" if self.size == self.vocab_size else f" (rounded to {self.size:,})"
+        return f"vocab_size {self.vocab_size:,}{rounded}"
 
 
 def round_vocab_size(vocab_size: int) -> int:

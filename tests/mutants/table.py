@@ -106,6 +106,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _PREDICTING,
     ),
     "tokenization/kinds/byte_bpe/kind.py": (("tests/tokenization/test_byte_bpe.py",), ("tests/stages/test_kinds.py",)),
+    "tokenization/kinds/unigram/kind.py": (
+        ("tests/tokenization/test_unigram.py", "tests/tokenization/test_published_unigram.py"),
+        ("tests/stages/test_kinds.py",),
+    ),
+    "tokenization/kinds/unigram/learning.py": (
+        ("tests/tokenization/test_unigram.py",),
+        ("tests/stages/test_kinds.py",),
+    ),
     "tokenization/template.py": (("tests/tokenization/test_template.py",), _PREDICTING),
     "tokenization/matching.py": (("tests/tokenization/test_matching.py",), ("tests/stages/test_transfer.py",)),
     "models/transfer/mixing.py": (("tests/models/transfer",), ("tests/stages/test_transfer.py",)),

@@ -23,6 +23,7 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import read_config
 from domainbert.stages.pretrain import pretrain
 from domainbert.stages.vocab import vocab
+from domainbert.tokenization.config import TokenizerKindConfig
 
 ROOT = Path(domainbert.__file__).parent
 
@@ -149,6 +150,9 @@ def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
     named = [f"{family}-{size}" for family in families for size in ("base", "small", "tiny")]
     assert sorted(sizes) == sorted(["base", "large", "medium", "small", "tiny", *named])
     assert {f"domainbert/encoders/sizes/{name}.yaml" for name in sizes} | {"domainbert/py.typed"} <= names
+    layouts = named_files(TokenizerKindConfig)
+    assert sorted(layouts) == ["albert", "deberta-v2", "modernbert", "xlm-roberta"]
+    assert {f"domainbert/tokenization/layouts/{name}.yaml" for name in layouts} <= names
 
 
 def test_there_is_one_copy_of_each_size() -> None:

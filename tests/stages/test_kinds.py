@@ -1,4 +1,4 @@
-"""Kinds of vocabulary through the stages: byte-level BPE end to end, and a kind of a user's own package."""
+"""Kinds of vocabulary through the stages: byte-level BPE and Unigram end to end, and a kind of a user's own package."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ stages:
     stage: vocab
     corpus: &corpus {{sources: ["@sample/corpus.jsonl"], validation_fraction: 0.1}}
     vocab_size: 448
-  vocab: {{kind: byte_bpe, corpus: *corpus, vocab_size: 512, compare_with: "@wordpiece"}}
+  vocab: {{kind: {kind}, corpus: *corpus, vocab_size: 512, compare_with: "@wordpiece"}}
   prepare: {{corpus: *corpus, tokenizer: "@vocab", num_workers: 0}}
   pretrain:
     prepared: ["@prepare"]
@@ -63,19 +63,28 @@ _TEXTS = [
 ]
 
 
+KINDS = {"byte_bpe": "byte-level BPE", "xlm-roberta": "Unigram"}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """As a recipe names it."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a recipe with byte-level BPE."""
-    folder = tmp_path_factory.mktemp("byte-bpe")
+def out(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a recipe with a vocabulary of the kind."""
+    folder = tmp_path_factory.mktemp(kind)
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in _TEXTS))
-    (folder / "recipe.yaml").write_text(RECIPE.format(out=folder / "out", texts=folder / "texts.jsonl"))
+    (folder / "recipe.yaml").write_text(RECIPE.format(kind=kind, out=folder / "out", texts=folder / "texts.jsonl"))
     assert main(["run", str(folder / "recipe.yaml")]) == 0
     return folder / "out"
 
 
-def test_every_stage_has_the_tokenizer(out: Path) -> None:
+def test_every_stage_has_the_tokenizer(out: Path, kind: str) -> None:
     tokenizer = load_tokenizer(out / "vocab")
-    assert (tokenizer.kind.name, tokenizer.vocab_size) == ("byte-level BPE", 512)
+    assert (tokenizer.kind.name, tokenizer.vocab_size) == (KINDS[kind], 512)
     for name in ("prepare/tokenizer", "pretrain", "and-back"):
         assert load_tokenizer(out / name).fingerprint == tokenizer.fingerprint
     corpus = open_prepared([out / "prepare"])
@@ -93,9 +102,9 @@ def test_entries_move_between_the_kinds(out: Path) -> None:
     there, back, more = (
         json.loads((out / name / "transfer.json").read_text()) for name in ("to-wordpiece", "and-back", "more")
     )
-    assert there["shares"]["new"] < 0.02 and there["shares"]["copied"] > 0.4
+    assert there["shares"]["new"] < 0.02 and there["shares"]["copied"] > 0.25
     assert there["pieces_saved"] == pytest.approx(-back["pieces_saved"])
-    assert more["entries"] == {"copied": 512, "composed": 9, "new": 0}, "bytes too"
+    assert more["entries"] == {"copied": 512, "composed": 9, "new": 0}, "bytes too, and the mark of a space"
 
 
 def test_predictions_have_offsets_in_the_text(out: Path) -> None:
@@ -117,6 +126,7 @@ def test_transformers_reads_the_folders_with_the_same_ids(out: Path, model: str)
     assert loaded.config.pad_token_id == theirs.pad_token_id == 1
 
 
+@pytest.mark.parametrize("kind", ["byte_bpe"], indirect=True)
 def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
     places = os.pathsep.join([str(Path(__file__).parents[1] / "user_package"), *sys.path])
 
@@ -128,7 +138,7 @@ def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
     corpus = ("--corpus", str(out / "sample/corpus.jsonl"), "--corpus.validation_fraction", "0.2")
     assert run("vocab", *corpus, "--kind", "mine.whole_words.config.WholeWords", "--vocab_size", "300") == ""
     refused = run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), allow=())
-    assert "the tokenizer is a WordLevel model; expected byte-level BPE or WordPiece" in refused
+    assert "the tokenizer is a WordLevel model; expected byte-level BPE, Unigram or WordPiece" in refused
     assert run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), "--num_workers", "1") == ""
     split = open_prepared([tmp_path / "prepare"]).train
     assert split.take_starts(0, split.num_tokens).all(), "each token is a word"

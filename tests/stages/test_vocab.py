@@ -12,6 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.stages.vocab import vocab
+from domainbert.tokenization.kinds.unigram.config import Unigram
 from domainbert.tokenization.load import load_tokenizer
 
 
@@ -89,6 +90,17 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     said, unknown, report = made("all", min_character_count=1)
     assert said == "alphabet: 97 characters; none is too rare for a piece" and unknown == [False] * 3
     assert report["training"]["rare_characters"] == {}
+
+
+def test_what_is_rare_is_told_by_the_vocabulary_s_own_name(
+    corpus: CorpusConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = _folder(tmp_path / "first"), _folder(tmp_path / "second")
+    vocab(first, corpus=corpus, vocab_size=256)
+    metrics = vocab(second, corpus=corpus, vocab_size=256, min_character_count=500, kind=Unigram(), compare_with=first)
+    assert "(min_character_count), 90 occurrences become <unk>: \u00a3" in capsys.readouterr().out
+    assert load_tokenizer(second).tokens[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert 0 < metrics["compared"]["share_of_ours"] < 1
 
 
 def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: Path) -> None:

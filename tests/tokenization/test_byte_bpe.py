@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders
@@ -20,13 +21,16 @@ from tokenizers import decoders
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import encode_words
 from domainbert.data.parallel_encoding import split_text
+from domainbert.settings.choices import named_files
 from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
-from domainbert.tokenization.kind import Surface, known_kinds
+from domainbert.tokenization.kind import Surface
+from domainbert.tokenization.kinds.byte_bpe.config import ByteBPE
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.matching import origins
 from domainbert.tokenization.surfaces import vocabulary_of
-from domainbert.tokenization.template import roberta_template
+from domainbert.tokenization.template import bert_template, roberta_template
 from domainbert.tokenization.words import WordCounter
 
 _TEXTS = [
@@ -48,9 +52,9 @@ _HOSTILE = st.text(
 """Text that spells a special token is that token to transformers, and text to us."""
 
 
-def train(texts: list[str], vocab_size: int, lowercase: bool = False) -> DomainTokenizer:
+def train(texts: list[str], vocab_size: int, lowercase: bool = False, **settings: list[str]) -> DomainTokenizer:
     """A vocabulary of the kind, as the stage makes it."""
-    (kind,) = (kind for kind in known_kinds() if kind.name == "byte-level BPE")
+    kind = ByteBPE(**settings).build()
     counter = WordCounter(10**9)
     for text in texts:
         counter.add(text)
@@ -84,6 +88,20 @@ def test_special_tokens_bytes_and_pieces(tokenizer: DomainTokenizer) -> None:
     assert all(len(token) == 1 for token in tokenizer.tokens[5:261])
     assert tokenizer.template == roberta_template(0, 2)
     assert names(tokenizer, tokenizer.encode(["the bank's\nrates"])[0]) == ["Ġthe", "Ġbank", "'s", "Ċ", "r", "at", "es"]
+
+
+def test_special_tokens_behind_the_pieces(tokenizer: DomainTokenizer, tmp_path: Path) -> None:
+    order = yaml.safe_load(named_files(TokenizerKindConfig)["modernbert"].read_text(encoding="utf-8"))["init_args"]
+    other = train(_TEXTS * 5, 320, **order)
+    assert other.tokens == [*tokenizer.tokens[5:], "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    assert other.template == bert_template(316, 317)
+    assert other.encode(_TEXTS) == [[piece - 5 for piece in ids] for ids in tokenizer.encode(_TEXTS)]
+    other.save(tmp_path)
+    assert load_tokenizer(tmp_path).special_tokens == other.special_tokens
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "modernbert"}))
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    framed = [other.template.frame(ids)[0].tolist() for ids in other.encode(_TEXTS)]
+    assert dict(theirs(_TEXTS)) == {"input_ids": framed, "attention_mask": [[1] * len(ids) for ids in framed]}
 
 
 def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
@@ -313,6 +331,8 @@ def test_the_files_before_tokenizer_json(
     assert align_words(ours, [words])[0].input_ids == ours.encode(["the banks ,"])[0], "each word with its space"
     ours.save(tmp_path / "saved")
     assert load_tokenizer(tmp_path / "saved").fingerprint == ours.fingerprint
+    config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    assert config["add_prefix_space"] is bool(add_prefix_space), "transformers 4 reads it here alone"
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y z\n")
     with pytest.raises(DomainbertError, match=r"vocab\.json and merges\.txt are no byte-level BPE: "):
         load_tokenizer(tmp_path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.special_tokens import special_roles
 
 if TYPE_CHECKING:
     from domainbert.tokenization.kind import TokenizerKind
@@ -15,8 +16,15 @@ if TYPE_CHECKING:
 class ByteBPE(TokenizerKindConfig):
     """RoBERTa's: merges of bytes, so that nothing is ever unknown; the space before a word belongs to its piece."""
 
+    special_tokens: list[str] = field(default_factory=lambda: ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""
+
+    def __post_init__(self) -> None:
+        """Check that each role has a token."""
+        special_roles(self.special_tokens)
+
     def build(self) -> TokenizerKind:
         """See `TokenizerKindConfig.build`."""
         from domainbert.tokenization.kinds.byte_bpe.kind import ByteBPEKind
 
-        return ByteBPEKind()
+        return ByteBPEKind(self.special_tokens)

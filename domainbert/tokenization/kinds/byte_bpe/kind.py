@@ -1,4 +1,4 @@
-"""Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with RoBERTa's special tokens.
+"""Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with the special tokens of RoBERTa unless told.
 
 A text is cut into pre-tokens: a word, a number or a run of signs, each with the space before it, and white space by
 itself. What is learnt from a corpus, what is read of it and what stands in labelled files all has that space, because
@@ -11,7 +11,7 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +22,20 @@ from tokenizers.trainers import BpeTrainer
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.bert import tokens_by_id
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
-from domainbert.tokenization.template import Template, roberta_template
+from domainbert.tokenization.special_tokens import ids_in_order, special_roles
+from domainbert.tokenization.template import Template, roberta_template, usual_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter
 
-SPECIAL_TOKENS = {  # the roles, and what RoBERTa calls each, in the order of ids 0-4
-    "cls_token": "<s>",
-    "pad_token": "<pad>",
-    "sep_token": "</s>",
-    "unk_token": "<unk>",
-    "mask_token": "<mask>",
-}
-MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Chinese or Thai, counts as several words
 _SPACE = "\u0120"  # how the byte of a space is written
 
 
 def byte_bpe_backend(
     vocab: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
+    special_tokens: Mapping[str, str],
     lowercase: bool = False,
     add_prefix_space: bool = True,
-    special_tokens: Mapping[str, str] = SPECIAL_TOKENS,
 ) -> Tokenizer:
     """A byte-level BPE tokenizer over a vocabulary: entry, its bytes as characters, to id.
 
@@ -74,14 +67,11 @@ class _BytePieces(Pieces):
         import numpy as np  # a recipe is checked without it
 
         starts = super().word_starts(text, encoding)
-        if not text.isascii():
+        if not text.isascii() and any(map(_is_mark, set(text))):
             offsets = encoding.offsets
             for place in np.flatnonzero(starts).tolist():
                 starts[place] = not _continues(text, offsets[place][0])
-        firsts = np.flatnonzero(starts)
-        for first, stop in zip(firsts, np.append(firsts, len(starts))[1:], strict=True):
-            if stop - first > MAX_WORD_PIECES:
-                _cap(starts[first:stop], self._is_part[encoding.ids[first:stop]])
+        self._cap(starts, ~self._is_part[encoding.ids])
         return starts
 
     @cached_property
@@ -114,11 +104,14 @@ class _BytePieces(Pieces):
 
 
 class ByteBPEKind(TokenizerKind):
-    """RoBERTa's kind."""
+    """RoBERTa's kind, with special tokens in the order of their ids, as `special_tokens.special_roles` reads them."""
 
     name = "byte-level BPE"
-    special_tokens = SPECIAL_TOKENS
     lowercases = False
+
+    def __init__(self, special_tokens: Sequence[str]) -> None:
+        self.special_tokens = special_roles(special_tokens)
+        self._order = list(special_tokens)
 
     def accepts(self, backend: Tokenizer) -> bool:
         """See `TokenizerKind.accepts`."""
@@ -128,17 +121,23 @@ class ByteBPEKind(TokenizerKind):
         """All words: there is a piece for every byte, so none is left out for its characters."""
         byte_level = normalizers.ByteLevel()
         words: Counter[str] = Counter()
-        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], lowercase))).items():
+        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], self.special_tokens, lowercase))).items():
             words[byte_level.normalize_str(word)] += count
         counts, infrequent = most_frequent(words)
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """The ids are those of the special tokens, the bytes, and the pieces as they were learnt."""
-        seeds = [*self.special_tokens.values(), *words.alphabet]
-        learner = learn(Tokenizer(BPE()), BpeTrainer, words, seeds, vocab_size, min_frequency)
-        model = json.loads(learner.to_str())["model"]
-        return byte_bpe_backend(model["vocab"], [(first, second) for first, second in model["merges"]], lowercase)
+        """The ids are those of the bytes and the pieces as they were learnt, with the special tokens where they are to
+        stand."""
+        special = self.special_tokens.values()
+        learner = learn(Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency)
+        entries = ids_in_order(self._order, tokens_by_id(learner)[len(special) :])
+        vocab = {entry: number for number, entry in enumerate(entries)}
+        merges = [(first, second) for first, second in json.loads(learner.to_str())["model"]["merges"]]
+        backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)
+        frame = usual_template(self.special_tokens, vocab)
+        backend.post_processor = self.post_processor(frame, entries)
+        return backend
 
     def pieces(self, backend: Tokenizer) -> Pieces:
         """See `TokenizerKind.pieces`."""
@@ -162,15 +161,20 @@ class ByteBPEKind(TokenizerKind):
             return None
         try:
             vocab, merges = BPE.read_file(*map(str, files))
-            return byte_bpe_backend(
-                vocab, merges, False, bool(config.get("add_prefix_space", False)), {**SPECIAL_TOKENS, **named}
-            )
+            special, add = {**self.special_tokens, **named}, bool(config.get("add_prefix_space", False))
+            return byte_bpe_backend(vocab, merges, special, add_prefix_space=add)
         except Exception as error:  # the Rust side raises plain Exception whatever is wrong
             raise DomainbertError(f"{folder}: vocab.json and merges.txt are no byte-level BPE: {error}") from error
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: RoBERTa's own would build a normalizer and a pre-tokenizer."""
-        return {"tokenizer_class": "PreTrainedTokenizerFast"}
+        inputs = ["input_ids", "attention_mask"]  # the families that read bytes have one type of token
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        cut = backend.pre_tokenizer
+        # transformers 4 adds no space unless it is told here, whatever tokenizer.json says
+        return config | (
+            {"add_prefix_space": cut.add_prefix_space} if isinstance(cut, pre_tokenizers.ByteLevel) else {}
+        )
 
     def template(self, cls_id: int, sep_id: int) -> Template:
         """See `TokenizerKind.template`."""
@@ -188,9 +192,9 @@ class ByteBPEKind(TokenizerKind):
         """See `TokenizerKind.entry`."""
         return str(normalizers.ByteLevel().normalize_str(word))
 
-    def extend(self, model: dict[str, Any], entries: Mapping[str, int]) -> None:
+    def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
         """See `TokenizerKind.extend`; a pre-token that is an entry is taken whole, without merges that lead to it."""
-        super().extend(model, entries)
+        super().extend(backend, model, entries)
         model["ignore_merges"] = True
 
 
@@ -202,12 +206,9 @@ def _continues(text: str, place: int) -> bool:
     return here == "M" or (before == "M" and here == "L")
 
 
-def _cap(starts: Bools, is_part: Bools) -> None:
-    last = 0
-    for place in range(1, len(starts)):
-        if place - last >= MAX_WORD_PIECES and not is_part[place]:
-            starts[place] = True
-            last = place
+@cache
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
 
 
 def _byte_characters() -> dict[str, int]:

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders
+from tokenizers import Encoding, Tokenizer, decoders
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.trainers import WordPieceTrainer
@@ -36,12 +36,17 @@ class _WordPieces(Pieces):
     def _prefix(self) -> str:
         return str(self.backend.model.continuing_subword_prefix)
 
+    reads_pretokens = False
+
     @cached_property
-    def begins_word(self) -> Bools | None:
+    def begins_word(self) -> Bools:
         import numpy as np  # a recipe is checked without it
 
         surfaces = map(self.surface, tokens_by_id(self.backend))
         return np.asarray([surface is None or surface.starts_word for surface in surfaces], dtype=np.bool_)
+
+    def word_starts(self, text: str, encoding: Encoding) -> Bools:
+        return self.begins_word[encoding.ids]
 
     def surface(self, token: str) -> Surface | None:
         inside = token.startswith(self._prefix) and len(token) > len(self._prefix)

@@ -1,0 +1,1 @@
+"""Unigram, the vocabulary of sentencepiece: ALBERT, XLM-R, DeBERTa-v3."""

@@ -1,0 +1,33 @@
+"""Unigram in a YAML. Free of torch, and of `tokenizers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from domainbert.tokenization.config import TokenizerKindConfig
+from domainbert.tokenization.special_tokens import special_roles
+
+if TYPE_CHECKING:
+    from domainbert.tokenization.kind import TokenizerKind
+
+
+@dataclass(frozen=True)
+class Unigram(TokenizerKindConfig):
+    """Sentencepiece's: of all ways to spell a word the most probable one; "▁" stands for the space before a word."""
+
+    special_tokens: list[str] = field(default_factory=lambda: ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
+    """Special tokens in the order of their ids; ... stands for all other entries, which come last unless it does."""
+
+    keep_accents: bool = False
+    """Keep accents in a lowercased vocabulary."""
+
+    def __post_init__(self) -> None:
+        """Check that each role has a token."""
+        special_roles(self.special_tokens)
+
+    def build(self) -> TokenizerKind:
+        """See `TokenizerKindConfig.build`."""
+        from domainbert.tokenization.kinds.unigram.kind import UnigramKind
+
+        return UnigramKind(self.special_tokens, self.keep_accents)
