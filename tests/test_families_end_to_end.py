@@ -58,14 +58,7 @@ def test_every_stage(tmp_path: Path, class_name: str, kind: str, max_length: int
     recipe = recipe.replace("    vocab_size: 384\n", f"    vocab_size: {size}\n    kind: {kind}\n")
     recipe = recipe if kind != "ByteBPE" else recipe.replace("    min_character_count: 2\n", "")
     (tmp_path / "recipe.yaml").write_text(recipe + EXPORTS, encoding="utf-8")
-    words = [
-        "--out",
-        str(tmp_path / "runs"),
-        "--vars.data",
-        str(HERE / "data"),
-        "--vars.cache",
-        str(tmp_path / "cache"),
-    ]
+    words = ["--out", str(tmp_path / "runs"), "--vars.data", str(HERE / "data")]
     words += ["--vars.cache", str(tmp_path / "cache")]
     assert main(["run", str(tmp_path / "recipe.yaml"), *words]) == 0
     lines = (HERE / "data" / "texts.jsonl").read_text(encoding="utf-8").splitlines()
