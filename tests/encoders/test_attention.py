@@ -262,7 +262,8 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
     wanted = encoder.hidden_states(rows)
     assert not text_by_text
     found = encoder.hidden_states(rows._replace(boundaries=boundaries))
-    assert len(text_by_text) == 3 and all(one is boundaries for one in text_by_text), "made once"
+    biased = reference.config.model_type == "mpnet"  # which the kernel does not do
+    assert len(text_by_text) == (0 if biased else 3) and all(one is boundaries for one in text_by_text), "made once"
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
     gradients = [
@@ -270,8 +271,9 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
     ]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
-    if training:  # attention dropout is above 0 then, which the kernel does not have
+    if training:  # attention dropout, which the kernel does not have, is above 0 then
         text_by_text.clear()
+        encoder.attention_dropout = 0.1
         encoder.train()(rows._replace(boundaries=boundaries))
         assert not text_by_text
 
