@@ -61,8 +61,9 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            given = (*inputs[:3], *inputs[4:])  # all but the texts
-            projections[number] = Projections(*(part.view_as(part) for part in given), scale=module.scale)
+            queries, keys, values = (part.view_as(part) for part in inputs[:3])
+            bias = inputs[4].view_as(inputs[4]) if len(inputs) > 4 else None
+            projections[number] = Projections(queries, keys, values, bias, module.scale)
 
     with ExitStack() as hooks:
         for part in encoder.modules() if layers else ():
