@@ -63,8 +63,8 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
-            given = (*inputs[:3], *inputs[4:], None)  # but the texts; not all have a bias
-            queries, keys, values, bias = (part if part is None else part.view_as(part) for part in given[:4])
+            queries, keys, values = (part.view_as(part) for part in inputs[:3])
+            bias = inputs[4].view_as(inputs[4]) if len(inputs) > 4 else None
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
     with ExitStack() as hooks:
