@@ -104,7 +104,7 @@ def _attention(
                 dtype = torch.bfloat16 if precision == "bf16" else torch.float32
                 leaves = [one.to(where).requires_grad_() for one in inputs]
                 here = Packed(*(None if one is None else one.to(where) for one in tokens))
-                segments = choose_kernel(here, head_size, 0.0, biased=biased, windowed=window is not None)
+                segments = choose_kernel(here, head_size, 0.0, biased=biased, window=window)
                 added = None if bias is None else bias.to(where)
                 mixed = attend(*(leaf.to(dtype) for leaf in leaves), segments, bias=added, window=window)
                 mixed = mixed.float() * real.to(where)
