@@ -3,7 +3,7 @@
 | where | kernel |
 |---|---|
 | CPU, window, no dropout, no bias, rows of twice the keys of a block | spelt out, in blocks (`windows.py`) |
-| CPU, training, rows up to 256 tokens, with dropout or with a bias | spelt out |
+| CPU, training, rows up to 256 tokens (bf16: 768), with dropout or with a bias | spelt out |
 | CPU, a bias in fp32 beside scores in bf16 | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
@@ -26,7 +26,9 @@ from torch.nn import functional
 from domainbert.encoders.packed import Packed, segment_starts
 from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
 
-_EXPLICIT_LENGTH = 256  # rows up to this length: S x S scores are small, and torch's fused CPU backward is slow
+# Rows up to this length, by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow.
+# In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
+_EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
 
 
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
@@ -135,7 +137,7 @@ def attend(
         assert bias is None and not dropout
         return attend_in_blocks(query, key, value, mask, scale)
     wide = bias is not None and bias.dtype != query.dtype
-    short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH)
+    short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH[query.itemsize])
     if query.device.type == "cpu" and (dropout or wide or short):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)

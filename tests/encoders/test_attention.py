@@ -79,6 +79,21 @@ def test_rows_of_any_length_have_the_same_gradients():
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
+def test_rows_are_spelt_out_for_longer_in_bf16(monkeypatch):
+    calls = []
+    fused = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or fused(*a, **k)
+    )
+    mask = Segments(segment_mask(torch.ones(1, 320, dtype=torch.long)))
+    drawn = torch.randn(1, 1, 320, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    single = attend(drawn, drawn, drawn, mask)
+    assert len(calls) == 1
+    half = drawn.bfloat16()
+    torch.testing.assert_close(attend(half, half, half, mask).float(), single, atol=0.02, rtol=0.02)
+    assert len(calls) == 1
+
+
 def test_attention_with_dropout_is_right_on_average_and_stays_in_its_segment():
     torch.manual_seed(0)
     query, key, value = random_heads()
@@ -155,7 +170,7 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None):
 )
 def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
     """Outputs and gradients, those of the bias too, of each kernel."""
-    monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", 0 if kernel == "fused" else 256)
+    monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
     bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
