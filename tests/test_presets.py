@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from domainbert.cli import main
 from domainbert.distillation.config import LossConfig
 from domainbert.runner.recipe import read_recipe
 from domainbert.settings.choices import choices_of
+from domainbert.stages.sample import sample
+from domainbert.tokenization.words import WordCounter
 
 PRESETS = sorted((Path(domainbert.__file__).parent.parent / "configs" / "presets").glob("*.yaml"))
 FROM_SCRATCH = ["vocab", "prepare", "pretrain"]
@@ -66,6 +69,26 @@ def test_a_preset_takes_a_teacher_or_a_corpus_of_ones_own(runs, preset, tmp_path
     assert [job.stage.name for job in recipe.jobs.values()] == STAGES[preset.stem]
     used = {type(loss).__name__ for job in recipe.jobs.values() for loss in job.settings.arguments.get("losses", [])}
     assert used == USED.get(preset.stem, set())
+
+
+@pytest.fixture(scope="module")
+def demo_words(tmp_path_factory: pytest.TempPathFactory) -> WordCounter:
+    """Those of the corpus that `make demo` makes."""
+    folder, counter = tmp_path_factory.mktemp("demo"), WordCounter(10**9)
+    sample(out=folder / "sample")
+    for line in (folder / "sample" / "corpus.jsonl").read_text(encoding="utf-8").splitlines():
+        counter.add(json.loads(line)["text"])
+    return counter
+
+
+@pytest.mark.parametrize("name", [name for name, stages in STAGES.items() if stages == FROM_SCRATCH])
+def test_the_corpus_of_the_demo_is_enough_for_the_vocabulary_of_a_preset(name, demo_words, runs):
+    (preset,) = (path for path in PRESETS if path.stem == name)
+    recipe = read_recipe(preset, options(runs, preset.read_text()), environment={})
+    read = {"min_character_count": 10} | recipe.jobs["vocab"].settings.arguments
+    kind = read["kind"].build()
+    words = kind.select(demo_words, kind.lowercases, read["min_character_count"])
+    assert kind.train(words, read["vocab_size"], kind.lowercases, 2).get_vocab_size() == read["vocab_size"]
 
 
 @pytest.mark.slow

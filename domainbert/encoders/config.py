@@ -156,6 +156,12 @@ class EncoderConfig(ABC):
         return 0
 
     @property
+    def num_token_types(self) -> int:
+        """The kinds of token (text A and B of a pair) that it tells apart; 0 if it is blind to them."""
+        types: int = getattr(self, "type_vocab_size", 0)
+        return types
+
+    @property
     def pad_token_id(self) -> int:
         """The padding's id in the `config.json` that it was read from; that of the class in transformers otherwise."""
         found = self.others.get("pad_token_id")

@@ -274,7 +274,8 @@ def save_model(
     if labels:
         fields["id2label"] = {str(index): name for index, name in enumerate(labels)}
         fields["label2id"] = {name: index for index, name in enumerate(labels)}
-    _write_folder(path, tensors, fields, tokenizer, config.max_length if max_length is None else max_length, card)
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
 
 
 def save_with_vocabulary(
@@ -295,7 +296,8 @@ def save_with_vocabulary(
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # what is equal is saved once
-    _write_folder(path, tensors, fields, tokenizer, config.max_length, card)
+    _write_folder(path, tensors, fields, card)
+    tokenizer.save(path, config.max_length, config.num_token_types > 1)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
@@ -307,14 +309,7 @@ def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str,
     return {name: number for name, number in ids.items() if name in has}
 
 
-def _write_folder(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    fields: Mapping[str, Any],
-    tokenizer: DomainTokenizer,
-    max_length: int,
-    card: str,
-) -> None:
+def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], card: str) -> None:
     from safetensors.torch import save_file
 
     path.mkdir(parents=True, exist_ok=True)
@@ -322,5 +317,4 @@ def _write_folder(
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
     file.chmod(0o644)
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    tokenizer.save(path, max_length)
     (path / "README.md").write_text(card, encoding="utf-8")

@@ -157,7 +157,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     if crf is not None:
         write_crf(out, crf, folder.labels)
     write_json(out / "config.json", folder.fields, as_is=True)
-    folder.tokenizer().save(out, _longest(folder))
+    folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
     return files
 
 

@@ -112,13 +112,16 @@ class DomainTokenizer:
             encode_text(text)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
-    def save(self, folder: Path, model_max_length: int | None = None) -> None:
+    def save(self, folder: Path, model_max_length: int | None = None, token_types: bool = True) -> None:
         """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
 
         The folder is made if it is missing, and other files in it are left alone. The longest input of the model is
-        what was loaded, unless it is given.
+        what was loaded, unless it is given. Without `token_types` transformers hands the model none: one that tells no
+        two apart has no row for the second text of a pair.
         """
         config = {**self.kind.hugging_face_config(self.backend, self.special_tokens), **self.special_tokens}
+        if not token_types:
+            config["model_input_names"] = ["input_ids", "attention_mask"]
         length = model_max_length or self.model_max_length
         if length is not None:
             config["model_max_length"] = length

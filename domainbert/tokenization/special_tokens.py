@@ -27,7 +27,7 @@ def special_roles(tokens: Sequence[str]) -> dict[str, str]:
         DomainbertError: the list does not hold one token of each role, or the pieces stand in it more than once.
     """
     role_of = {name: role for role, names in NAMES.items() for name in names}
-    roles = [role_of.get(token, token) for token in tokens if token != PIECES]
+    roles = [role_of.get(token, "") for token in tokens if token != PIECES]
     if sorted(roles) != sorted(NAMES) or tokens.count(PIECES) > 1:
         expected = ", ".join(" or ".join(names) for names in NAMES.values())
         raise DomainbertError(

@@ -67,7 +67,7 @@ def test_the_bias_is_made_once_for_all_layers():
     [
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 0)),
-            "padding has id 0 in the vocabulary; expected 1, from which transformers counts the positions of mpnet",
+            "padding has id 0 in the vocabulary; expected 1, as vocabularies of kind roberta and .* from that one",
         ),
         (lambda: family(CONFIG).with_padding({}, CONFIG, 3), "padding has id 3 in the vocabulary; expected 1"),
         (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; expected 1"),

@@ -54,6 +54,15 @@ def edit_config(folder: Path, **changes) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
+def test_transformers_takes_pairs_where_the_model_has_one_type_of_token(tmp_path):
+    """Of type 1, which BERT's tokenizer gives a second text unless told, there is no row."""
+    make_folder(tmp_path, "masked_lm")
+    encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)("p1 p2", "p3", return_tensors="pt")
+    assert sorted(encoded) == ["attention_mask", "input_ids"]
+    logits = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(**encoded).logits
+    assert logits.shape == (1, 6, 32)
+
+
 def test_what_the_folder_holds(tmp_path):
     make_folder(tmp_path, "tokens", LABELS)
     assert sorted(file.name for file in tmp_path.iterdir()) == [

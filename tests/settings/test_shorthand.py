@@ -151,7 +151,7 @@ def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
     assert sorted(sizes) == sorted(["base", "large", "medium", "small", "tiny", *named])
     assert {f"domainbert/encoders/sizes/{name}.yaml" for name in sizes} | {"domainbert/py.typed"} <= names
     layouts = named_files(TokenizerKindConfig)
-    assert sorted(layouts) == ["albert", "deberta-v2", "modernbert", "xlm-roberta"]
+    assert sorted(layouts) == ["albert", "bert", "deberta-v2", "electra", "modernbert", "roberta", "xlm-roberta"]
     assert {f"domainbert/tokenization/layouts/{name}.yaml" for name in layouts} <= names
 
 

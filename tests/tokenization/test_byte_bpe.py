@@ -104,6 +104,13 @@ def test_special_tokens_behind_the_pieces(tokenizer: DomainTokenizer, tmp_path: 
     assert dict(theirs(_TEXTS)) == {"input_ids": framed, "attention_mask": [[1] * len(ids) for ids in framed]}
 
 
+def test_special_tokens_as_in_roberta(tokenizer: DomainTokenizer) -> None:
+    order = yaml.safe_load(named_files(TokenizerKindConfig)["roberta"].read_text(encoding="utf-8"))["init_args"]
+    other = train(_TEXTS * 5, 320, **order)
+    assert other.tokens == ["<s>", "<pad>", "</s>", "<unk>", *tokenizer.tokens[5:], "<mask>"]
+    assert (other.template, other.pad_id) == (roberta_template(0, 2), 1)
+
+
 def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
     chance = random.Random(0)
     words = ["".join(chance.choices("abcdefé中 ", k=chance.randint(1, 9))) for _ in range(900)]

@@ -217,6 +217,8 @@ def test_special_tokens_stand_as_in_the_models_that_a_layout_is_of() -> None:
 
 def test_layouts_have_names() -> None:
     files = named_files(TokenizerKindConfig)
+    for name in ("bert", "electra"):
+        assert yaml.safe_load(files[name].read_text(encoding="utf-8")) == {"class_path": "WordPiece"}
     for name, tokens in LAYOUTS.items():
         assert yaml.safe_load(files[name].read_text(encoding="utf-8")) == {
             "class_path": "Unigram",
@@ -231,6 +233,7 @@ def test_layouts_have_names() -> None:
         ["<pad>", "<unk>", "[CLS]", "[SEP]"],
         ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "<mask>"],
         ["<pad>", "<unk>", "[CLS]", "[SEP]", "<hidden>"],
+        ["pad_token", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
         ["...", "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "..."],
     ],
 )

@@ -108,8 +108,9 @@ class MPNetFamily(Family[MPNetConfig]):
 def _check_padding(pad_id: int) -> None:
     if pad_id != PAD_ID:
         raise DomainbertError(
-            f"padding has id {pad_id} in the vocabulary; expected {PAD_ID}, from which transformers counts the "
-            f"positions of {MPNetConfig.model_type} whatever config.json says"
+            f"padding has id {pad_id} in the vocabulary; expected {PAD_ID}, as vocabularies of kind roberta and "
+            f"xlm-roberta have it: transformers counts the positions of {MPNetConfig.model_type} from that one, "
+            "whatever config.json says"
         )
 
 
