@@ -158,6 +158,18 @@ def test_packed_texts_are_texts_alone(changes):
                 torch.testing.assert_close(together[layer][texts == number], hidden[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("changes", [{}, {"position_buckets": -1}, {"conv_kernel_size": 3}], ids=str)
+def test_rows_may_be_longer_than_any_text(changes):
+    """Fine-tuning packs texts into rows of 128 tokens, or of the next multiple of 8, however short the model's are."""
+    torch.manual_seed(0)
+    model = build_model(CONFIG.replaced(max_position_embeddings=20, **changes), FACTS, "tokens", 2).eval()
+    alone, sizes = padded(20, 13, 17, 20), [20, 13, 17, 20]
+    numbers = torch.arange(1, 5).repeat_interleave(torch.tensor(sizes))
+    real = alone.segment_ids > 0
+    row = Packed(*(part[real][None] for part in alone[:2]), numbers[None], alone.token_type_ids[real][None])
+    torch.testing.assert_close(model.encoder(row)[0], model.encoder(alone)[real], atol=1e-5, rtol=0)
+
+
 def test_distances_drop_the_same_in_every_micro_batch():
     """Two texts in one row, and each in a micro-batch of its own; the layers of a pass drop other ones."""
     torch.manual_seed(0)
