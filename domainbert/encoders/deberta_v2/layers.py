@@ -47,7 +47,7 @@ class WordEmbeddings(nn.Module):
         summed, types = self.word(tokens.input_ids), tokens.token_type_ids
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
-        return self.dropout(self.norm(self.project(summed)))
+        return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
 
 class DistanceEmbeddings(nn.Module):
