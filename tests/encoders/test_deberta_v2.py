@@ -205,7 +205,8 @@ def test_scores_and_softmax_are_in_single_precision_under_bf16(training):
 
 
 def test_the_arithmetic_of_distances_is_counted():
-    """A product of S x S for each term, beside the two that BERT has; and the convolution."""
+    """A product of S x S for each term, beside the two that BERT has; and the convolution. What the rows of a batch
+    share, distances with a projection of their own, is free."""
 
     def flops(config: DebertaV2Config) -> float:
         return flops_per_token(build_model(config, FACTS, "masked_lm"), 32, 0.15)
@@ -214,6 +215,7 @@ def test_the_arithmetic_of_distances_is_counted():
     bert = flops_per_token(build_model(plain, FACTS, "masked_lm"), 32, 0.15)
     product = 3 * 2 * 24 * 32  # forward, and twice that backward
     assert flops(CONFIG) == pytest.approx(bert + 2 * 2 * product)
+    assert flops(CONFIG.replaced(share_att_key=False)) == flops(CONFIG)
     assert flops(CONFIG.replaced(pos_att_type="c2p")) == pytest.approx(bert + 2 * product)
     convolution = 3 * 2 * 24 * 24 * 3
     assert flops(CONFIG.replaced(conv_kernel_size=3)) == pytest.approx(bert + 2 * 2 * product + convolution)
