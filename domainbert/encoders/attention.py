@@ -129,8 +129,9 @@ def attend(
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias and of the window.
-        bias: added to the scaled scores: (B or 1, heads or 1, S, S); one that layers share is in `segments`. If it is of a wider type than the scores, a CPU
-            sums and takes the softmax in that one: large scores have large errors in bf16.
+        bias: added to the scaled scores: (B or 1, heads or 1, S, S); one that all layers share is in `segments`. If it
+            is of a wider type than the scores, a CPU sums and takes the softmax in that one: large scores have large
+            errors in bf16.
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries or in blocks.

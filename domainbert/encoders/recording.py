@@ -22,7 +22,7 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """Inputs of the attention of one layer, each (B, heads, S, D) but for the bias of the scores, (1 or B, heads, S, S)."""
+    """Inputs of the attention of one layer, each (B, heads, S, D) but for the scores' bias, (B or 1, heads, S, S)."""
 
     queries: Tensor
     keys: Tensor
