@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,25 +36,39 @@ HEADS = {
     "classes": "sequence",
     "classes-student": "sequence",
 }
+VERSION_3 = {
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "position_biased_input": False,
+}
 DISTILBERT = ("distill-narrow", "classes-student")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("class_name", "kind", "max_length"),
+    ("class_name", "kind", "max_length", "more"),
     [
-        ("RobertaConfig", "WordPiece", 49),
-        ("RobertaConfig", "ByteBPE", 48),
-        ("RobertaConfig", "Unigram", 49),
-        ("RobertaConfig", "xlm-roberta", 48),
-        ("ModernBertConfig", "ByteBPE", 50),
+        ("RobertaConfig", "WordPiece", 49, {}),
+        ("RobertaConfig", "ByteBPE", 48, {}),
+        ("RobertaConfig", "Unigram", 49, {}),
+        ("RobertaConfig", "xlm-roberta", 48, {}),
+        ("ModernBertConfig", "ByteBPE", 50, {}),
+        ("MPNetConfig", "xlm-roberta", 48, {}),
+        ("AlbertConfig", "albert", 50, {"embedding_size": 16, "num_hidden_groups": 3}),
+        ("ElectraConfig", "WordPiece", 50, {"embedding_size": 16}),
+        ("DebertaV2Config", "deberta-v2", 50, VERSION_3),
     ],
 )
-def test_every_stage(tmp_path: Path, class_name: str, kind: str, max_length: int) -> None:
+def test_every_stage(tmp_path: Path, class_name: str, kind: str, max_length: int, more: dict[str, Any]) -> None:
     """Of 50 positions RoBERTa has 49 for tokens where padding has id 0, and 48 where it has id 1."""
     recipe = (HERE / "recipe.yaml").read_text(encoding="utf-8")
     recipe = recipe.replace("class_path: BertConfig", f"class_path: {class_name}")
-    recipe = recipe.replace("        max_position_embeddings: 48\n", "        max_position_embeddings: 50\n")
+    fields = {"max_position_embeddings": 50, **more}
+    added = "".join(f"        {name}: {json.dumps(value)}\n" for name, value in fields.items())
+    recipe = recipe.replace("        max_position_embeddings: 48\n", added)
     size = 384 if kind in ("WordPiece", "ByteBPE") else 192  # of 117 words Unigram makes no more pieces
     recipe = recipe.replace("    vocab_size: 384\n", f"    vocab_size: {size}\n    kind: {kind}\n")
     recipe = recipe if kind != "ByteBPE" else recipe.replace("    min_character_count: 2\n", "")

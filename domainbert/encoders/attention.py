@@ -48,11 +48,20 @@ class Segments(NamedTuple):
     """The texts in the rows of a batch, as the kernel chosen for it reads them: by masks or by boundaries."""
 
     mask: Tensor | None
-    """From `segment_mask`, (B, 1, S, S)."""
+    """From `segment_mask`, (B, 1, S, S); with the bias of all layers, if they share one, (B, heads, S, S)."""
     boundaries: Tensor | None = None
     """From `segment_boundaries`, (N + 1,)."""
     near: Tensor | None = None
     """The mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
+    bias: Tensor | None = None
+    """That bias alone, for whoever looks at the scores."""
+
+    def with_bias(self, bias: Tensor) -> Segments:
+        """The same for layers that share a bias of the scores, (1 or B, heads, S, S): it is added to the mask once for
+        all. `choose_kernel` was told of it."""
+        assert self.mask is not None
+        near = None if self.near is None else self.near + bias
+        return self._replace(mask=self.mask + bias, near=near, bias=bias)
 
 
 def segment_boundaries(segment_ids: Tensor) -> Tensor:
@@ -72,8 +81,8 @@ def segment_boundaries(segment_ids: Tensor) -> Tensor:
 def choose_kernel(
     tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, window: int | None = None
 ) -> Segments:
-    """The texts in a batch as all layers need them; `biased` says whether any calls `attend` with a bias, `window` with
-    which window some do, and dropout is that on the attention probabilities."""
+    """The texts in a batch as all layers need them; `biased` says whether their scores have a bias, `window` with which
+    window some call `attend`, and dropout is that on the attention probabilities."""
     segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
     fits = boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
     if fits and not biased and _has_varlen(segment_ids.device) and (window is None or _has_window()):
@@ -122,8 +131,9 @@ def attend(
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
         segments: from `choose_kernel`, which was told of a bias and of the window.
-        bias: added to the scaled scores: (B or 1, heads or 1, S, S). If it is of a wider type than the scores, a CPU
-            sums and takes the softmax in that one: large scores have large errors in bf16.
+        bias: added to the scaled scores: (B or 1, heads or 1, S, S); one that all layers share is in `segments`. If it
+            is of a wider type than the scores, a CPU sums and takes the softmax in that one: large scores have large
+            errors in bf16.
         window: a token sees those of its text at most this many tokens before or behind it; None is all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; 0 where `choose_kernel` chose to go by boundaries or in blocks.
@@ -137,7 +147,8 @@ def attend(
         assert bias is None and not dropout
         return attend_in_blocks(query, key, value, mask, scale)
     wide = bias is not None and bias.dtype != query.dtype
-    short = torch.is_grad_enabled() and (bias is not None or query.shape[-2] <= _EXPLICIT_LENGTH[query.itemsize])
+    biased = bias is not None or segments.bias is not None
+    short = torch.is_grad_enabled() and (biased or query.shape[-2] <= _EXPLICIT_LENGTH[query.itemsize])
     if query.device.type == "cpu" and (dropout or wide or short):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)

@@ -47,7 +47,8 @@ class Embeddings(nn.Module):
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
         embedded = self.dropout(self.norm(summed))
-        return embedded if self.project is None else self.project(embedded)
+        # of its input's precision, as a sum is: what layers add up would else be of 16 bits under autocast
+        return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
 
     def zero_padding(self, pad_id: int) -> None:
         """The rows of the padding are 0 at first, as in transformers, the one before the first position too."""

@@ -22,7 +22,7 @@ from domainbert.encoders.packed import Packed
 
 @dataclass(frozen=True)
 class Projections:
-    """Inputs of the attention of one layer, each (B, heads, S, D) but for the bias of the scores, (B, heads, S, S)."""
+    """Inputs of the attention of one layer, each (B, heads, S, D) but for the scores' bias, (B or 1, heads, S, S)."""
 
     queries: Tensor
     keys: Tensor
@@ -64,7 +64,8 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
     def keep(module: Attention, inputs: tuple[Any, ...]) -> None:
         if (number := next(numbers)) in layers:
             queries, keys, values = (part.view_as(part) for part in inputs[:3])
-            bias = inputs[4].view_as(inputs[4]) if len(inputs) > 4 else None
+            bias = inputs[4] if len(inputs) > 4 else inputs[3].bias
+            bias = None if bias is None else bias.view_as(bias)
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
     with ExitStack() as hooks:

@@ -81,14 +81,33 @@ def test_what_another_family_takes_of_bert(family_name, taken):
     assert config.model_type == family_name and found == taken
 
 
-@pytest.mark.parametrize("family_name", family_names())
-def test_a_student_of_every_layer_of_its_own_family_is_its_teacher(family_name):
-    config = config_class(family_name)().resized(TEACHER.sizes).replaced(initializer_range=0.3)
+RELATIVE = {
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "position_buckets": 8,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("family_name", "changes"),
+    [
+        *((name, {}) for name in family_names()),
+        ("deberta-v2", RELATIVE | {"share_att_key": True}),  # as version 3 is published
+        ("deberta-v2", RELATIVE | {"conv_kernel_size": 3, "embedding_size": 16}),
+        ("electra", {"embedding_size": 16}),
+        ("modernbert", {"norm_bias": True, "mlp_bias": True, "local_attention": 4}),
+    ],
+)
+def test_a_student_of_every_layer_of_its_own_family_is_its_teacher(family_name, changes):
+    config = config_class(family_name)().resized(TEACHER.sizes).replaced(initializer_range=0.3, **changes)
     torch.manual_seed(0)
     vocabulary = VocabularyFacts(VOCABULARY, 1)
     teacher = build_model(config, vocabulary, "masked_lm").eval()
     own, taken = build_student(config, StudentConfig(), teacher, "masked_lm", 0, vocabulary)
-    assert student_config(StudentConfig(), config) == config and taken[0] == "embeddings" and taken[-1] == "head"
+    assert student_config(StudentConfig(), config) == config
+    assert taken == ["embeddings", "layers 0, 1, 2, 3", "head"]
     assert torch.equal(logits(own.eval()), logits(teacher))
 
 
@@ -133,6 +152,17 @@ def test_chosen_layers(student, layers):
     for own, source in zip(model.encoder.blocks(), layers, strict=True):
         for name, tensor in own.state_dict().items():
             assert torch.equal(tensor, teacher.encoder.blocks()[source].state_dict()[name])
+
+
+CONVOLVED = config_class("deberta-v2")().resized(TEACHER.sizes).replaced(**RELATIVE, conv_kernel_size=3)
+
+
+def test_the_layers_chosen_of_a_teacher_with_a_convolution_are_taken():
+    student, teacher = StudentConfig(every=2), make_teacher(CONVOLVED)
+    config = student_config(student, CONVOLVED)
+    model, taken = build_student(config, student, teacher, "masked_lm", 0, VocabularyFacts(VOCABULARY, 0))
+    assert taken == ["embeddings", "layers 0, 2", "head"]
+    assert torch.equal(model.encoder.layers[0].conv.weight, teacher.encoder.layers[0].conv.weight)
 
 
 SHARED = AlbertConfig(24, 4, 3, 40, embedding_size=8, max_position_embeddings=16, initializer_range=0.3)
@@ -247,6 +277,10 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
             "student.layers: asks for layer 4; the teacher has layers 0 to 3",
+        ),
+        (
+            lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
+            "layers: found 1, 3; expected layer 0 first, and only there: no other has a convolution beside it",
         ),
         (
             lambda: student_config(StudentConfig(encoder=TEACHER, first=2), TEACHER),

@@ -298,7 +298,7 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
 
 def test_which_kernel_a_batch_takes(monkeypatch):
     boundaries = segment_boundaries(SEGMENTS)
-    by_mask, by_boundaries = [True, False, False], [False, True, False]
+    by_mask, by_boundaries = [True, False, False, False], [False, True, False, False]
 
     def chosen(given, *arguments, **facts):
         return [
@@ -318,7 +318,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
         """As torch 2.10 has it."""
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", without_window)
-    assert chosen(boundaries, 64, 0.0, window=4) == [True, False, True]
+    assert chosen(boundaries, 64, 0.0, window=4) == [True, False, True, False]
     assert chosen(boundaries, 64, 0.0) == by_boundaries
 
 

@@ -158,6 +158,18 @@ def test_packed_texts_are_texts_alone(changes):
                 torch.testing.assert_close(together[layer][texts == number], hidden[0], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("changes", [{}, {"position_buckets": -1}, {"conv_kernel_size": 3}], ids=str)
+def test_rows_may_be_longer_than_any_text(changes):
+    """Fine-tuning packs texts into rows of 128 tokens, or of the next multiple of 8, however short the model's are."""
+    torch.manual_seed(0)
+    model = build_model(CONFIG.replaced(max_position_embeddings=20, **changes), FACTS, "tokens", 2).eval()
+    alone, sizes = padded(20, 13, 17, 20), [20, 13, 17, 20]
+    numbers = torch.arange(1, 5).repeat_interleave(torch.tensor(sizes))
+    real = alone.segment_ids > 0
+    row = Packed(*(part[real][None] for part in alone[:2]), numbers[None], alone.token_type_ids[real][None])
+    torch.testing.assert_close(model.encoder(row)[0], model.encoder(alone)[real], atol=1e-5, rtol=0)
+
+
 def test_distances_drop_the_same_in_every_micro_batch():
     """Two texts in one row, and each in a micro-batch of its own; the layers of a pass drop other ones."""
     torch.manual_seed(0)
@@ -193,7 +205,8 @@ def test_scores_and_softmax_are_in_single_precision_under_bf16(training):
 
 
 def test_the_arithmetic_of_distances_is_counted():
-    """A product of S x S for each term, beside the two that BERT has; and the convolution."""
+    """A product of S x S for each term, beside the two that BERT has; and the convolution. What the rows of a batch
+    share, distances with a projection of their own, is free."""
 
     def flops(config: DebertaV2Config) -> float:
         return flops_per_token(build_model(config, FACTS, "masked_lm"), 32, 0.15)
@@ -202,6 +215,7 @@ def test_the_arithmetic_of_distances_is_counted():
     bert = flops_per_token(build_model(plain, FACTS, "masked_lm"), 32, 0.15)
     product = 3 * 2 * 24 * 32  # forward, and twice that backward
     assert flops(CONFIG) == pytest.approx(bert + 2 * 2 * product)
+    assert flops(CONFIG.replaced(share_att_key=False)) == flops(CONFIG)
     assert flops(CONFIG.replaced(pos_att_type="c2p")) == pytest.approx(bert + 2 * product)
     convolution = 3 * 2 * 24 * 24 * 3
     assert flops(CONFIG.replaced(conv_kernel_size=3)) == pytest.approx(bert + 2 * 2 * product + convolution)

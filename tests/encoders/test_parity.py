@@ -116,6 +116,18 @@ def test_a_packed_row_is_its_texts_alone(reference):
     assert next(starts, None) is None
 
 
+def test_hidden_states_are_summed_in_single_precision_under_autocast(reference):
+    """Products are of 16 bits, what layers add up is not, also behind embeddings that are projected."""
+    encoder = reference.ours("masked_lm", reference.theirs("masked_lm")).encoder
+    with torch.no_grad():
+        wanted = encoder.hidden_states(padded_batch())
+        with torch.autocast("cpu", torch.bfloat16):
+            found = encoder.hidden_states(padded_batch())
+    assert {one.dtype for one in found} == {torch.float32}
+    for one, other in zip(found, wanted, strict=True):
+        assert (one - other).std() < 0.02 * other.std()
+
+
 @pytest.mark.slow
 def test_compiled(reference):
     theirs = reference.theirs("masked_lm")

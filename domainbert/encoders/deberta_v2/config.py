@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -155,6 +155,16 @@ class DebertaV2Config(BertConfig):
     def to_json(self) -> dict[str, Any]:
         """See `EncoderConfig.to_json`; transformers does not read `embedding_size: null`."""
         return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
+
+    def of_layers(self, layers: Sequence[int]) -> Self:
+        """See `EncoderConfig.of_layers`; `DomainbertError` where a convolution, which is the first layer's, would stand
+        beside another, or a layer would lose it."""
+        require(
+            self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
+            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only there: no other has a "
+            "convolution beside it",
+        )
+        return super().of_layers(layers)
 
     @property
     def terms(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Context(NamedTuple):
     distances: Tensor
     """Embeddings of distances, (R, H), before dropout."""
     rows: Tensor
-    """(2, 2 S) their rows for the distances S - 1, ..., 1 - S, and for 1 - S, ..., S - 1; the last is for none."""
+    """(2, 2 S) their rows for the distances S - 1, ..., -S, and for 1 - S, ..., S; the last is not read."""
 
 
 class WordEmbeddings(nn.Module):
@@ -47,7 +47,7 @@ class WordEmbeddings(nn.Module):
         summed, types = self.word(tokens.input_ids), tokens.token_type_ids
         if self.token_type is not None:
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
-        return self.dropout(self.norm(self.project(summed)))
+        return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
 
 class DistanceEmbeddings(nn.Module):
@@ -61,12 +61,16 @@ class DistanceEmbeddings(nn.Module):
         normed = config.norm_rel_ebd == "layer_norm"
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if normed else nn.Identity()
         rising = [_row(distance, config) for distance in range(1 - config.max_length, config.max_length)]
-        self.register_buffer("rows", torch.tensor([[*reversed(rising), 0], [*rising, 0]]), persistent=False)
+        self.register_buffer("rows", torch.tensor([rising[::-1], rising]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Embeddings (R, H), and their rows as in `Context` for texts of at most so many tokens."""
-        longest = self.rows.shape[1] // 2
-        return self.norm(self.embeddings.weight), self.rows[:, longest - length : longest + length]
+        """Embeddings (R, H), and their rows as in `Context` for packed rows of so many tokens.
+
+        These may be longer than any text: tokens that stand further apart are of two texts.
+        """
+        farthest = self.rows.shape[1] // 2
+        places = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-farthest, farthest) + farthest
+        return self.norm(self.embeddings.weight), self.rows[:, places]
 
 
 def _row(distance: int, config: DebertaV2Config) -> int:

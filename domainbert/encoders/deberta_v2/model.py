@@ -84,9 +84,12 @@ class DebertaEncoder(Encoder):
     def attention_flops(self, length: int) -> float:
         """See `Encoder.attention_flops`: each term of the scores is a product more.
 
-        The projections of distances, which the rows of a batch share, are not counted.
+        The rows of a batch share the projections of distances: their weights, where they have any, compute nothing for
+        a token, and what they are counted with as part of a block is taken off.
         """
-        return (1 + self.num_terms / 2) * super().attention_flops(length)
+        projections = (part.distances for part in self.modules() if isinstance(part, DisentangledSelfAttention))
+        shared = sum(one.weight.numel() for one in projections if one is not None)
+        return (1 + self.num_terms / 2) * super().attention_flops(length) - 6 * shared
 
 
 def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddings | WordEmbeddings:

@@ -54,14 +54,13 @@ class MPNetEncoder(PostNormEncoder):
         initialise(self.relative_bias, sizes.initializer_range)
 
     def context(self, tokens: Packed) -> Segments:
-        """See `Encoder.context`; the mask holds the bias, too, (B, heads, S, S): so it is added to it once for all."""
+        """See `Encoder.context`; all layers share the bias."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
-        assert segments.mask is not None
         places = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
         ahead = places - places.unsqueeze(-1)  # (S, S); a text stands in one piece, so places will do
         bias: Tensor = self.relative_bias(relative_buckets(ahead, self.first_of_bucket))
-        return segments._replace(mask=segments.mask + bias.permute(2, 0, 1))
+        return segments.with_bias(bias.permute(2, 0, 1).unsqueeze(0))
 
 
 def relative_buckets(ahead: Tensor, first_of_bucket: Tensor) -> Tensor:
