@@ -211,6 +211,9 @@ def check_command(words: list[str]) -> None:
         scripts = (ROOT / rest[0]).parent.rglob("*.py")  # options may stand in a module that several share
         source = "".join(script.read_text(encoding="utf-8") for script in scripts)
         assert all(f'"{word}"' in source for word in rest if word.startswith("--")), words
+    elif program == "bash":
+        source = (ROOT / rest[0]).read_text(encoding="utf-8")
+        assert all(f"{word})" in source for word in rest if word.startswith("--")), words
     else:
         assert program in OTHER_COMMANDS, words
 
