@@ -128,6 +128,9 @@ def test_an_encoder_by_its_size(text: str, options: list[tuple[str, str]], expec
 def test_a_size_that_there_is_not() -> None:
     problems = read("encoder: smal\n", function=pretrain)[1]
     assert "t.yaml:1: encoder.class_path: 'smal' is not allowed; did you mean 'small'?" in problems
+    problems = read("encoder: deberta\n", function=pretrain)[1]
+    meant = "'deberta-v3-base' or 'deberta-v3-small' or 'deberta-v3-tiny'"
+    assert f"t.yaml:1: encoder.class_path: 'deberta' is not allowed; did you mean {meant}?" in problems
     # as a class it is none: a mapping names classes only
     problems = read("encoder: {class_path: small}\n", function=pretrain)[1]
     assert any("encoder.class_path: 'small' is not allowed" in problem for problem in problems)
