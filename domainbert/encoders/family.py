@@ -77,7 +77,7 @@ class Family(ABC, Generic[C]):
         return tables | with_weight_and_bias({f"{ours}.norm": f"{theirs}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:
-        """What each layer is called, one whose weights are shared once."""
+        """Hugging Face names of the layers; one whose weights are shared stands there once."""
         return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:
@@ -89,7 +89,7 @@ class Family(ABC, Generic[C]):
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
     def renamed(self, name: str, config: C) -> str:
-        """What a tensor is called in transformers; the same, unless checkpoints from elsewhere call it otherwise."""
+        """Name in transformers of a tensor: the same, unless checkpoints from elsewhere call it otherwise."""
         return name
 
     def with_padding(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ class TokenHead(nn.Module):
         return self.by_rows(self.classifier, self.dropout(hidden))
 
     def by_rows(self, layer: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        """What a layer makes of each row, (N, H) -> (N, any)."""
+        """Output of a layer for each row, (N, H) -> (N, any)."""
         if not self.training or hidden.device.type != "cpu":
             return layer(hidden)
         # N differs from step to step, and oneDNN builds a matrix product for each shape: three a step, which takes
@@ -134,7 +134,7 @@ class EncoderWithHead(nn.Module):
         return self.read(self.states(self.encoder(tokens), tokens, positions))
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
-        """What the head reads (N, H) of the last hidden states (B, S, H): those at `positions` (N,), or the means of
+        """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of
         the texts that these are in."""
         if isinstance(self.head, SequenceHead) and self.head.takes_means:
             return text_means(hidden, tokens.segment_ids, positions)

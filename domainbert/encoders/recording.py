@@ -31,11 +31,11 @@ class Projections:
     scale: float | None = None
     """Factor of the scores; None is 1 / sqrt(D)."""
     window: int | None = None
-    """How far a token sees in its text; None is all of it."""
+    """Distance that a token sees in its text; None is all of it."""
 
     @property
     def scores(self) -> Tensor:
-        """What the softmax is taken of, tokens of other texts included: (B, heads, S, S), in fp32 or more."""
+        """Input of the softmax, tokens of other texts included: (B, heads, S, S), in fp32 or more."""
         queries, keys = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in (self.queries, self.keys))
         products = queries @ keys.transpose(-1, -2)
         scaled = products / math.sqrt(queries.shape[-1]) if self.scale is None else products * self.scale

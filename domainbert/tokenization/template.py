@@ -110,7 +110,7 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 
 
 def usual_template(special_tokens: Mapping[str, str], ids: Mapping[str, int]) -> Template:
-    """What stands around texts where the special tokens (role to token) are called so: BERT's where the first one is in
+    """The template of texts where the special tokens (role to token) are called so: BERT's where the first one is in
     brackets, else RoBERTa's."""
     cls, sep = special_tokens["cls_token"], special_tokens["sep_token"]
     return (bert_template if cls == NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])

@@ -20,7 +20,6 @@ from tokenizers import decoders
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import encode_words
-from domainbert.data.parallel_encoding import split_text
 from domainbert.settings.choices import named_files
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
@@ -32,6 +31,7 @@ from domainbert.tokenization.matching import origins
 from domainbert.tokenization.surfaces import vocabulary_of
 from domainbert.tokenization.template import bert_template, roberta_template
 from domainbert.tokenization.words import WordCounter
+from tests.tokenization.properties import check_encoding_in_pieces, hostile_text, names
 
 _TEXTS = [
     "The bank's rates rose, and the banks' loans (US$5bn) fell by 3.5% ...",
@@ -45,11 +45,7 @@ from pathlib import Path
 from tests.tokenization.test_byte_bpe import train
 train(json.loads(Path(sys.argv[1]).read_text()), 512).save(Path(sys.argv[2]), 512)
 """
-_ODD = "\u00e9\u0301\u00a0\u2028\u200b\u200d\u4e2d\u56fd\u0939\u093f\u0e01\u0e33\U0001f469\U0001f3fd\ufe0f\x00\ufeff"
-_HOSTILE = st.text(
-    st.sampled_from("abank \n\t.,'%$-_<>0159AE" + _ODD) | st.characters(codec="utf-8"), max_size=60
-).filter(lambda text: not any(token in text for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")))
-"""Text that spells a special token is that token to transformers, and text to us."""
+_HOSTILE = hostile_text(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
 
 
 def train(texts: list[str], vocab_size: int, lowercase: bool = False, **settings: list[str]) -> DomainTokenizer:
@@ -75,10 +71,6 @@ def pair(request: pytest.FixtureRequest, tokenizer: DomainTokenizer, tmp_path_fa
     if request.param is not None:
         (folder / "config.json").write_text(json.dumps({"model_type": request.param, "vocab_size": 320}))
     return load_tokenizer(folder), transformers.AutoTokenizer.from_pretrained(folder)
-
-
-def names(tokenizer: DomainTokenizer, ids: list[int]) -> list[str]:
-    return [tokenizer.tokens[piece] for piece in ids]
 
 
 def test_special_tokens_bytes_and_pieces(tokenizer: DomainTokenizer) -> None:
@@ -185,10 +177,7 @@ def test_transformers_gives_the_same_ids_of_real_texts(econ_data: Path, tmp_path
 def test_encoding_in_pieces_gives_the_ids_and_words_of_the_whole(
     tokenizer: DomainTokenizer, text: str, characters: int
 ) -> None:
-    parts = tokenizer.encode_with_starts(list(split_text(text, characters)))
-    ((ids, starts),) = tokenizer.encode_with_starts([text])
-    assert [piece for part, _ in parts for piece in part.tolist()] == ids.tolist() == tokenizer.encode([text])[0]
-    assert [bit for _, part in parts for bit in part.tolist()] == starts.tolist()
+    check_encoding_in_pieces(tokenizer, text, characters)
 
 
 def words_in(tokenizer: DomainTokenizer, text: str) -> list[str]:

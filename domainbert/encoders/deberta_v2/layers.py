@@ -19,7 +19,7 @@ _BLOCK = 128  # states whose products with distances are made at once: a tenth o
 
 
 class Context(NamedTuple):
-    """What all layers know of a batch."""
+    """Facts of a batch that all layers need."""
 
     segments: Segments
     segment_ids: Tensor

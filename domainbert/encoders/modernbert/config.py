@@ -111,7 +111,7 @@ class ModernBertConfig(EncoderConfig):
     """Base of the rotary positions in the other layers."""
 
     classifier_pooling: Literal["cls", "mean"] = "cls"
-    """What a head for whole texts reads: the [CLS], or the mean of all tokens."""
+    """Input of a head for whole texts: the [CLS], or the mean of all tokens."""
 
     classifier_dropout: Dropout = 0.0
     """Dropout before a classifier."""
@@ -146,7 +146,7 @@ class ModernBertConfig(EncoderConfig):
 
     @property
     def window(self) -> int:
-        """How many tokens before and behind it a token sees in a layer with a window."""
+        """Tokens before and behind it that a token sees in a layer with a window."""
         return self.local_attention // 2
 
     def of_layers(self, layers: Sequence[int]) -> Self:
@@ -207,7 +207,7 @@ def _every(kinds: Sequence[str], usual: int) -> int | None:
 
 
 def _every_of(fields: Mapping[str, Any], default: int) -> int:
-    """What `layer_types` say of a `config.json`."""
+    """Distance between global layers, from `layer_types` of a `config.json`."""
     kinds, usual = fields["layer_types"], fields.get("global_attn_every_n_layers", default)
     count = fields.get("num_hidden_layers", ModernBertConfig.num_hidden_layers)
     fits = isinstance(kinds, list) and len(kinds) == count and type(usual) is int and usual > 0
@@ -222,7 +222,7 @@ def _every_of(fields: Mapping[str, Any], default: int) -> int:
 
 
 def _thetas(rope: Any) -> dict[str, Any]:
-    """What `rope_parameters` of a `config.json` say, under the keys of transformers 4."""
+    """Bases of the rotations, from `rope_parameters` of a `config.json`, under the keys of transformers 4."""
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}

@@ -34,7 +34,7 @@ def rotation(position_ids: Tensor, head_size: int, theta: float) -> Rotation:
 
 
 class Context(NamedTuple):
-    """What all layers need of a batch."""
+    """Facts of a batch that all layers need."""
 
     segments: Segments
     everywhere: Rotation

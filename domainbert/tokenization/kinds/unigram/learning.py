@@ -243,7 +243,7 @@ def _digamma(x: Floats) -> Floats:
 
 
 def _largest(values: Floats, count: int) -> Bools:
-    """Where the `count` largest values are; of equal ones the first. In float32, in which equal ones are equal: in
+    """Places of the `count` largest values; of equal ones the first. In float32, in which equal ones are equal: in
     float64 the last digits of sums that should be the same differ."""
     with np.errstate(over="ignore"):
         order = np.argsort(-values.astype(np.float32), kind="stable")
