@@ -20,6 +20,26 @@ def _mix(value: UInts) -> UInts:
     return value ^ (value >> np.uint64(31))
 
 
+def streams(states: UInts, counts: NDArray[np.integer]) -> UInts:
+    """The first numbers of several generators, (sum of `counts`,): so many of each, one generator after the other.
+
+    Number n of the generator with a state s is `_mix(s + (n + 1) * golden)`: SplitMix64 as published, and
+    `random_bits(n)` where s is the golden number.
+    """
+    size = int(counts.sum())
+    before = np.cumsum(counts) - counts
+    with np.errstate(over="ignore"):
+        value = np.repeat(states - before.astype(np.uint64) * _GOLDEN, counts)
+        value += np.arange(1, size + 1, dtype=np.uint64) * _GOLDEN
+        shifted = value >> np.uint64(30)  # from here on as in `_mix`, in two pieces of memory: twice as fast
+        for factor, shift in ((0xBF58476D1CE4E5B9, 27), (0x94D049BB133111EB, 31)):
+            value ^= shifted
+            value *= np.uint64(factor)
+            np.right_shift(value, np.uint64(shift), out=shifted)
+        value ^= shifted
+    return value
+
+
 def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
     """64 random bits for each combination of counters, which broadcast against each other."""
     with np.errstate(over="ignore"):

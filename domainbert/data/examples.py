@@ -16,7 +16,9 @@ from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
 
-ROW_LENGTH = 128  # rows of short texts: long enough to be full, short enough for attention to be cheap
+_SHORTEST_ROW = 64
+_STEP, _TRIED = 16, 5  # rows of five lengths are tried, all multiples of what matrix products like
+_ELSE = 850  # a token's layers take as long as its attention to so many others: measured with MiniLM on a CPU
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,18 @@ def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     return np.unique(np.concatenate([specials, *(window.input_ids for one in examples for window in one.windows)]))
 
 
+def _rows(lengths: Ints) -> tuple[int, list[list[int]]]:
+    """The length of the rows that are computed soonest, and the texts in each.
+
+    Longer rows can be fuller, so that linear layers have fewer tokens; but each token is compared with its whole row.
+    """
+    shortest = _up(max(int(lengths.max()), min(int(lengths.sum()), _SHORTEST_ROW)))  # one short row for few tokens
+    tried = ((length, pack_lengths(lengths, length)) for length in range(shortest, shortest + _STEP * _TRIED, _STEP))
+    return min(tried, key=lambda plan: len(plan[1]) * plan[0] * (_ELSE + plan[0]))
+
+
 def _up(length: int) -> int:
-    return -(-length // 8) * 8  # to the next multiple of what matrix products like
+    return -(-length // _STEP) * _STEP
 
 
 def collate(
@@ -139,8 +151,7 @@ def collate(
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.input_ids for _, window in windows]
     lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
-    length = max(_up(int(lengths.max())), min(_up(int(lengths.sum())), ROW_LENGTH))  # one short row for few tokens
-    rows = pack_lengths(lengths, length)
+    length, rows = _rows(lengths)
     packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]

@@ -52,11 +52,13 @@ class Encoder(nn.Module, ABC):
     def blocks(self) -> Sequence[nn.Module]:
         """The blocks in the order in which they run; one whose weights are shared stands there several times.
 
-        Each has one `layers.Attention` and is called as `block(hidden, context)`.
+        Each has one `layers.Attention`, and beside it what makes its inputs and `output`, which takes what it gives. It
+        is called as `block(hidden, context, positions)`; the last one has to give the states (N, H) at `positions`
+        alone, where these are not None, and computes only those from `output` on.
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """The encoder's output from the last block's, both (B, S, H): a last norm, for example; here the same."""
+        """The encoder's output from the last block's, (..., H) each: a last norm, for example; here the same."""
         return hidden
 
     def attention_flops(self, length: int) -> float:
@@ -77,9 +79,10 @@ class Encoder(nn.Module, ABC):
         """Number of blocks that a token goes through."""
         return len(self.blocks())
 
-    def forward(self, tokens: Packed) -> Tensor:
-        """The last hidden states (B, S, H)."""
-        return self._run(tokens, None)
+    def forward(self, tokens: Packed, positions: Tensor | None = None) -> Tensor:
+        """The last hidden states (B, S, H); or those at `positions` (N,) in the flattened tokens, (N, H), which saves
+        the greater part of the last block: nobody reads the others."""
+        return self._run(tokens, None, positions)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """The embeddings' output and every block's, each (B, S, H); the last is what `forward` gives."""
@@ -87,14 +90,16 @@ class Encoder(nn.Module, ABC):
         last = self._run(tokens, earlier)
         return [*earlier, last]
 
-    def _run(self, tokens: Packed, earlier: list[Tensor] | None) -> Tensor:
+    def _run(self, tokens: Packed, earlier: list[Tensor] | None, positions: Tensor | None = None) -> Tensor:
         """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
         context, hidden = self.context(tokens), self.embed(tokens)
-        for block in self.blocks():
+        blocks = self.blocks()
+        for number, block in enumerate(blocks, start=1):
             if earlier is not None:
                 earlier.append(hidden)
+            inputs = hidden, context, positions if number == len(blocks) else None
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, hidden, context, use_reentrant=False)  # it draws the same dropout again
+                hidden = checkpoint(block, *inputs, use_reentrant=False)  # it draws the same dropout again
             else:
-                hidden = block(hidden, context)
+                hidden = block(*inputs)
         return self.finish(hidden, tokens)

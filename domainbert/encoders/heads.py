@@ -11,10 +11,10 @@ from torch.nn import functional
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, text_numbers
+from domainbert.encoders.packed import Packed, select, text_numbers
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
-_MULTIPLE = 128  # a token head that is trained on a CPU computes a multiple of so many tokens
+_MULTIPLE = 64  # where training on a CPU reads some positions, it computes a multiple of so many
 
 
 class MaskedLMHead(nn.Module):
@@ -43,16 +43,7 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
-        return self.by_rows(self.classifier, self.dropout(hidden))
-
-    def by_rows(self, layer: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
-        """Output of a layer for each row, (N, H) -> (N, any)."""
-        if not self.training or hidden.device.type != "cpu":
-            return layer(hidden)
-        # N differs from step to step, and oneDNN builds a matrix product for each shape: three a step, which takes
-        # milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
-        rows = functional.pad(hidden, (0, 0, 0, -len(hidden) % _MULTIPLE))
-        return layer(rows)[: len(hidden)]
+        return self.classifier(self.dropout(hidden))
 
 
 class SequenceHead(nn.Module):
@@ -131,14 +122,23 @@ class EncoderWithHead(nn.Module):
 
     def forward(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
-        return self.read(self.states(self.encoder(tokens), tokens, positions))
+        if self._takes_means:
+            return self.read(self.states(self.encoder(tokens), tokens, positions))
+        if not self.training or positions.device.type != "cpu":
+            return self.read(self.encoder(tokens, positions))
+        # N differs from step to step, and oneDNN builds a matrix product for each shape: a dozen a step, which takes
+        # milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
+        rows = functional.pad(positions, (0, -len(positions) % _MULTIPLE))
+        return self.read(self.encoder(tokens, rows))[: len(positions)]
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of
         the texts that these are in."""
-        if isinstance(self.head, SequenceHead) and self.head.takes_means:
-            return text_means(hidden, tokens.segment_ids, positions)
-        return hidden.flatten(0, 1).index_select(0, positions)
+        return text_means(hidden, tokens.segment_ids, positions) if self._takes_means else select(hidden, positions)
+
+    @property
+    def _takes_means(self) -> bool:
+        return isinstance(self.head, SequenceHead) and self.head.takes_means
 
     def read(self, chosen: Tensor) -> Tensor:
         """Logits (N, V or labels) of hidden states (N, H)."""

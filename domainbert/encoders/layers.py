@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.attention import Segments, attend, drop
+from domainbert.encoders.packed import select
 
 ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "gelu": functional.gelu,
@@ -56,13 +57,13 @@ class SelfAttention(nn.Module):
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.output = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, hidden: Tensor, segments: Segments) -> Tensor:
-        """(B, S, H) -> (B, S, H); `segments` come from `choose_kernel`."""
+    def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; `segments` come from `choose_kernel`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
         mixed = self.attend(query, key, value, segments)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+        return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
 
 
 class FeedForward(nn.Module):
@@ -97,9 +98,10 @@ class PostNormLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = Dropout(dropout_rate)
 
-    def forward(self, hidden: Tensor, context: Any) -> Tensor:
-        """(B, S, H) -> (B, S, H); the context is what its attention reads."""
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, context)))
+    def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`; the context is what its attention reads."""
+        mixed = self.attention(hidden, context, positions)
+        hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed))
         return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 

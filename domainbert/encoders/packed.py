@@ -34,6 +34,11 @@ class Packed(NamedTuple):
         return cls(batch["input_ids"], *places, batch.get("token_type_ids"), batch.get("boundaries"))
 
 
+def select(states: Tensor, positions: Tensor | None) -> Tensor:
+    """The states (N, W) at `positions` (N,) of the flattened tokens, of (B, S, W); all of them as they are for None."""
+    return states if positions is None else states.flatten(0, 1).index_select(0, positions)
+
+
 def segment_starts(segment_ids: Tensor) -> Tensor:
     """First place of each segment in the flattened (B * S) tokens; padding is one, of each row for itself."""
     begins = torch.ones_like(segment_ids, dtype=torch.bool)

@@ -10,12 +10,15 @@ import math
 import weakref
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from domainbert.base.counter_random import random_bits, streams
 from domainbert.encoders.packed import segment_starts
 
-_DIFFERENT = (1 << 32) - 1  # torch seeds its generator with 32 bits
+_LANES = 4  # 16-bit numbers in one of 64 bits
 
 
 class TextDraws:
@@ -23,7 +26,7 @@ class TextDraws:
 
     Args:
         segment_ids: (B, S), 0 for padding, on the CPU.
-        positions: (N,) flattened positions that the head reads, text after text.
+        positions: (R,) flattened positions that the head reads, text after text.
         seeds: random numbers, one for each text, row by row.
     """
 
@@ -31,43 +34,54 @@ class TextDraws:
         batch, length = segment_ids.shape
         self.shape = batch, length
         first = segment_starts(segment_ids)
-        last = torch.cat([first[1:], first.new_tensor([batch * length])])
         real = segment_ids.flatten()[first] > 0
-        starts, stops = first[real], last[real]
+        starts = first[real]
         if len(starts) != len(seeds):
             raise ValueError(f"{len(seeds)} seeds for {len(starts)} texts")
         self.num_reads = len(positions)
-        rows = starts // length
-        places = (rows, starts - rows * length, stops - rows * length)
         reads = torch.bincount(torch.searchsorted(starts, positions, right=True) - 1, minlength=len(starts))
-        self._texts = list(zip(seeds, *(part.tolist() for part in (*places, reads)), strict=True))
+        self._sizes = torch.diff(first, append=first.new_tensor([batch * length])).numpy()  # of padding, too
+        self._real, self._starts, self._reads = real.numpy(), starts.numpy(), reads.numpy()
+        self._seeds = np.zeros(len(first), dtype=np.uint64)
+        self._seeds[self._real] = np.asarray(seeds, dtype=np.uint64)
 
-    def fill(self, bits: Tensor) -> None:
-        """Put random bits where a tensor has elements of texts; the rest stays as it is.
+    def bits(self, shape: torch.Size) -> NDArray[np.int16]:
+        """Random bits for a tensor of this shape; `ValueError` if it is not one of these texts.
 
-        The bits are int16 and contiguous: (B, S, W) of hidden states, (B, heads, S, W) of attention probabilities, of
-        which only those within a text are filled, or (N, W) of what the head reads; W is a multiple of 4.
+        That is (B, S, W) of hidden states, (B, heads, S, S) of attention probabilities, of which those between two
+        texts are 0, or (N, W) of what the head reads, R of them and what fills that up. The last dimension is filled up
+        to a multiple of 4.
         """
         # All micro-batches make the same calls after the same seed, so this number tells the calls apart, and nothing
         # else. It comes from torch's own generator because a layer that is computed again has that one wound back.
-        call = int(torch.empty((), dtype=torch.int64).random_(_DIFFERENT + 1))
-        generator, words = torch.Generator(), bits.view(torch.int64)
-        start = 0
-        for seed, row, first, end, reads in self._texts:
-            generator.manual_seed((seed ^ call) & _DIFFERENT)
-            if bits.ndim == 2:
-                _draw(words[start : start + reads], generator)
-                start += reads
-            elif bits.ndim == 3:
-                _draw(words[row, first:end], generator)
-            else:
-                _draw_square(bits[row], first, end, generator)
+        call = int(torch.empty((), dtype=torch.int64).random_())
+        states = random_bits(self._seeds, call)
+        wide = *shape[:-1], -(-shape[-1] // _LANES) * _LANES
+        words = wide[-1] // _LANES
+        if len(shape) == 2 and shape[0] >= self.num_reads:
+            counts = np.append(self._reads, shape[0] - self.num_reads) * words
+            return streams(np.append(states[self._real], states[:1]), counts).view(np.int16).reshape(wide)
+        if len(shape) == 3 and shape[:2] == self.shape:
+            return streams(states, self._sizes * words).view(np.int16).reshape(wide)
+        if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
+            return self._squares(states[self._real], shape[1])
+        raise ValueError(f"a tensor of shape {tuple(shape)} is none of {self.shape} tokens or {self.num_reads} reads")
 
-    def describes(self, shape: torch.Size) -> bool:
-        """Whether a tensor of this shape holds hidden states, attention probabilities or head inputs of these texts."""
+    def _squares(self, states: NDArray[np.uint64], heads: int) -> NDArray[np.int16]:
         batch, length = self.shape
-        of_rows = len(shape) in (3, 4) and shape[0] == batch and shape[-2] == length
-        return of_rows or (len(shape) == 2 and shape[0] == self.num_reads)
+        sizes = self._sizes[self._real]
+        widths = -(-sizes // _LANES) * _LANES
+        counts = heads * sizes * widths
+        drawn = streams(states, counts // _LANES).view(np.int16)
+        if len(sizes) == batch and (sizes == length).all():
+            return drawn.reshape(batch, heads, length, widths[0])  # each row is one text
+        bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)
+        stops = np.cumsum(counts)
+        for start, size, width, stop, count in zip(self._starts, sizes, widths, stops, counts, strict=True):
+            row, first = divmod(int(start), length)
+            here = slice(first, first + size)
+            bits[row, :, here, here] = drawn[stop - count : stop].reshape(heads, size, width)[..., :size]
+        return bits
 
 
 _draws: weakref.ref[TextDraws] | None = None
@@ -80,34 +94,14 @@ def draw_by_text(draws: TextDraws | None) -> None:
 
 
 def random_int16(shape: torch.Size, by_text: bool = True) -> Tensor:
-    """Random bits as int16 of any shape: by text, where `draw_by_text` has said which.
+    """Random bits as int16 of any shape: by text, where `draw_by_text` has said which; see `TextDraws.bits`.
 
-    A random number of 64 bits serves four elements: on a CPU, torch draws numbers one after the other in one thread.
-    What belongs to no text (`by_text` off) has those of torch's generator, which are the same in all micro-batches: as
-    long as its shape is. `ValueError` if a shape by text is not that of a tensor of these texts.
+    A random number of 64 bits serves four elements. What belongs to no text (`by_text` off) has those of torch's
+    generator, which are the same in all micro-batches: as long as its shape is.
     """
     draws = _draws() if by_text and _draws is not None else None
-    if draws is None:
-        count = math.prod(shape)
-        words = torch.empty(-(-count // 4), dtype=torch.int64)
-        return _draw(words, None).view(torch.int16)[:count].view(shape)
-    if not draws.describes(shape):
-        raise ValueError(f"a tensor of shape {tuple(shape)} is none of {draws.shape} tokens or {draws.num_reads} reads")
-    bits = torch.zeros(*shape[:-1], -(-shape[-1] // 4) * 4, dtype=torch.int16)
-    draws.fill(bits)
-    return bits[..., : shape[-1]]
-
-
-def _draw(words: Tensor, generator: torch.Generator | None) -> Tensor:
-    return words.random_(-(2**63), None, generator=generator)
-
-
-def _draw_square(bits: Tensor, first: int, end: int, generator: torch.Generator) -> None:
-    """Fill the part of (heads, S, W) bits in which one text looks at itself."""
-    heads, length, width = bits.shape
-    if first == 0 and end == length == width:
-        _draw(bits.view(torch.int64), generator)
-        return
-    size = end - first
-    drawn = _draw(torch.empty(heads, size, -(-size // 4), dtype=torch.int64), generator)
-    bits[:, first:end, first:end] = drawn.view(torch.int16)[..., :size]
+    if draws is not None:
+        return torch.from_numpy(draws.bits(shape))[..., : shape[-1]]
+    count = math.prod(shape)
+    words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)
+    return words.view(torch.int16)[:count].view(shape)

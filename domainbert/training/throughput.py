@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.layers import Attention
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.precision import autocast_dtype
@@ -27,16 +28,23 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     """Floating-point operations of a forward and a backward pass for one token.
 
     6 for each weight of a matrix product or convolution, as often as it is used, and what the encoder says of attention
-    (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head counts at the share of positions it runs at. Embedding
-    look-ups are free.
+    (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head, and what stands behind the attention of the last
+    block, count at the share of positions they run at. Embedding look-ups are free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
     rest = set(encoder.parameters()) - {one for block in blocks for one in block.parameters()}
     rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
     layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
+    late = _weights(_behind_attention(blocks[-1]))
     head = _weights(model.head.parameters()) + encoder.input_embeddings.weight.numel()
-    return 6 * (layers + predicted_share * head) + encoder.attention_flops(row_length)
+    return 6 * (layers - late + predicted_share * (late + head)) + encoder.attention_flops(row_length)
+
+
+def _behind_attention(block: nn.Module) -> set[nn.Parameter]:
+    """See `Encoder.blocks`."""
+    (owner,) = (one for one in block.modules() if any(isinstance(part, Attention) for part in one.children()))
+    return {*block.parameters()} - {*owner.parameters()} | {*owner.get_submodule("output").parameters()}
 
 
 def _weights(parameters: Iterable[nn.Parameter]) -> int:

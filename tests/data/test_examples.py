@@ -135,8 +135,16 @@ def test_collate_in_full(toy_tokenizer):
 def test_rows_grow_with_the_longest_window(toy_tokenizer):
     words = align_words(toy_tokenizer, [["bank"] * 131, ["bank"]])
     examples = [word_example(one, None, np.arange(1), 512) for one in words]
-    assert collate(examples, [0, 1], toy_tokenizer)["input_ids"].shape == (1, 136)
-    assert collate(examples[1:] * 100, range(100), toy_tokenizer)["input_ids"].shape == (3, 128)
+    assert collate(examples, [0, 1], toy_tokenizer)["input_ids"].shape == (1, 144)
+    assert collate(examples[1:] * 100, range(100), toy_tokenizer)["input_ids"].shape == (5, 64)
+
+
+def test_rows_have_the_length_that_is_computed_soonest(toy_tokenizer):
+    """Tokens of all rows, then attention: (1, 128) has fewer than (3, 64); (3, 64) and (2, 96) have as many."""
+    words = align_words(toy_tokenizer, [["bank"] * 40, ["bank"] * 61, ["bank"] * 28])
+    middle, long, short = (word_example(one, None, np.arange(1), 512) for one in words)
+    assert collate([middle] * 3, range(3), toy_tokenizer)["input_ids"].shape == (1, 128)
+    assert collate([long, long, short], range(3), toy_tokenizer)["input_ids"].shape == (3, 64)
 
 
 def test_entries_that_occur_are_those_of_the_batches(toy_tokenizer):

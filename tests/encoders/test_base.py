@@ -104,4 +104,4 @@ def test_weights_decay_unless_they_are_looked_up_and_learn_by_their_depth():
 def test_a_block_that_is_used_twice_costs_twice():
     model = EncoderWithHead(make(), nn.Identity())
     layer = 4 * 8 * 8 + 2 * 8 * 16
-    assert flops_per_token(model, 32, 0.0) == 6 * (4 * 8 + 3 * layer) + 12 * 3 * 8 * 32
+    assert flops_per_token(model, 32, 0.0) == 6 * (4 * 8 + 2 * layer + 3 * 8 * 8) + 12 * 3 * 8 * 32

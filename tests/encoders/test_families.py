@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
@@ -149,6 +150,30 @@ def test_what_is_compiled_drops_the_same(reference):
     encoder.compile(backend="aot_eager", dynamic=False)  # needs no C compiler
     for one, other in zip(plain, run(), strict=True):
         torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["kept", "computed again"])
+def test_the_last_layer_computes_what_is_read(reference, again):
+    """Packed rows with padding, of which 7 of 72 tokens are read, one of them twice."""
+    torch.manual_seed(0)
+    config = reference.config.with_dropout(0.0)
+    encoder = family(config).encoder(config, reference.vocabulary)
+    encoder.activation_checkpointing = again
+    segments = torch.tensor([[1] * 9 + [2] * 15, [1] * 24, [1] * 3 + [2] * 4 + [0] * 17])
+    places = torch.cat([torch.arange(n) for n in (9, 15, 24, 3, 4, 17)]).view(3, 24)
+    tokens = Packed(torch.randint(5, 100, (3, 24)), places, segments)
+    read = torch.tensor([0, 8, 9, 30, 30, 47, 54])
+
+    def run(states):
+        with FlopCounterMode(display=False) as counter:
+            found = states()
+        gradients = torch.autograd.grad(found.square().sum(), list(encoder.parameters()), allow_unused=True)
+        return counter.get_total_flops(), [found, *gradients]
+
+    flops, found = run(lambda: encoder(tokens, read))
+    all_flops, wanted = run(lambda: encoder(tokens).flatten(0, 1)[read])
+    assert flops < 0.9 * all_flops
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
 
 
 def test_layers_that_are_computed_again_give_the_same_bits(reference):

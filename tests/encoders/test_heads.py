@@ -1,27 +1,35 @@
-"""Heads."""
+"""Heads, and the positions they read."""
 
 import pytest
 import torch
-from torch.nn import functional
 
-from domainbert.encoders.heads import TokenHead
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import initialise
+from domainbert.encoders.packed import Packed
 
 
-@pytest.mark.parametrize("num_tokens", [1, 127, 128, 130])
-def test_a_token_head_in_training_gives_logits_and_gradients_of_its_tokens_alone(num_tokens):
-    """It computes a multiple of 128 tokens."""
+@pytest.mark.parametrize("kind", ["tokens", "sequence", "masked_lm"])
+@pytest.mark.parametrize("num_reads", [1, 63, 64, 65])
+def test_training_gives_logits_and_gradients_of_what_is_read_alone(kind, num_reads):
+    """It computes a multiple of 64 positions."""
     torch.manual_seed(0)
-    head = TokenHead(16, 5, 0.0).train()
-    hidden = torch.randn(num_tokens, 16, requires_grad=True)
-    weights = [hidden, head.classifier.weight, head.classifier.bias]
-    wanted = functional.linear(*weights)
-    logits = head(hidden)
+    config = BertConfig(16, 2, 2, 24, max_position_embeddings=40).with_dropout(0.0)
+    model = build_model(config, VocabularyFacts(50, 0), kind, 5).train()
+    ids = torch.randint(5, 50, (3, 30))
+    tokens = Packed(ids, torch.arange(30).expand(3, 30), torch.ones_like(ids))
+    positions = torch.randperm(90)[:num_reads]
+    weights = list(model.parameters())
+    wanted = model.read(model.encoder(tokens).flatten(0, 1)[positions])
+    logits = model(tokens, positions)
     torch.testing.assert_close(logits, wanted)
     direction = torch.randn_like(wanted)
     torch.testing.assert_close(
-        torch.autograd.grad((logits * direction).sum(), weights),
-        torch.autograd.grad((wanted * direction).sum(), weights),
+        torch.autograd.grad((logits * direction).sum(), weights, materialize_grads=True),
+        torch.autograd.grad((wanted * direction).sum(), weights, materialize_grads=True),
+        atol=1e-5,
+        rtol=1e-5,
     )
 
 

@@ -298,9 +298,10 @@ def test_weights_begin_truncated_and_smaller_where_they_write(furthest):
 def test_arithmetic_of_windows():
     """A layer with windows of 16 tokens costs as if rows had 17."""
     model = build_model(CONFIG, VOCABULARY, "masked_lm")
-    layer, head = 4 * 24 * 24 + 3 * 24 * 40, 24 * 24 + 24 * 40
+    inputs, behind, head = 3 * 24 * 24, 24 * 24 + 3 * 24 * 40, 24 * 24 + 24 * 40
     for length, seen in ((128, 2 * 128 + 2 * 17), (10, 4 * 10)):
-        assert flops_per_token(model, length, 0.3) == pytest.approx(6 * (4 * layer + 0.3 * head) + 12 * 24 * seen)
+        linear = 4 * inputs + 3 * behind + 0.3 * (behind + head)
+        assert flops_per_token(model, length, 0.3) == pytest.approx(6 * linear + 12 * 24 * seen)
 
 
 def test_the_last_norm_is_as_high_as_the_last_layer():

@@ -25,9 +25,10 @@ def make_model(config: EncoderConfig = CONFIG) -> EncoderWithHead:
 
 
 def test_flops_per_token_by_hand():
-    layer = 4 * 24 * 24 + 2 * 24 * 56  # query, key, value and output; the two of the feed-forward
+    inputs = 3 * 24 * 24  # query, key, value
+    behind = 24 * 24 + 2 * 24 * 56  # output; the two of the feed-forward
     head = 24 * 24 + 24 * 101  # transform; the product with the embeddings
-    forward = 2 * (3 * layer + 0.15 * head)
+    forward = 2 * (3 * inputs + 2 * behind + 0.15 * (behind + head))
     scores = 3 * 2 * (2 * 24 * 32)  # each token against the 32 of its row, and the sum of the values, in 3 layers
     assert flops_per_token(make_model(), 32, 0.15) == pytest.approx(3 * (forward + scores))  # backward: twice forward
 
@@ -47,11 +48,11 @@ def test_flops_agree_with_those_torch_counts(config):
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make_model(config)
-    ids = torch.randint(5, 101, (4, 32))
-    places, read = torch.arange(32).expand(4, 32), torch.arange(0, 128, 4)
+    ids = torch.randint(5, 101, (8, 32))
+    places, read = torch.arange(32).expand(8, 32), torch.arange(0, 256, 4)  # 64, of which nothing is filled up
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         model(Packed(ids, places, torch.ones_like(ids)), read).sum().backward()
-    assert counter.get_total_flops() / 128 == pytest.approx(flops_per_token(model, 32, 0.25), rel=0.01)
+    assert counter.get_total_flops() / 256 == pytest.approx(flops_per_token(model, 32, 0.25), rel=0.01)
 
 
 def test_the_peak_is_the_best_product_of_those_that_fit_in_the_time(monkeypatch):

@@ -13,7 +13,7 @@ from domainbert.encoders.attention import Segments, drop
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, FeedForward, PostNormLayer
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, select
 
 _BLOCK = 128  # states whose products with distances are made at once: a tenth of a layer's time at 512 tokens
 
@@ -109,14 +109,14 @@ class DisentangledSelfAttention(nn.Module):
         self.distances = None if config.share_att_key else nn.Linear(width, len(self.terms) * width)
         self.distance_dropout = config.hidden_dropout_prob
 
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
+    def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
         bias = self._position_scores(query, key, context)
         mixed = self.attend(query, key, value, context.segments, bias)
-        return self.output(mixed.transpose(1, 2).reshape(batch, length, width))
+        return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
         """The terms with distances, scaled, in fp32 or more, as in Microsoft's code: (B, heads, S, S)."""
@@ -192,11 +192,13 @@ class ConvolvedLayer(PostNormLayer):
         self.conv_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.conv_activation = torch.tanh if activation == "tanh" else ACTIVATIONS[activation]
 
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        around = neighbours(hidden, context.segment_ids, self.conv.kernel_size[0])
-        convolved = functional.linear(around.flatten(-2), self.conv.weight.flatten(1), self.conv.bias)
-        return self.conv_norm(super().forward(hidden, context) + self.conv_activation(self.dropout(convolved)))
+    def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        around = select(neighbours(hidden, context.segment_ids, self.conv.kernel_size[0]).flatten(-2), positions)
+        convolved = self.conv_activation(
+            self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias))
+        )
+        return self.conv_norm(super().forward(hidden, context, positions) + convolved)
 
 
 def neighbours(hidden: Tensor, segment_ids: Tensor, count: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from domainbert.encoders.attention import Segments
 from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout
 from domainbert.encoders.modernbert.config import ModernBertConfig
+from domainbert.encoders.packed import select
 
 
 class Rotation(NamedTuple):
@@ -53,15 +54,16 @@ class RotarySelfAttention(nn.Module):
         self.output = nn.Linear(width, width, bias=bias)
         self.dropout = Dropout(config.attention_dropout)
 
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
+    def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         batch, length, width = hidden.shape
         heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
         heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
-        positions = context.everywhere if self.attend.window is None else context.near
-        query, key = positions.turn(heads[:2]).unbind(0)
+        rotation = context.everywhere if self.attend.window is None else context.near
+        query, key = rotation.turn(heads[:2]).unbind(0)
         mixed = self.attend(query, key, heads[2], context.segments)
-        return self.dropout(self.output(mixed.transpose(1, 2).reshape(batch, length, width)))
+        mixed = select(mixed.transpose(1, 2).reshape(batch, length, width), positions)
+        return self.dropout(self.output(mixed))
 
 
 class GatedFeedForward(nn.Module):
@@ -90,9 +92,10 @@ class PreNormLayer(nn.Module):
         self.feed_forward_norm = layer_norm(config)
         self.feed_forward = GatedFeedForward(config)
 
-    def forward(self, hidden: Tensor, context: Context) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), context)
+    def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        mixed = self.attention(self.attention_norm(hidden), context, positions)
+        hidden = select(hidden, positions) + mixed
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
 

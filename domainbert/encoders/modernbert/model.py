@@ -106,7 +106,7 @@ class ModernTokenHead(TokenHead):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, H) -> logits (N, labels)."""
-        return super().forward(self.norm(self.activation(self.by_rows(self.dense, hidden))))
+        return super().forward(self.norm(self.activation(self.dense(hidden))))
 
 
 class ModernSequenceHead(SequenceHead):

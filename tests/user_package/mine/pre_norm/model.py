@@ -15,7 +15,7 @@ from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import Dropout, SelfAttention, initialise
 from domainbert.encoders.names import NameMap
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, select
 from mine.pre_norm.config import LAYER_NORM_EPS, PreNormConfig
 
 _LAYER = (
@@ -45,9 +45,10 @@ class PreNormLayer(nn.Module):
         self.contract = nn.Linear(sizes.intermediate_size, width, bias=False)
         self.dropout = Dropout(sizes.dropout)
 
-    def forward(self, hidden: Tensor, segments: Segments) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
-        hidden = hidden + self.dropout(self.attention(self.before_attention(hidden), segments))
+    def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        mixed = self.attention(self.before_attention(hidden), segments, positions)
+        hidden = select(hidden, positions) + self.dropout(mixed)
         normed = self.before_gated(hidden)
         return hidden + self.dropout(self.contract(functional.silu(self.gate(normed)) * self.expand(normed)))
 
