@@ -20,6 +20,12 @@ def _mix(value: UInts) -> UInts:
     return value ^ (value >> np.uint64(31))
 
 
+def skipped(states: UInts, numbers: NDArray[np.integer]) -> UInts:
+    """The states of generators, see `streams`, after so many numbers of each."""
+    with np.errstate(over="ignore"):
+        return states + numbers.astype(np.uint64) * _GOLDEN
+
+
 def streams(states: UInts, counts: NDArray[np.integer]) -> UInts:
     """The first numbers of several generators, (sum of `counts`,): so many of each, one generator after the other.
 

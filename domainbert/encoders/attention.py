@@ -175,14 +175,15 @@ def _text_by_text(
     return mixed.view(batch, length, heads, width).transpose(1, 2)
 
 
-def drop(values: Tensor, rate: float, *, by_text: bool = True) -> Tensor:
+def drop(values: Tensor, rate: float, *, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
     On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text` is off for what belongs to no text, such as
-    embeddings of distances, and has the same shape in all micro-batches.
+    embeddings of distances, and has the same shape in all micro-batches; `positions` (N,) in the flattened tokens are
+    those of values (N, W).
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
     from domainbert.encoders.uncompiled import dropout_on_cpu  # imports torch's compiler: prediction goes without
 
-    return dropout_on_cpu(values, rate, by_text)
+    return dropout_on_cpu(values, rate, by_text, positions)

@@ -27,9 +27,9 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Any shape."""
-        return drop(hidden, self.rate) if self.training else hidden
+    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Any shape; (N, W) inside an encoder are those at `positions`."""
+        return drop(hidden, self.rate, positions=positions) if self.training else hidden
 
 
 class Attention(nn.Module):
@@ -101,8 +101,8 @@ class PostNormLayer(nn.Module):
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
         """(B, S, H) -> (B, S, H), or (N, H) at `positions`; the context is what its attention reads."""
         mixed = self.attention(hidden, context, positions)
-        hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed))
-        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed, positions))
+        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden), positions))
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.base.counter_random import random_bits, streams
+from domainbert.base.counter_random import random_bits, skipped, streams
 from domainbert.encoders.packed import segment_starts
 
 _LANES = 4  # 16-bit numbers in one of 64 bits
@@ -26,7 +26,7 @@ class TextDraws:
 
     Args:
         segment_ids: (B, S), 0 for padding, on the CPU.
-        positions: (R,) flattened positions that the head reads, text after text.
+        positions: (N,) flattened positions that the head reads.
         seeds: random numbers, one for each text, row by row.
     """
 
@@ -38,19 +38,19 @@ class TextDraws:
         starts = first[real]
         if len(starts) != len(seeds):
             raise ValueError(f"{len(seeds)} seeds for {len(starts)} texts")
-        self.num_reads = len(positions)
-        reads = torch.bincount(torch.searchsorted(starts, positions, right=True) - 1, minlength=len(starts))
+        self.positions = positions
         self._sizes = torch.diff(first, append=first.new_tensor([batch * length])).numpy()  # of padding, too
-        self._real, self._starts, self._reads = real.numpy(), starts.numpy(), reads.numpy()
+        self._first, self._real, self._starts = first.numpy(), real.numpy(), starts.numpy()
         self._seeds = np.zeros(len(first), dtype=np.uint64)
         self._seeds[self._real] = np.asarray(seeds, dtype=np.uint64)
 
-    def bits(self, shape: torch.Size) -> NDArray[np.int16]:
+    def bits(self, shape: torch.Size, positions: Tensor | None = None) -> NDArray[np.int16]:
         """Random bits for a tensor of this shape; `ValueError` if it is not one of these texts.
 
-        That is (B, S, W) of hidden states, (B, heads, S, S) of attention probabilities, of which those between two
-        texts are 0, or (N, W) of what the head reads, R of them and what fills that up. The last dimension is filled up
-        to a multiple of 4.
+        That is (B, S, W) of hidden states, (N, W) of those at flattened `positions` (N,), which have the bits that they
+        have among all, or (B, heads, S, S) of attention probabilities, of which those between two texts are 0. Where no
+        positions are given, they are what the head reads, and perhaps some more. The last dimension is filled up to a
+        multiple of 4.
         """
         # All micro-batches make the same calls after the same seed, so this number tells the calls apart, and nothing
         # else. It comes from torch's own generator because a layer that is computed again has that one wound back.
@@ -58,14 +58,18 @@ class TextDraws:
         states = random_bits(self._seeds, call)
         wide = *shape[:-1], -(-shape[-1] // _LANES) * _LANES
         words = wide[-1] // _LANES
-        if len(shape) == 2 and shape[0] >= self.num_reads:
-            counts = np.append(self._reads, shape[0] - self.num_reads) * words
-            return streams(np.append(states[self._real], states[:1]), counts).view(np.int16).reshape(wide)
+        places = self.positions if positions is None else positions
+        if len(shape) == 2 and shape[0] >= len(places):
+            read = np.zeros(shape[0], dtype=np.int64)
+            read[: len(places)] = places.numpy()
+            texts = np.searchsorted(self._first, read, side="right") - 1
+            begun = skipped(states[texts], (read - self._first[texts]) * words)
+            return streams(begun, np.full(len(read), words)).view(np.int16).reshape(wide)
         if len(shape) == 3 and shape[:2] == self.shape:
             return streams(states, self._sizes * words).view(np.int16).reshape(wide)
         if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
             return self._squares(states[self._real], shape[1])
-        raise ValueError(f"a tensor of shape {tuple(shape)} is none of {self.shape} tokens or {self.num_reads} reads")
+        raise ValueError(f"a tensor of shape {tuple(shape)} is none of {self.shape} tokens or {len(places)} reads")
 
     def _squares(self, states: NDArray[np.uint64], heads: int) -> NDArray[np.int16]:
         batch, length = self.shape
@@ -93,7 +97,7 @@ def draw_by_text(draws: TextDraws | None) -> None:
     _draws = None if draws is None else weakref.ref(draws)
 
 
-def random_int16(shape: torch.Size, by_text: bool = True) -> Tensor:
+def random_int16(shape: torch.Size, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
     """Random bits as int16 of any shape: by text, where `draw_by_text` has said which; see `TextDraws.bits`.
 
     A random number of 64 bits serves four elements. What belongs to no text (`by_text` off) has those of torch's
@@ -101,7 +105,7 @@ def random_int16(shape: torch.Size, by_text: bool = True) -> Tensor:
     """
     draws = _draws() if by_text and _draws is not None else None
     if draws is not None:
-        return torch.from_numpy(draws.bits(shape))[..., : shape[-1]]
+        return torch.from_numpy(draws.bits(shape, positions))[..., : shape[-1]]
     count = math.prod(shape)
     words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)
     return words.view(torch.int16)[:count].view(shape)

@@ -17,9 +17,9 @@ def has_flash(index: int | None) -> bool:
 
 
 @torch.compiler.disable  # what it makes of these few operations is slower, and it cannot draw the numbers
-def dropout_on_cpu(values: Tensor, rate: float, by_text: bool) -> Tensor:
+def dropout_on_cpu(values: Tensor, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
     """See `attention.drop`."""
-    kept, scale = _kept(values.shape, rate, by_text), 1 / (1 - rate)
+    kept, scale = _kept(values.shape, rate, by_text, positions), 1 / (1 - rate)
     if values.dtype.itemsize == kept.dtype.itemsize:
         # The same factors by their bits: to convert them takes longer than all else but the random numbers.
         return values * kept.mul_(_bits(scale, values.dtype)).view(values.dtype)
@@ -32,7 +32,7 @@ def _bits(value: float, dtype: torch.dtype) -> int:
     return int(torch.tensor(value, dtype=dtype).view(torch.int16))
 
 
-def _kept(shape: torch.Size, rate: float, by_text: bool) -> Tensor:
+def _kept(shape: torch.Size, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
     """1 where an element is kept, else 0, as int16.
 
     Clamping stands for a comparison because booleans are slow to convert.
@@ -41,4 +41,4 @@ def _kept(shape: torch.Size, rate: float, by_text: bool) -> Tensor:
     if not dropped:
         return torch.ones(shape, dtype=torch.int16)
     last = dropped - 1 - 2**15
-    return random_int16(shape, by_text).clamp_(last, last + 1).sub_(last)
+    return random_int16(shape, by_text, positions).clamp_(last, last + 1).sub_(last)

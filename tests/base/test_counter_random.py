@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from domainbert.base.counter_random import permutation, random_bits, uniform
+from domainbert.base.counter_random import permutation, random_bits, skipped, streams, uniform
 
 
 def test_golden_values():
@@ -58,3 +58,16 @@ def test_permutation():
     assert not np.array_equal(permutation(1_000, 3), permutation(1_000, 4))
     firsts = np.bincount([int(permutation(5, seed)[0]) for seed in range(5_000)], minlength=5)
     assert np.abs(firsts - 1_000).max() < 4.5 * np.sqrt(1_000 * 0.8)
+
+
+def test_generators_one_after_the_other():
+    """As their numbers one by one; those skipped are the first."""
+    states = random_bits(np.arange(4), 7)
+    counts = np.array([5, 0, 1, 3])
+    found = np.split(streams(states, counts), np.cumsum(counts)[:-1])
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    assert streams(np.array([golden]), np.array([6])).tolist() == random_bits(np.arange(6)).tolist()
+    for state, count, one in zip(states, counts, found, strict=True):
+        alone = [streams(skipped(np.array([state]), np.array([n])), np.array([1]))[0] for n in range(count)]
+        assert one.tolist() == alone
+    assert len(set(np.concatenate(found).tolist())) == 9

@@ -69,7 +69,7 @@ def dropped(reader, tokenizer):
         module.trainer = SimpleNamespace(
             global_rank=share.rank, world_size=share.world_size, accumulate_grad_batches=share.accumulation
         )
-        found, here, segments = {}, [0, 0], [torch.empty(0)]
+        found, here, segments, num_reads = {}, [0, 0], [torch.empty(0)], [0]
         parts = [part for part in module.model.modules() if isinstance(part, Dropout)]
 
         def note(part, _, output) -> None:
@@ -77,7 +77,7 @@ def dropped(reader, tokenizer):
             rows = (
                 [row[own] for row, own in zip(output == 0, real, strict=True)]
                 if output.shape[:2] == real.shape
-                else output == 0
+                else output[: num_reads[0]] == 0  # behind them stand some that fill up, and drop what the first does
             )
             found[parts.index(part), here[0], here[1]] = [row.flatten() for row in rows]
 
@@ -89,6 +89,7 @@ def dropped(reader, tokenizer):
             batch = {name: torch.from_numpy(np.asarray(value)) for name, value in arrays}
             batch |= {name: int(batch[name]) for name in ("step", "micro_batch")}
             here[:], segments[0] = (batch["step"], batch["micro_batch"]), batch["segment_ids"]
+            num_reads[0] = len(batch["positions"])
             torch.manual_seed(disturb + index)
             module.on_train_batch_start(batch, index)
             module.training_step(batch, index)

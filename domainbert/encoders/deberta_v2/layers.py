@@ -196,7 +196,7 @@ class ConvolvedLayer(PostNormLayer):
         """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         around = select(neighbours(hidden, context.segment_ids, self.conv.kernel_size[0]).flatten(-2), positions)
         convolved = self.conv_activation(
-            self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias))
+            self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias), positions)
         )
         return self.conv_norm(super().forward(hidden, context, positions) + convolved)
 

@@ -63,7 +63,7 @@ class RotarySelfAttention(nn.Module):
         query, key = rotation.turn(heads[:2]).unbind(0)
         mixed = self.attend(query, key, heads[2], context.segments)
         mixed = select(mixed.transpose(1, 2).reshape(batch, length, width), positions)
-        return self.dropout(self.output(mixed))
+        return self.dropout(self.output(mixed), positions)
 
 
 class GatedFeedForward(nn.Module):
@@ -76,10 +76,10 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(config.mlp_dropout)
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(B, S, H) -> (B, S, H)."""
+    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, S, H) -> (B, S, H), or (N, H) -> (N, H) at `positions`."""
         gate, states = self.expand(hidden).chunk(2, dim=-1)
-        return self.contract(self.dropout(self.activation(gate) * states))
+        return self.contract(self.dropout(self.activation(gate) * states, positions))
 
 
 class PreNormLayer(nn.Module):
@@ -96,7 +96,7 @@ class PreNormLayer(nn.Module):
         """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(self.attention_norm(hidden), context, positions)
         hidden = select(hidden, positions) + mixed
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden), positions)
 
 
 def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:

@@ -48,9 +48,9 @@ class PreNormLayer(nn.Module):
     def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
         """(B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(self.before_attention(hidden), segments, positions)
-        hidden = select(hidden, positions) + self.dropout(mixed)
+        hidden = select(hidden, positions) + self.dropout(mixed, positions)
         normed = self.before_gated(hidden)
-        return hidden + self.dropout(self.contract(functional.silu(self.gate(normed)) * self.expand(normed)))
+        return hidden + self.dropout(self.contract(functional.silu(self.gate(normed)) * self.expand(normed)), positions)
 
 
 class PreNormEncoder(Encoder):
