@@ -4,6 +4,7 @@
 |---|---|
 | CPU, window, no dropout, no bias, rows of twice the keys of a block | spelt out, in blocks (`windows.py`) |
 | CPU, training, rows up to 256 tokens (bf16: 768), with dropout or with a bias | spelt out |
+| CPU, prediction in bf16, several rows with up to 8 MiB of scores | spelt out |
 | CPU, a bias in fp32 beside scores in bf16 | spelt out |
 | CPU, else | `scaled_dot_product_attention` with a mask |
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
@@ -29,6 +30,10 @@ from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
 # Rows up to this length, by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow.
 # In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
 _EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
+
+# Bytes of scores up to which prediction in bf16 takes two thirds of the time of torch's fused kernel on a CPU. More of
+# them are handed back to the system and asked for again, at each layer.
+_FEW_SCORES = 8 << 20
 
 
 def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
@@ -125,8 +130,8 @@ def attend(
 ) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1), each segment by itself.
 
-    On a CPU, training at short lengths spells the attention out: the backward pass of torch's fused kernel takes five
-    times as long there, and no fused CPU kernel has dropout.
+    On a CPU, short rows have their attention spelt out: the backward pass of torch's fused kernel takes five times as
+    long there, and no fused CPU kernel has dropout.
 
     Args:
         query, key, value: (B, heads, S, D), and so is what is returned.
@@ -148,8 +153,7 @@ def attend(
         return attend_in_blocks(query, key, value, mask, scale)
     wide = bias is not None and bias.dtype != query.dtype
     biased = bias is not None or segments.bias is not None
-    short = torch.is_grad_enabled() and (biased or query.shape[-2] <= _EXPLICIT_LENGTH[query.itemsize])
-    if query.device.type == "cpu" and (dropout or wide or short):
+    if query.device.type == "cpu" and (dropout or wide or _is_short(query, biased)):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
         scores = scores if bias is None else scores + bias  # of the wider type
@@ -159,6 +163,14 @@ def attend(
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask.to(query.dtype), dropout_p=dropout, scale=scale
     )
+
+
+def _is_short(query: Tensor, biased: bool) -> bool:
+    """Whether rows are short enough for a CPU to spell their attention out."""
+    rows, heads, length, _ = query.shape
+    if torch.is_grad_enabled():
+        return biased or length <= _EXPLICIT_LENGTH[query.itemsize]
+    return query.itemsize == 2 and rows > 1 and rows * heads * length * length * query.itemsize <= _FEW_SCORES
 
 
 def _text_by_text(

@@ -383,16 +383,29 @@ def test_a_gpu_drops_hidden_states_with_torch_s_kernel(monkeypatch, training):
 
 
 @pytest.mark.parametrize(
-    ("length", "training", "rate", "fused"),
-    [(256, True, 0.0, False), (257, True, 0.0, True), (8, False, 0.0, True), (8, False, 0.1, False)],
+    ("dtype", "rows", "length", "training", "rate", "fused"),
+    [
+        (torch.float32, 1, 256, True, 0.0, False),
+        (torch.float32, 1, 257, True, 0.0, True),
+        (torch.float32, 1, 8, False, 0.1, False),
+        (torch.float32, 2, 8, False, 0.0, True),
+        (torch.bfloat16, 1, 8, False, 0.0, True),
+        (torch.bfloat16, 2, 8, False, 0.0, False),
+        (torch.bfloat16, 2, 118, False, 0.0, False),  # 150 heads: 8,354,400 bytes of scores
+        (torch.bfloat16, 2, 119, False, 0.0, True),
+    ],
 )
-def test_a_cpu_spells_out_short_rows_in_training_and_dropout(monkeypatch, length, training, rate, fused):
+def test_a_cpu_spells_out_short_rows(monkeypatch, dtype, rows, length, training, rate, fused):
     """What the fused kernel computes is the same but for dropout, which it does not have there: it is slower."""
     kernel, seen = torch.nn.functional.scaled_dot_product_attention, []
     monkeypatch.setattr(
         torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: seen.append(1) or kernel(*a, **k)
     )
-    heads = [torch.randn(1, 300, length, 2) for _ in range(3)]
+    heads = [torch.randn(rows, 150, length, 2, dtype=dtype) for _ in range(3)]
+    mask = Segments(segment_mask(torch.ones(rows, length, dtype=torch.int64)))
     with torch.set_grad_enabled(training):
-        attend(*heads, Segments(segment_mask(torch.ones(1, length, dtype=torch.int64))), dropout=rate)
+        found = attend(*heads, mask, dropout=rate)
+    if not rate:
+        wanted = kernel(*(part.float() for part in heads))
+        torch.testing.assert_close(found.float(), wanted, atol=0.03 if dtype == torch.bfloat16 else 1e-5, rtol=0)
     assert bool(seen) == fused
