@@ -11,10 +11,9 @@ from torch.nn import functional
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
-from domainbert.encoders.packed import Packed, select, text_numbers
+from domainbert.encoders.packed import Packed, filled_up, select, text_numbers
 
 _POOLER_ACTIVATIONS: dict[str, Callable[..., Tensor]] = {"tanh": torch.tanh, **ACTIVATIONS}
-_MULTIPLE = 64  # where training on a CPU reads some positions, it computes a multiple of so many
 
 
 class MaskedLMHead(nn.Module):
@@ -126,10 +125,7 @@ class EncoderWithHead(nn.Module):
             return self.read(self.states(self.encoder(tokens), tokens, positions))
         if not self.training or positions.device.type != "cpu":
             return self.read(self.encoder(tokens, positions))
-        # N differs from step to step, and oneDNN builds a matrix product for each shape: a dozen a step, which takes
-        # milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
-        rows = functional.pad(positions, (0, -len(positions) % _MULTIPLE))
-        return self.read(self.encoder(tokens, rows))[: len(positions)]
+        return self.read(self.encoder(tokens, filled_up(positions)))[: len(positions)]
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+
+_MULTIPLE = 64
 
 
 class Packed(NamedTuple):
@@ -37,6 +40,15 @@ class Packed(NamedTuple):
 def select(states: Tensor, positions: Tensor | None) -> Tensor:
     """The states (N, W) at `positions` (N,) of the flattened tokens, of (B, S, W); all of them as they are for None."""
     return states if positions is None else states.flatten(0, 1).index_select(0, positions)
+
+
+def filled_up(positions: Tensor) -> Tensor:
+    """Positions (N,) and so many times the first token that a multiple of 64 are read, for training on a CPU.
+
+    N differs from step to step, and oneDNN builds a matrix product for each shape: a dozen a step, which takes
+    milliseconds, and what it keeps of them lies scattered in the heap, which then grows for hundreds of steps.
+    """
+    return functional.pad(positions, (0, -len(positions) % _MULTIPLE))
 
 
 def segment_starts(segment_ids: Tensor) -> Tensor:

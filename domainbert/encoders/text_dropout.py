@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.base.counter_random import random_bits, skipped, streams
-from domainbert.encoders.packed import segment_starts
+from domainbert.encoders.packed import filled_up, segment_starts
 
 _LANES = 4  # 16-bit numbers in one of 64 bits
 
@@ -49,7 +49,7 @@ class TextDraws:
 
         That is (B, S, W) of hidden states, (N, W) of those at flattened `positions` (N,), which have the bits that they
         have among all, or (B, heads, S, S) of attention probabilities, of which those between two texts are 0. Where no
-        positions are given, they are what the head reads, and perhaps some more. The last dimension is filled up to a
+        positions are given, they are what the head reads, perhaps `filled_up`. The last dimension is filled up to a
         multiple of 4.
         """
         # All micro-batches make the same calls after the same seed, so this number tells the calls apart, and nothing
@@ -59,9 +59,8 @@ class TextDraws:
         wide = *shape[:-1], -(-shape[-1] // _LANES) * _LANES
         words = wide[-1] // _LANES
         places = self.positions if positions is None else positions
-        if len(shape) == 2 and shape[0] >= len(places):
-            read = np.zeros(shape[0], dtype=np.int64)
-            read[: len(places)] = places.numpy()
+        if len(shape) == 2 and shape[0] in (len(places), len(filled_up(places))):
+            read = filled_up(places)[: shape[0]].numpy()
             texts = np.searchsorted(self._first, read, side="right") - 1
             begun = skipped(states[texts], (read - self._first[texts]) * words)
             return streams(begun, np.full(len(read), words)).view(np.int16).reshape(wide)

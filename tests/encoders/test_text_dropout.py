@@ -81,6 +81,10 @@ def test_it_ends_with_who_asked_for_it():
     draw_by_text(draws)
     with pytest.raises(ValueError, match=r"a tensor of shape \(2, 4, 8\) is none of \(1, 4\) tokens or 1 reads"):
         random_int16(torch.Size([2, 4, 8]))
+    with pytest.raises(ValueError, match=r"a tensor of shape \(5, 8\) is none of"):
+        random_int16(torch.Size([5, 8]))
+    filled = random_int16(torch.Size([64, 8]))  # one read, filled up with the first token, which is that read
+    assert torch.equal(filled, filled[:1].expand(64, 8)) and len(filled.unique()) > 1
     del draws
     assert random_int16(torch.Size([2, 4, 8])).shape == (2, 4, 8)
     with pytest.raises(ValueError, match="1 seeds for 2 texts"):
