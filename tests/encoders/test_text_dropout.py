@@ -55,6 +55,9 @@ def test_a_text_drops_the_same_wherever_it_stands():
         (alone,) = kept([[sizes[number]]], sizes[number], [seeds[number]], [reads[number]])
         for one, other, single in zip(packed[number], elsewhere[place], alone, strict=True):
             assert torch.equal(one, other) and torch.equal(one, single)
+    both_full, one_full = (kept([[8], [size]], 8, [11, 22], [8, 1]) for size in (8, 5))
+    for text, wanted in ((both_full[0], packed[0]), (one_full[0], packed[0]), (one_full[1], packed[1])):
+        assert all(map(torch.equal, text, wanted))
     values = torch.cat([part.flatten() for text in packed for part in text])
     assert {0.0, float(torch.tensor(1 / (1 - RATE)))} == set(values.tolist())
 
