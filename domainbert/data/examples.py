@@ -130,11 +130,15 @@ def _rows(lengths: Ints) -> tuple[int, list[list[int]]]:
     Longer rows can be fuller, so that linear layers have fewer tokens; but each token is compared with its whole row.
     """
     if lengths.sum() <= _SHORTEST_ROW:
-        length = -(-int(lengths.sum()) // 8) * 8
+        length = _up(int(lengths.sum()), 8)
         return length, pack_lengths(lengths, length)
-    shortest = -(-max(int(lengths.max()), _SHORTEST_ROW) // _STEP) * _STEP
+    shortest = _up(max(int(lengths.max()), _SHORTEST_ROW), _STEP)
     tried = ((length, pack_lengths(lengths, length)) for length in range(shortest, shortest + _STEP * _TRIED, _STEP))
     return min(tried, key=lambda plan: len(plan[1]) * plan[0] * (_ELSE + plan[0]))
+
+
+def _up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
 
 
 def collate(

@@ -27,7 +27,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
 
-_MAX_TOKENS = {"cpu": 2_048, "cuda": 8_192}  # of a batch; on a CPU fewer, which stay in its caches
+_MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # of a batch; those of a CPU stay in its caches
 _SHORTEST = 3  # [CLS], a piece, [SEP]
 _SHOWN_LABELS = 10
 
@@ -97,7 +97,8 @@ def packed_logits(
 
     The model is in eval mode, on the device; `dtype` is that of `torch.autocast`, None is full precision.
     """
-    batches = LabelledBatches(examples, tokenizer, _MAX_TOKENS[device.type], Share())
+    max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
+    batches = LabelledBatches(examples, tokenizer, max_tokens, Share())
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
     for number in range(len(batches)):
         moved = {name: torch.from_numpy(values).to(device) for name, values in batches[number].items()}
