@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from domainbert.data.packing import fill_rows, pack_lengths, room_for_text, text_numbers
+from domainbert.data.packing import Text, fill_rows, pack_lengths, room_for_text, text_numbers
 from domainbert.data.types import IGNORED, Batch
 from domainbert.tokenization.align import AlignedWords
 from domainbert.tokenization.load import DomainTokenizer
@@ -26,15 +26,21 @@ class Window:
     """A stretch of an example that the encoder reads at once."""
 
     input_ids: Ints  # (n,) pieces without special tokens
-    positions: Ints  # (k,) the pieces, within the window, whose state the head reads; -1 is the special token before
+    positions: Ints  # (k,) where the head reads: tokens counted from the first piece; -1 is the special token before
     outputs: Ints  # (k,) which output of the example (word, or 0) each of them decides; -1 for none
     targets: NDArray[Any]  # (k,) label ids, `IGNORED` where unknown; or (k, ...) what else outputs are compared with
     extra: int  # special tokens around the pieces
+    first: Ints | None = None  # (m,) pieces of the first text of a pair, of which `input_ids` are the second
+
+    @property
+    def text(self) -> Text:
+        """Its pieces, or those of both texts of a pair."""
+        return self.input_ids if self.first is None else (self.first, self.input_ids)
 
     @property
     def num_tokens(self) -> int:
         """Tokens, special ones included."""
-        return len(self.input_ids) + self.extra
+        return len(self.input_ids) + self.extra + (0 if self.first is None else len(self.first))
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,9 @@ def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Exa
 def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     """(n,) the vocabulary entries that occur in batches of `examples`, ascending."""
     specials = np.asarray([*tokenizer.template.special_ids, tokenizer.pad_id], dtype=np.int64)
-    return np.unique(np.concatenate([specials, *(window.input_ids for one in examples for window in one.windows)]))
+    windows = [window for example in examples for window in example.windows]
+    firsts = [window.first for window in windows if window.first is not None]
+    return np.unique(np.concatenate([specials, *(window.input_ids for window in windows), *firsts]))
 
 
 def _rows(lengths: Ints) -> tuple[int, list[list[int]]]:
@@ -147,12 +155,13 @@ def collate(
     """Pack whole examples, whose numbers in the data set are `items`, into rows.
 
     Returns:
-        `input_ids`, `position_ids`, `segment_ids` (R, S); `items` (E,); and for every position that the head reads
+        `input_ids`, `position_ids`, `segment_ids` (R, S), of pairs `token_type_ids` too; `items` (E,); and for every
+        position that the head reads
         (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
         `Window`). With `places` (E,) in the global batch, for training, also `texts`, from `text_numbers`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
-    texts = [window.input_ids for _, window in windows]
+    texts = [window.text for _, window in windows]
     lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
     length, rows = _rows(lengths)
     packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
@@ -170,6 +179,8 @@ def collate(
         "outputs": np.concatenate([window.outputs for _, window in placed]),
         "targets": np.concatenate([window.targets for _, window in placed]),
     }
+    if any(window.first is not None for _, window in windows):
+        batch["token_type_ids"] = packed.token_type_ids
     if places is not None:
         batch["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
     return batch

@@ -21,6 +21,7 @@ from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
+from domainbert.tasks.labelled import key_of_content
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
@@ -58,8 +59,7 @@ class TransferText:
     @property
     def fingerprint(self) -> str:
         """A hash of the words, whatever their labels."""
-        contents = [item.content if isinstance(item.content, str) else list(item.content) for item in self.items]
-        return hash_json([contents, list(self.sentences)])
+        return hash_json([[key_of_content(item.content) for item in self.items], list(self.sentences)])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class Encoder(nn.Module, ABC):
         hidden_size: width H of the hidden states.
         num_heads: attention heads of a block.
         attention_dropout: rate on the attention probabilities in training.
-        num_token_types: how many kinds of token (sentence A and B of a pair) it tells apart; 0 if it is blind to them.
+        num_token_types: how many kinds of token (sentence A and B of a pair) it has embeddings for; with fewer than two
+            it is blind to them, whatever the tokenizer says.
         activation_checkpointing: keep only what goes into each block, and compute the block again in the backward pass.
     """
 
@@ -92,6 +93,8 @@ class Encoder(nn.Module, ABC):
 
     def _run(self, tokens: Packed, earlier: list[Tensor] | None, positions: Tensor | None = None) -> Tensor:
         """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
+        if self.num_token_types < 2:
+            tokens = tokens._replace(token_type_ids=None)
         context, hidden = self.context(tokens), self.embed(tokens)
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):

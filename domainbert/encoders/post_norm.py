@@ -73,7 +73,7 @@ class PostNormEncoder(Encoder):
 
     def embed(self, tokens: Packed) -> Tensor:
         """See `Encoder.embed`."""
-        embedded: Tensor = self.embeddings(tokens if self.num_token_types else tokens._replace(token_type_ids=None))
+        embedded: Tensor = self.embeddings(tokens)
         return embedded
 
     def blocks(self) -> Sequence[nn.Module]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from domainbert.models.folder import open_model
+from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
 
@@ -17,7 +19,7 @@ _TEXTS = 512  # of the test set: enough for a rate, and a few seconds' work
 _REPEATS = 3
 _PREDICTIONS = {1: 32, 32: 8}  # texts at once: how often they are predicted
 
-Words = Sequence[Sequence[str]]
+Contents = Sequence[Content]
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,22 @@ class Cost:
     """Seconds for 32 texts at once."""
 
 
-def measure_cost(predictor: Predictor[Any], folder: Path, sentences: Words) -> Cost:
-    """Measure a model on the words of a test set's texts, its speed on the first 512; takes some seconds.
+def measure_cost(predictor: Predictor[Any], folder: Path, contents: Contents) -> Cost:
+    """Measure a model on what a test set has it read, its speed on the first 512; takes some seconds.
 
-    It was loaded from `folder`, which may be an ONNX file. No text is empty.
+    It was loaded from `folder`, which may be an ONNX file. What has no words is left out.
     """
-    statistics = word_statistics(predictor.tokenizer, words_of(word for words in sentences for word in words))
-    sentences, predict = sentences[:_TEXTS], predictor.predict
-    predict(sentences[:1])  # what is allocated once is not measured
+    statistics = word_statistics(predictor.tokenizer, words_of(chain.from_iterable(map(words_of_content, contents))))
+    texts = [content for content in contents if words_of_content(content)][:_TEXTS]
+    num_words, predict = sum(len(words_of_content(content)) for content in texts), predictor.predict
+    predict(texts[:1])  # what is allocated once is not measured
     return Cost(
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
         folder_bytes=_folder_bytes(folder),
         pieces_per_word=statistics.pieces_per_word,
-        words_per_second=sum(map(len, sentences)) / _median(predict, [sentences] * _REPEATS),
-        latency_1=_median(predict, _slices(sentences, 1)),
-        latency_32=_median(predict, _slices(sentences, 32)),
+        words_per_second=num_words / _median(predict, [texts] * _REPEATS),
+        latency_1=_median(predict, _slices(texts, 1)),
+        latency_32=_median(predict, _slices(texts, 32)),
     )
 
 
@@ -64,17 +67,17 @@ def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _slices(sentences: Words, size: int) -> list[Words]:
+def _slices(texts: Contents, size: int) -> list[Contents]:
     """Some places to take `size` texts from, over and over where there are few."""
-    places = max(len(sentences) - size + 1, 1)
+    places = max(len(texts) - size + 1, 1)
     starts = [number * size % places for number in range(_PREDICTIONS[size])]
-    return [sentences[start : start + size] for start in starts]
+    return [texts[start : start + size] for start in starts]
 
 
-def _median(predict: Callable[[Words], Any], inputs: Sequence[Words]) -> float:
+def _median(predict: Callable[[Contents], Any], inputs: Sequence[Contents]) -> float:
     seconds = []
-    for sentences in inputs:
+    for texts in inputs:
         start = time.perf_counter()
-        predict(sentences)
+        predict(texts)
         seconds.append(time.perf_counter() - start)
     return median(seconds)

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, first_lines, tell_kind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import json_rows
+from domainbert.tasks.labelled import Content, text_of
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
 
-Item = tuple[dict[str, Any], list[str] | None]
+ContentOf = Callable[[dict[str, Any], str], Content]
+Item = tuple[dict[str, Any], Content]
 
 
 def read_texts(
-    path: Path, format: TextFormat, text_key: str, token_column: int | str
+    path: Path, format: TextFormat, text_key: str, token_column: int | str, content_of: ContentOf = text_of
 ) -> tuple[FileKind, Iterator[Item]]:
-    """The kind of a file, and its rows with their text under `text_key`, each with the words of which CoNLL makes
-    it, or None.
+    """The kind of a file, and its rows, each with what a model reads of it: what `content_of` takes from the row, which
+    has a text under `text_key`, or the words of CoNLL.
 
     The file is opened once and read from beginning to end, so that it may be a stream. Other keys of JSONL are kept.
 
@@ -42,8 +44,8 @@ def read_texts(
     if kind.kind == "conll":
         return kind, (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
     if kind.kind == "jsonl":
-        return kind, _json_rows(path, lines, text_key)
-    return kind, (({text_key: text}, None) for _, text in lines)
+        return kind, _json_rows(path, lines, text_key, content_of)
+    return kind, _text_rows(path, lines, text_key, content_of)
 
 
 def in_chunks(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
@@ -84,15 +86,27 @@ def as_they_come(items: Iterator[Item], most: int) -> Iterator[list[Item]]:
             return
 
 
-def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str) -> Iterator[Item]:
+def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
+    for line, text in lines:
+        row = {text_key: text}
+        try:
+            yield row, content_of(row, text_key)
+        except DomainbertError as error:
+            raise DomainbertError(f"{path}:{line}: {error}") from error
+
+
+def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
     problems = Problems(str(path), most=1)  # rows are predicted as they are read, so the first problem ends it
     for line, row in json_rows(path, problems, lines):
-        if not isinstance(row.get(text_key), str):
-            problems.add(f"{path}:{line}: no string under {text_key!r}; expected an object with one (text_key)")
+        content: Content = ""
+        try:
+            content = content_of(row, text_key)
+        except DomainbertError as error:
+            problems.add(f"{path}:{line}: {error}")
         try:
             json.dumps(row, ensure_ascii=False).encode()  # as in the predictions, where all its keys are kept
         except UnicodeEncodeError:
             problems.add(f"{path}:{line}: half a surrogate pair; expected valid Unicode")
         except RecursionError:
             problems.add(f"{path}:{line}: nested too deep to be written again; expected a flatter object")
-        yield row, None
+        yield row, content

@@ -120,7 +120,7 @@ def _score_models(
             _check_kind(system, folder, predictor.task.name, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
             if system not in costs:
-                costs[system] = asdict(measure_cost(predictor, folder, scoring.test.words))
+                costs[system] = asdict(measure_cost(predictor, folder, scoring.test.contents))
                 costs[system]["teachers"] = list(predictor.runtime.teachers)
             progress.advance()
     return costs

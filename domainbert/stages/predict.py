@@ -71,13 +71,12 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(settings.model, settings.precision)
-    kind, items = read_texts(input, settings.format, text_key, settings.token_column)
+    kind, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
     print(f"{input}: read as {kind}")
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
         for chunk in _chunks(input, items, out):
-            contents = [row[text_key] if words is None else words for row, words in chunk]
-            for (row, _), found in zip(chunk, predictor.predict(contents), strict=True):
+            for (row, _), found in zip(chunk, predictor.predict([content for _, content in chunk]), strict=True):
                 result = predictor.as_json(found)
                 replaced.update(row.keys() & result.keys())
                 file.write(json.dumps(row | result, ensure_ascii=False) + "\n")

@@ -6,13 +6,66 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind
 
-Content = str | Sequence[str]
-"""A text, or a list of words."""
+
+class Composite(Protocol):
+    """What a task's models read that is more than one text: a pair of texts, a text with places marked in it."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """All its words, for counts of what a vocabulary makes of them."""
+
+    @property
+    def key(self) -> object:
+        """All of it as a value of JSON: equal for what a model cannot tell apart."""
+
+
+Content = str | Sequence[str] | Composite
+"""A text, a list of words, or what else a task reads."""
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts that a model reads together."""
+
+    first: str
+    second: str
+
+    @property
+    def words(self) -> list[str]:
+        """See `Composite.words`."""
+        return [*self.first.split(), *self.second.split()]
+
+    @property
+    def key(self) -> list[str]:
+        """See `Composite.key`."""
+        return [self.first, self.second]
+
+
+def words_of_content(content: Content) -> list[str]:
+    """The words of what a model reads; those of a text stand between spaces."""
+    if isinstance(content, str):
+        return content.split()
+    return list(content) if isinstance(content, Sequence) else list(content.words)
+
+
+def text_of(row: Mapping[str, Any], text_key: str) -> str:
+    """The text of a row to predict; `DomainbertError` if there is none."""
+    if not isinstance(row.get(text_key), str):
+        raise DomainbertError(f"no string under {text_key!r}; expected an object with one (text_key)")
+    text: str = row[text_key]
+    return text
+
+
+def key_of_content(content: Content) -> object:
+    """What a model reads as a value of JSON."""
+    if isinstance(content, str):
+        return content
+    return list(content) if isinstance(content, Sequence) else content.key
 
 
 class Item(Protocol):
@@ -24,7 +77,7 @@ class Item(Protocol):
 
     @property
     def content(self) -> Content:
-        """The text or words that a model reads."""
+        """The text, words or what else a model reads."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -69,14 +122,8 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def contents(self) -> list[Content]:
-        """The texts, or words, that a model reads."""
+        """What a model reads of each."""
         return [item.content for item in self.items]
-
-    @property
-    def words(self) -> list[list[str]]:
-        """Of each item that has any; those of a text stand between spaces."""
-        split = (item.split() if isinstance(item, str) else list(item) for item in self.contents)
-        return [words for words in split if words]
 
 
 def label_counts(items: Iterable[Item]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import Content, Labelled, check_labels_known, find_labels, label_set
+from domainbert.tasks.labelled import Content, Labelled, check_labels_known, find_labels, label_set, text_of
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -79,6 +79,10 @@ class Task(ABC, Generic[Item, Prediction]):
     def bind(self, head: nn.Module) -> None:
         """Note the head whose logits will come, where the loss needs more of it."""
         return None
+
+    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
+        """What the model reads of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
+        return text_of(row, text_key)
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:

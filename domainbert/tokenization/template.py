@@ -55,6 +55,12 @@ class Template:
         """Number of special tokens that are added to a text, or to a pair of texts."""
         return len(self._parts(pair)) - 1 - pair
 
+    @property
+    def between(self) -> int:
+        """Number of special tokens between the texts of a pair."""
+        places = [part.token for part in self._parts(pair=True)]
+        return places.index("B") - places.index("A") - 1
+
     def _parts(self, pair: bool) -> tuple[Part, ...]:
         if pair and not self.pair:
             raise DomainbertError("the tokenizer's post-processor frames single texts only; expected one for pairs too")

@@ -1,6 +1,6 @@
 """Measure the cost of a trial's model: `python -m domainbert.tuning.measure RUN.yaml OUT.json [--allow-import NAMES]`.
 
-It runs as a process of its own. The words are those of the validation set.
+It runs as a process of its own. The texts are those of the validation set.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def measure(config: Path, result: Path) -> None:
     tree, problems = load_yaml(config), Problems(str(config))
     arguments = read_settings(load_stage("finetune").function, tree.without("out"), problems).arguments
     problems.raise_if_any()
-    words = arguments["task"].read(arguments["validation"]).words
+    contents = arguments["task"].read(arguments["validation"]).contents
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
-    write_json(result, asdict(measure_cost(load_predictor(folder), folder, words)))
+    write_json(result, asdict(measure_cost(load_predictor(folder), folder, contents)))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.data.examples import collate, entry_ids, text_example, window_bounds, word_example
+from domainbert.data.examples import (
+    Example,
+    Window,
+    collate,
+    entry_ids,
+    text_example,
+    window_bounds,
+    word_example,
+)
 from domainbert.data.types import IGNORED
 from domainbert.tokenization.align import AlignedWords, align_text, align_words
 
@@ -130,6 +138,21 @@ def test_collate_in_full(toy_tokenizer):
     assert batch["example"].tolist() == [0, 1, 1, 1, 1]
     assert batch["outputs"].tolist() == [0, 0, -1, -1, 1]
     assert batch["targets"].tolist() == [0, 0, 0, 0, 0]
+
+
+def test_collate_pairs_in_full(toy_tokenizer):
+    first, second = (np.asarray(one.input_ids) for one in align_text(toy_tokenizer, ["bank", "men's rates"]))
+    read = np.asarray([-1, len(first) + toy_tokenizer.template.between])  # [CLS], and where the second text begins
+    window = Window(second, read, np.arange(2), np.asarray([3, 4]), toy_tokenizer.template.extra(pair=True), first)
+    batch = collate([Example((window,), 2)], [9], toy_tokenizer)
+    cls, sep, pad = toy_tokenizer.cls_id, toy_tokenizer.sep_id, toy_tokenizer.pad_id
+    ids = [cls, *first, sep, *second, sep]
+    assert window.num_tokens == len(ids) == 9 and batch["input_ids"][0].tolist() == [*ids, *[pad] * 7]
+    assert batch["token_type_ids"][0].tolist() == [0] * 3 + [1] * 6 + [0] * 7
+    assert batch["segment_ids"][0].tolist() == [1] * 9 + [0] * 7
+    assert batch["input_ids"].flatten()[batch["positions"]].tolist() == [cls, second[0]]
+    specials = {toy_tokenizer.cls_id, toy_tokenizer.sep_id, toy_tokenizer.pad_id}
+    assert set(entry_ids([Example((window,), 2)], toy_tokenizer).tolist()) == {*first, *second, *specials}
 
 
 def test_rows_grow_with_the_longest_window(toy_tokenizer):

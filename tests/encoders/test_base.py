@@ -8,6 +8,9 @@ from torch import nn
 from domainbert.distillation.distilling import frozen_parameters
 from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.base import Encoder
+from domainbert.encoders.bert.config import BertConfig
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead, TokenHead
 from domainbert.encoders.layers import FeedForward, PostNormLayer, SelfAttention
 from domainbert.encoders.packed import Packed
@@ -105,3 +108,13 @@ def test_a_block_that_is_used_twice_costs_twice():
     model = EncoderWithHead(make(), nn.Identity())
     layer = 4 * 8 * 8 + 2 * 8 * 16
     assert flops_per_token(model, 32, 0.0) == 6 * (4 * 8 + 2 * layer + 3 * 8 * 8) + 12 * 3 * 8 * 32
+
+
+def test_an_encoder_with_one_token_type_is_blind_to_what_the_tokenizer_says():
+    encoders = [build_encoder(BertConfig(8, 1, 2, 16, max_position_embeddings=4, type_vocab_size=n)) for n in (1, 2)]
+    typed = TOKENS._replace(token_type_ids=torch.tensor([[0, 1, 0, 1]]))
+    assert [torch.equal(one(TOKENS), one(typed)) for one in encoders] == [True, False]
+
+
+def build_encoder(config: BertConfig) -> Encoder:
+    return build_model(config, VocabularyFacts(10, 0), "masked_lm").encoder.eval()

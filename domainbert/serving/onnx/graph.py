@@ -34,8 +34,8 @@ class PlainModel(nn.Module):
 
     @property
     def input_names(self) -> list[str]:
-        """`input_ids`, `attention_mask`, and `token_type_ids` if the family has token types."""
-        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.model.encoder.num_token_types else [])]
+        """`input_ids`, `attention_mask`, and `token_type_ids` if the model tells token types apart."""
+        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.model.encoder.num_token_types > 1 else [])]
 
     @property
     def output_name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,9 @@ class OnnxModel:
         if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
             raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; expected some of {', '.join(INPUTS)}")
 
-    def run(self, input_ids: Ints, attention_mask: Ints) -> NDArray[np.float32]:
-        """The output for padded rows (B, S); every token is of type 0."""
-        given = dict(zip(INPUTS, (input_ids, attention_mask, np.zeros_like(input_ids)), strict=True))
-        output: NDArray[np.float32] = self.session.run([self.output], {name: given[name] for name in self.inputs})[0]
+    def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
+        """The output for padded rows, `INPUTS` (B, S) each."""
+        output: NDArray[np.float32] = self.session.run([self.output], {name: rows[name] for name in self.inputs})[0]
         return output
 
     def logits(
@@ -69,7 +68,7 @@ class OnnxModel:
         """
         for items in batches_by_length(examples, max_tokens):
             batch = pad_rows([examples[item] for item in items], items, self.tokenizer)
-            output = self.run(batch["input_ids"], batch["attention_mask"])
+            output = self.run(batch)
             length = batch["input_ids"].shape[1]
             flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
             places = batch["positions"] // length if output.ndim == 2 else batch["positions"]
@@ -91,18 +90,19 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """A batch of examples, whose numbers are `items`, a window a row: `input_ids`, `attention_mask` (R, S).
+    """A batch of examples, whose numbers are `items`, a window a row: `INPUTS`, (R, S) each.
 
     `items`, `positions`, `example` and `outputs` are as those of `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
-    texts = [[window.input_ids] for _, window in windows]
+    texts = [[window.text] for _, window in windows]
     rows = fill_rows(texts, length, tokenizer.template, tokenizer.pad_id)
     reads = [len(window.positions) for _, window in windows]
     return {
         "input_ids": rows.input_ids,
         "attention_mask": rows.segment_ids,  # one segment a row: 1 where there is text
+        "token_type_ids": rows.token_type_ids,
         "items": np.asarray(items, dtype=np.int64),
         "positions": np.concatenate([window.positions for _, window in windows])
         + np.repeat(rows.first_positions + 1, reads),
