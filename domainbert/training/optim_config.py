@@ -24,7 +24,8 @@ class OptimConfig:
     """Peak learning rate of a fine-tuning head; None takes `lr`."""
 
     layer_decay: PositiveFraction = 1.0
-    """Each layer below the top learns at this multiple of the rate of the one above; 1 switches it off."""
+    """Each layer below the top learns at this multiple of the rate of the one above, the embeddings below the first
+    layer; the top one has `lr`, the head `head_lr`. 1 switches it off."""
 
     weight_decay: Fraction = 0.01
     """Decoupled weight decay; biases, norms and embeddings have none."""
