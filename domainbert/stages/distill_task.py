@@ -87,6 +87,7 @@ class DistillTask(LabelledTraining):
 
     def __post_init__(self) -> None:
         """Check that the student is said once, and that it has positions for a window."""
+        super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
@@ -167,7 +168,8 @@ class _Lesson:
         headline, label = settings.task.headline, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
         best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
-        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best)
+        averages = settings.averages(steps.total)
+        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
         save_seed(folder, start, entries, task, headline, "Distilled", facts, result)
         return result

@@ -48,6 +48,7 @@ class Finetune(LabelledTraining):
 
     def __post_init__(self) -> None:
         """Check that an encoder is of use, and that it has positions for a window."""
+        super().__post_init__()
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         check_length(self.max_length, self.encoder)
@@ -104,8 +105,9 @@ def _train_seed(
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = GlobalOrder(len(examples), settings.batch_size, seed)
-    how = (settings.optim, settings.schedule, steps.total)
-    module = FineTuning(start.model, task, *how, validation.items, seed, entries.row)
+    module = FineTuning(
+        start.model, task, settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row
+    )
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],
@@ -113,7 +115,8 @@ def _train_seed(
     )
     headline = settings.task.headline
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)
-    result = fit_labelled(f"finetune seed {seed}", module, data, steps, settings.runtime(folder), headline, best)
+    how = (settings.runtime(folder), headline, best, settings.averages(steps.total))
+    result = fit_labelled(f"finetune seed {seed}", module, data, steps, *how)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}
     save_seed(folder, start, entries, task, headline, "Fine-tuned", facts, result)
     return result

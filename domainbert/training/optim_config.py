@@ -66,3 +66,21 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         """Check the shares."""
         check_fields(self)
+
+
+@dataclass(frozen=True)
+class AveragingConfig:
+    """The average of the weights after each optimiser step, which takes their place at validation and in the folder."""
+
+    name: Literal["ema", "last"]
+    """`ema`: an exponential moving average from the first step on. `last`: the mean over the last part of the steps."""
+
+    decay: Beta = 0.999
+    """Of `ema`: a step weighs so much less than the one after it; 0.999 remembers about a thousand steps."""
+
+    fraction: PositiveFraction = 0.25
+    """Of `last`: the share of all steps, at the end, that are averaged; until then nothing is."""
+
+    def __post_init__(self) -> None:
+        """Check the shares."""
+        check_fields(self)
