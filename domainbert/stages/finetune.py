@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Length
+from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
@@ -46,6 +46,9 @@ class Finetune(LabelledTraining):
     encoder has positions for; those beyond the rows of its pretraining were never trained, so give that length here if
     inputs are longer."""
 
+    frozen_layers: Count | None = None
+    """The embeddings and so many layers above them do not learn; 0 freezes the embeddings alone, None nothing."""
+
     def __post_init__(self) -> None:
         """Check that an encoder is of use, and that it has positions for a window."""
         super().__post_init__()
@@ -80,7 +83,9 @@ def check_arguments(given: Given) -> None:
         given.check_tokenizer("model")
     else:
         given.check_model("model", trained=given["init"] == "pretrained")
-    given.check_max_length(given["encoder"] or given.encoder_of(given["model"]))
+    encoder = given["encoder"] or given.encoder_of(given["model"])
+    given.check_max_length(encoder)
+    given.check_frozen_layers(encoder)
     given.check_training_files()
     given.check_loggers()
 
@@ -100,14 +105,15 @@ def _train_seed(
 
     start = _start(settings, task)
     start.model.encoder.activation_checkpointing = settings.activation_checkpointing
+    if settings.frozen_layers is not None:
+        start.model.encoder.freeze(settings.frozen_layers)
     examples = task.encode(train.items, start.tokenizer, start.window)
     held_out = task.encode(validation.items, start.tokenizer, start.window)
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = GlobalOrder(len(examples), settings.batch_size, seed)
-    module = FineTuning(
-        start.model, task, settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row
-    )
+    how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
+    module = FineTuning(start.model, task, *how)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],
@@ -115,8 +121,8 @@ def _train_seed(
     )
     headline = settings.task.headline
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)
-    how = (settings.runtime(folder), headline, best, settings.averages(steps.total))
-    result = fit_labelled(f"finetune seed {seed}", module, data, steps, *how)
+    watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
+    result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}
     save_seed(folder, start, entries, task, headline, "Fine-tuned", facts, result)
     return result

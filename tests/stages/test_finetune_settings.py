@@ -17,8 +17,12 @@ from tests.resuming import TRAINING, Work, assert_same_outcome
 SETTINGS: dict[str, dict[str, Any]] = {
     "ema": {"averaging": {"name": "ema", "decay": 0.8}},
     "last": {"averaging": {"name": "last", "fraction": 0.6}},
+    "frozen": {"frozen_layers": 1},
 }
-TOGETHER: dict[str, Any] = {"averaging": AveragingConfig("ema", decay=0.8)}
+TOGETHER: dict[str, Any] = {
+    "averaging": AveragingConfig("ema", decay=0.8),
+    "frozen_layers": 0,
+}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -45,6 +49,18 @@ def test_micro_batches_change_nothing(runs: Any, task: str) -> None:
     whole, *parts = [load_file(folder / "seed-1/model.safetensors") for folder in folders]
     for part in parts:
         assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5
+
+
+def test_what_is_frozen_stays_as_it_was(runs: Any) -> None:
+    """To the bit, embeddings of words that occur too, and with weight decay."""
+    optim = OptimConfig(lr=5e-3, weight_decay=0.5)
+    folder = runs.finetune("frozen", "ner", max_epochs=1, seeds=(1,), frozen_layers=1, optim=optim)
+    before, after = (load_file(one / "model.safetensors") for one in (runs / "pretrain", folder / "seed-1"))
+    encoder = [name for name in after if name.startswith("bert.")]
+    frozen = [name for name in encoder if name.startswith(("bert.embeddings.", "bert.encoder.layer.0."))]
+    assert 20 < len(frozen) < len(encoder)
+    for name in encoder:
+        assert bool((before[name] == after[name]).all()) == (name in frozen), name
 
 
 @pytest.mark.parametrize(
