@@ -21,6 +21,7 @@ from domainbert.stages.labelled_training import (
     train_seeds,
     validation_batches,
 )
+from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
@@ -49,9 +50,17 @@ class Finetune(LabelledTraining):
     frozen_layers: Count | None = None
     """The embeddings and so many layers above them do not learn; 0 freezes the embeddings alone, None nothing."""
 
+    adversarial: AdversarialConfig | None = None
+    """The loss once more, with the word embeddings of each text moved to where it rises fastest; None leaves it out."""
+
+    r_drop: RDropConfig | None = None
+    """Each text is read twice, and the two predictions are drawn to each other; None reads it once."""
+
     def __post_init__(self) -> None:
         """Check that an encoder is of use, and that it has positions for a window."""
         super().__post_init__()
+        if (self.adversarial or self.r_drop) and self.is_sharded:
+            raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         check_length(self.max_length, self.encoder)
@@ -113,7 +122,7 @@ def _train_seed(
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = GlobalOrder(len(examples), settings.batch_size, seed)
     how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
-    module = FineTuning(start.model, task, *how)
+    module = FineTuning(start.model, task, *how, settings.adversarial, settings.r_drop)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],

@@ -85,13 +85,18 @@ class LabelledTraining(Training):
 
     def __post_init__(self) -> None:
         """Check what the settings have to be together."""
-        if self.averaging is not None and (self.trainer or {}).get("strategy") == "fsdp":
+        if self.averaging is not None and self.is_sharded:
             raise DomainbertError("averaging: needs whole weights, which fsdp divides; expected another strategy")
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
                 f"averaging: last, with patience: {self.patience}; a training that stops early never comes to its last "
                 "steps: expected ema, or no patience"
             )
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the weights are spread over the devices."""
+        return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
         """What averages the weights of a training of `num_steps`, if anything does."""

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.stages.finetune import Finetune
+from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.optim_config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome
@@ -18,10 +19,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ema": {"averaging": {"name": "ema", "decay": 0.8}},
     "last": {"averaging": {"name": "last", "fraction": 0.6}},
     "frozen": {"frozen_layers": 1},
+    "adversarial and r_drop": {"adversarial": {"epsilon": 0.5}, "r_drop": {"alpha": 0.5}},
 }
 TOGETHER: dict[str, Any] = {
     "averaging": AveragingConfig("ema", decay=0.8),
     "frozen_layers": 0,
+    "adversarial": AdversarialConfig(0.5),
+    "r_drop": RDropConfig(0.5),
 }
 
 
@@ -67,6 +71,8 @@ def test_what_is_frozen_stays_as_it_was(runs: Any) -> None:
     ("changes", "message"),
     [
         ({"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}}, "averaging: needs whole weights"),
+        ({"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
+        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
         ({"averaging": AveragingConfig("last"), "patience": 2}, "averaging: last, with patience: 2; a training that"),
     ],
 )
