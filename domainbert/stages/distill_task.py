@@ -114,7 +114,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
     text = TransferText.of(train.items, settings.unlabelled, settings.max_unlabelled)
     lesson = _Lesson(settings, task, teachers, text, validation.items)
-    return train_seeds(out, settings.seeds, key, settings.task.headline, lesson.train_seed)
+    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -165,7 +165,7 @@ class _Lesson:
         asked = [teacher.model for teacher in teachers.predictors] if while_training else []
         how = (settings.optim, settings.schedule, steps.total, self.validation, seed, settings.unfreeze_every)
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
-        headline, label = settings.task.headline, f"distill-task seed {seed}"
+        headline, label = settings.chosen_by, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
         best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
         averages = settings.averages(steps.total)

@@ -63,6 +63,8 @@ class Finetune(LabelledTraining):
             raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
+        if self.init == "random" and self.frozen_layers is not None:
+            raise DomainbertError("frozen_layers: would stay random; expected init: pretrained, or no frozen_layers")
         check_length(self.max_length, self.encoder)
 
 
@@ -83,7 +85,7 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
     train_seed = partial(_train_seed, settings, task, train, validation)
-    return train_seeds(out, settings.seeds, key, settings.task.headline, train_seed)
+    return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -128,7 +130,7 @@ def _train_seed(
         [validation_batches(held_out, start.tokenizer)],
         lambda step: {"lines": [train.items[i].line for i in order.batch(step)[1].tolist()]},
     )
-    headline = settings.task.headline
+    headline = settings.chosen_by
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)
     watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
     result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)

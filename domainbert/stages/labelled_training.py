@@ -19,7 +19,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
-from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.config import LOSS, TASK_KEY, Headline, TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from domainbert.data.types import ValidationBatches
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.tasks.config import Headline
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
@@ -62,6 +61,10 @@ class LabelledTraining(Training):
     patience: PositiveInt | None = None
     """Epochs without improvement on validation after which training stops; None never stops early."""
 
+    select_by: str | None = None
+    """Validation metric by which epoch and seed are chosen, such as `accuracy`, or `loss`; None takes the task's
+    headline."""
+
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
     """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""
 
@@ -84,7 +87,8 @@ class LabelledTraining(Training):
     too."""
 
     def __post_init__(self) -> None:
-        """Check what the settings have to be together."""
+        """Check what the settings have to be together, and that the task has the metric."""
+        _ = self.chosen_by
         if self.averaging is not None and self.is_sharded:
             raise DomainbertError("averaging: needs whole weights, which fsdp divides; expected another strategy")
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
@@ -92,6 +96,11 @@ class LabelledTraining(Training):
                 f"averaging: last, with patience: {self.patience}; a training that stops early never comes to its last "
                 "steps: expected ema, or no patience"
             )
+
+    @property
+    def chosen_by(self) -> Headline:
+        """The metric by which epoch and seed are chosen; `DomainbertError` names those of the task."""
+        return self.task.headline if self.select_by is None else self.task.metric(self.select_by)
 
     @property
     def is_sharded(self) -> bool:
@@ -218,6 +227,7 @@ def fit_labelled(
     """
     from domainbert.training.fit import fit
 
+    module.measures_loss = headline == LOSS
     fitted = fit(label, module, data, steps, runtime, best, watch=averages)
     row = fitted.validation
     if row["step"] in module.unusable:

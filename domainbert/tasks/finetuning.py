@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import SumMetric
+from torchmetrics import MeanMetric, SumMetric
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.tasks.config import LOSS
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.task import Task
@@ -25,6 +26,7 @@ class FineTuning(TrainedModule):
 
     Attributes:
         validation: the labelled items whose numbers the validation batches carry.
+        measures_loss: whether validation gives the task's loss, too; off unless set.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
         unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
     """
@@ -50,6 +52,7 @@ class FineTuning(TrainedModule):
         self.metric = task.metric()
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
+        self.measures_loss, self.mean_loss = False, MeanMetric(nan_strategy="disable")
         self.row: Tensor | None
         self.register_buffer("row", row, persistent=False)
         task.bind(model.head)
@@ -90,11 +93,17 @@ class FineTuning(TrainedModule):
         logits = self._logits(batch)
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
+        if self.measures_loss:
+            count = len(batch["items" if self.task.counted == "num_examples" else "targets"])
+            self.mean_loss.update(self.task.loss(logits, batch) / max(count, 1), count)
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
         scores = self.metric.compute()
         self.metric.reset()
+        if self.measures_loss:
+            scores = {**scores, LOSS.key: self.mean_loss.compute()}
+            self.mean_loss.reset()
         if self.not_finite.compute():
             self.unusable.append(self.global_step)
         self.not_finite.reset()
