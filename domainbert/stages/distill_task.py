@@ -87,6 +87,7 @@ class DistillTask(LabelledTraining):
 
     def __post_init__(self) -> None:
         """Check that the student is said once, and that it has positions for a window."""
+        super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
@@ -113,7 +114,7 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
     text = TransferText.of(train.items, settings.unlabelled, settings.max_unlabelled)
     lesson = _Lesson(settings, task, teachers, text, validation.items)
-    return train_seeds(out, settings.seeds, key, settings.task.headline, lesson.train_seed)
+    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -164,10 +165,11 @@ class _Lesson:
         asked = [teacher.model for teacher in teachers.predictors] if while_training else []
         how = (settings.optim, settings.schedule, steps.total, self.validation, seed, settings.unfreeze_every)
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
-        headline, label = settings.task.headline, f"distill-task seed {seed}"
+        headline, label = settings.chosen_by, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
         best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
-        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best)
+        averages = settings.averages(steps.total)
+        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
         save_seed(folder, start, entries, task, headline, "Distilled", facts, result)
         return result

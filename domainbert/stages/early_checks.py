@@ -143,6 +143,12 @@ class Given:
         with self.under("max_length"):
             check_length(self["max_length"], encoder)
 
+    def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
+        """Note more layers to freeze than the encoder has, where its architecture is known."""
+        frozen = self["frozen_layers"]
+        if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
+            self.problems.append(("frozen_layers", f"{frozen}; the encoder has {size} layers"))
+
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """The architecture of a model folder that an argument names, as far as YAML and files tell it."""
         if path is None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
@@ -69,6 +69,10 @@ class Headline:
         return {"key": self.key, "name": self.name, "percent": self.percent}
 
 
+LOSS = Headline("loss", "loss", "minimize", percent=False)
+"""The task's loss on the validation set, per text or word as in training; it is measured where it is asked for."""
+
+
 @dataclass(frozen=True)
 class TaskConfig(ABC):
     """Settings of a task: what is predicted, and how the labelled files say it."""
@@ -80,10 +84,20 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
+    further: ClassVar[tuple[Headline, ...]] = ()
+    """Validation metrics beside the headline by which an epoch may be chosen."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
         """The metric that counts."""
+
+    def metric(self, key: str) -> Headline:
+        """A validation metric, one of the task's or the loss; `DomainbertError` names those that there are."""
+        known = {one.key: one for one in (self.headline, *self.further, LOSS)}
+        if key not in known:
+            raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(known)}")
+        return known[key]
 
     @property
     def name(self) -> str:

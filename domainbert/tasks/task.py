@@ -98,6 +98,11 @@ class Task(ABC, Generic[Item, Prediction]):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
 
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits (M, C) of what is predicted, from those (N, C) at the positions that the head reads: by default
+        these."""
+        return logits
+
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
         """Divergence (N,) of a student's outputs from its teacher's: logits (N, C), divided by the temperature.
 

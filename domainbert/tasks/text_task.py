@@ -12,6 +12,7 @@ from torch import Tensor
 
 from domainbert.data.examples import Example, text_example
 from domainbert.data.types import IGNORED
+from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.labelled import Content
 from domainbert.tasks.labelled import Item as LabelledItem
 from domainbert.tasks.task import Batch, Prediction, Task
@@ -45,6 +46,10 @@ class TextTask(Task[Item, Prediction]):
     ) -> list[Example]:
         """See `Task.encode_contents`; words are read with spaces between them."""
         return _encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
+
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits (E, C) of the texts: the mean over the windows of each."""
+        return mean_over_windows(logits, batch)
 
     def targets(self, batch: Batch) -> Tensor:
         """The target of each text of a batch (E, ...); every window of a text has it."""

@@ -15,7 +15,7 @@ from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import Headline
 from domainbert.tuning.config import COST, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
@@ -33,11 +33,11 @@ class Search:
 
     @property
     def headline(self) -> Headline | None:
-        """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
-        if "patience" not in defaults_of(self.space.stage.settings):
+        """The metric by which the stage keeps its best evaluation, where it trains on a task."""
+        if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        task: TaskConfig = self.space.settings(self.space.first()).arguments["task"]
-        return task.headline
+        chosen_by: Headline = self.space.settings(self.space.first()).instance.chosen_by
+        return chosen_by
 
     @property
     def terms(self) -> dict[str, Any]:

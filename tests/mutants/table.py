@@ -79,8 +79,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/tasks/test_ner.py", "tests/tasks/test_classification.py"),
         _PREDICTING,
     ),
+    "tasks/extra_losses.py": (("tests/tasks/test_extra_losses.py",), ("tests/stages/test_finetune_settings.py",)),
     "tasks/finetuning.py": (
-        ("tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py", "tests/training/test_module.py"),
+        (
+            "tests/tasks/test_extra_losses.py",
+            "tests/tasks/test_crf_loss.py",
+            "tests/tasks/test_ner.py",
+            "tests/training/test_module.py",
+        ),
         _STAGES,
     ),
     "pretraining/module.py": (("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"), _STAGES),
@@ -89,7 +95,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _STAGES,
     ),
     "tasks/ner/task.py": (("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py"), _STAGES),
-    "training/optimisers.py": (("tests/training/test_optimisers.py",), _STAGES),
+    "training/averaging.py": (("tests/training/test_averaging.py",), ("tests/stages/test_finetune_settings.py",)),
+    "training/optimisers.py": (("tests/training/test_optimisers.py", "tests/training/test_layer_decay.py"), _STAGES),
     "training/schedules.py": (("tests/training/test_schedules.py",), _STAGES),
     "training/module.py": (
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),

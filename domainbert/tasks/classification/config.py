@@ -24,6 +24,7 @@ class Classification(TaskConfig):
 
     title = "Text classifier"
     headline = Headline("f1", "macro F1")
+    further = (Headline("accuracy", "accuracy"),)
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""

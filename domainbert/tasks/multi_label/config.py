@@ -37,6 +37,7 @@ class MultiLabel(TaskConfig):
 
     title = "Multi-label text classifier"
     headline = Headline("f1", "micro F1")
+    further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
     format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
     """Keys of the labelled files."""

@@ -60,6 +60,7 @@ class Ner(TaskConfig):
     title = "Token classifier"
     reads_training = True
     headline = Headline("f1", "entity F1")
+    further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""
