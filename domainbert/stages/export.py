@@ -169,12 +169,14 @@ def _longest(folder: ModelFolder) -> int:
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and some of the labelled file."""
     from domainbert.serving.onnx.parity import made_up_texts, whole_example
+    from domainbert.tasks.labelled import words_of_content
     from domainbert.tokenization.align import align_words
 
     longest, extra = _longest(folder), folder.tokenizer().template.extra()
     texts: list[Any] = list(made_up_texts(folder.vocab_size, longest - extra))
     if scoring is not None:
-        texts += [words.input_ids for words in align_words(folder.tokenizer(), scoring.test.words[:_TEXTS])]
+        labelled = [words for words in map(words_of_content, scoring.test.contents) if words]
+        texts += [words.input_ids for words in align_words(folder.tokenizer(), labelled[:_TEXTS])]
     return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
 
 
