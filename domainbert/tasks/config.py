@@ -80,6 +80,9 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
+    has_soft_targets = True
+    """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
