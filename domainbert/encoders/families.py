@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
 
-TOKENS, SEQUENCE = "tokens", "sequence"
-"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it."""
+TOKENS, SEQUENCE, SPAN = "tokens", "sequence", "span"
+"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it; for each of
+some tokens how well a span begins there, and how well it ends."""
+
+SPAN_OUTPUTS = ("start", "end")
+"""What the outputs of a head of spans are called; transformers gives them no names."""
 
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""

@@ -1,4 +1,4 @@
-"""The metric of a validation during training, whatever the task: scores that are made of counts."""
+"""The metric of a validation during training, whatever the task: scores that are made of counts, or of all items."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
-from domainbert.metrics.counts import IntArray
+from domainbert.metrics.counts import FloatArray, IntArray
 
 
 class ScoresOfCounts(Metric):
@@ -32,5 +33,30 @@ class ScoresOfCounts(Metric):
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
-        found = self.scores(self.counts.cpu().numpy())
-        return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in found.items()}
+        return _as_tensors(self.scores(self.counts.cpu().numpy()))
+
+
+class ScoresOfRows(Metric):
+    """Keeps a row of numbers for each item, for scores that no counts make, such as those at the best threshold.
+
+    `scores` tells the scores by name, the headline among them, of the rows (items, numbers) of all ranks.
+    """
+
+    rows: list[torch.Tensor]
+
+    def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self.scores = scores
+        self.add_state("rows", [], dist_reduce_fx="cat")
+
+    def update(self, rows: NDArray[np.float64]) -> None:
+        """Add the rows of a batch."""
+        self.rows.append(torch.from_numpy(rows).to(self.device))
+
+    def compute(self) -> dict[str, torch.Tensor]:
+        """The scores of everything seen since the last reset."""
+        return _as_tensors(self.scores(dim_zero_cat(self.rows).cpu().numpy()))
+
+
+def _as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

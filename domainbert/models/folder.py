@@ -93,10 +93,7 @@ def open_model(path: Path) -> ModelFolder:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
-        # transformers leaves the names out of config.json when they are the two it gives by default
-        labelled = families.family_kind(head) in (families.TOKENS, families.SEQUENCE)
-        given = fields.get("id2label", {0: "LABEL_0", 1: "LABEL_1"} if labelled else {})
-        labels = {int(index): name for index, name in given.items()}
+        labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
         if sorted(labels) != list(range(len(labels))):
@@ -107,6 +104,15 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{file}: {error}") from error
     names = tuple(labels[i] for i in range(len(labels)))
     return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
+    """The names of the outputs by number; transformers leaves them out when they are the two it gives by default."""
+    kind, two = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
+    if kind == families.SPAN:
+        return dict(enumerate(families.SPAN_OUTPUTS))
+    named: Mapping[Any, Any] = fields.get("id2label", two if kind in (families.TOKENS, families.SEQUENCE) else {})
+    return named
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:

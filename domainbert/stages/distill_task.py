@@ -12,7 +12,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig
-from domainbert.distillation.prediction_config import LogitMSE
+from domainbert.distillation.prediction_config import LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
@@ -91,6 +91,12 @@ class DistillTask(LabelledTraining):
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        for number, loss in enumerate(self.losses):
+            if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
+                raise DomainbertError(
+                    f"losses[{number}]: SoftTargets compares distributions over labels, which {self.task.name} has "
+                    "none of; expected LogitMSE, HardTargets or losses on layers"
+                )
 
 
 @stage

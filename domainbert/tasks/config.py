@@ -87,6 +87,9 @@ class TaskConfig(ABC):
     further: ClassVar[tuple[Headline, ...]] = ()
     """Validation metrics beside the headline by which an epoch may be chosen."""
 
+    has_soft_targets = True
+    """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:

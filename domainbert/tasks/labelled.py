@@ -120,6 +120,11 @@ class Labelled(Generic[AnyItem]):
         """The units that folds do not divide, in the order of the file: by default each item by itself."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
+    def part(self, units: Sequence[int]) -> str | None:
+        """What a file with some of the units, by their numbers, holds; None where it is their lines, each unit's from
+        its own to that of the next."""
+        return None
+
     @property
     def contents(self) -> list[Content]:
         """What a model reads of each."""

@@ -150,6 +150,13 @@ def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) ->
     return ScoresOfCounts(scores, *shape)
 
 
+def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]]) -> Metric:
+    """A validation metric whose scores need a row of numbers of each item: see `ScoresOfRows`."""
+    from domainbert.metrics.validation import ScoresOfRows
+
+    return ScoresOfRows(scores)
+
+
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it."""
     name, module = f"{kind.__name__}Task", beside(kind, "task")

@@ -6,11 +6,12 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
+from domainbert.corpus.file_kind import Kind
 from domainbert.corpus.files import read_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
@@ -36,21 +37,29 @@ def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> lis
     """
     file = task.read(train)
     units = file.units()
-    header = units[0].line - 1
     if len(units) < num_folds:
         raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
     part = _deal(units, num_folds, seed)
     _check_labels(units, part, train)
-    lines = [f"{line}\n" for _, line in read_lines(train)]
-    starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
-    head = "".join(lines[:header])
+
+    @cache
+    def lines() -> list[str]:
+        return [f"{line}\n" for _, line in read_lines(train)]
 
     def joined(number: int, inside: bool) -> str:
-        text = "".join(text for one, text in zip(part, texts, strict=True) if (one == number) is inside)
-        return head + (_named_as(lines[header], text) if file.kind == "jsonl" else text)
+        chosen = [unit for unit, one in enumerate(part) if (one == number) is inside]
+        own = file.part(chosen)
+        return _lines_of(lines(), units, chosen, file.kind) if own is None else own
 
     return [Fold(joined(number, inside=False), joined(number, inside=True)) for number in range(num_folds)]
+
+
+def _lines_of(lines: Sequence[str], units: Sequence[Unit], chosen: Sequence[int], kind: Kind) -> str:
+    """The lines of some units, below those that stand before the first unit."""
+    header = units[0].line - 1
+    starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
+    text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
+    return "".join(lines[:header]) + (_named_as(lines[header], text) if kind == "jsonl" else text)
 
 
 def write_folds(folds: Sequence[Fold], suffix: str, out: Path) -> dict[str, dict[str, str]]:

@@ -48,6 +48,9 @@ class DistilBertConfig(EncoderConfig):
     seq_classif_dropout: Dropout = 0.2
     """Dropout before the classifier of a sequence head."""
 
+    qa_dropout: Dropout = 0.1
+    """Dropout before the start and end of a span head."""
+
     max_position_embeddings: Length = 512
     """Longest sequence, special tokens included."""
 

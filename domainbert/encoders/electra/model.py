@@ -16,6 +16,7 @@ _HEADS = {
     "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 

@@ -92,7 +92,7 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
     """A batch of examples, whose numbers are `items`, a window a row: `INPUTS`, (R, S) each.
 
-    `items`, `positions`, `example` and `outputs` are as those of `examples.collate`.
+    `items`, `positions`, `example`, `outputs` and `targets` are as those of `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
@@ -108,6 +108,7 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
         + np.repeat(rows.first_positions + 1, reads),
         "example": np.repeat([number for number, _ in windows], reads),
         "outputs": np.concatenate([window.outputs for _, window in windows]),
+        "targets": np.concatenate([window.targets for _, window in windows]),
     }
 
 
