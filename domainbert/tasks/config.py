@@ -80,6 +80,9 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
+    teachable = True
+    """Whether the outputs of its models are logits, which `distill-task` compares."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
