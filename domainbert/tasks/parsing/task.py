@@ -144,7 +144,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         decode = best_tree if self.decoding == "mst" else greedy_heads
         heads = torch.zeros(arcs.shape[:2], dtype=torch.int64)
         # a training that diverges gives no numbers: any tree will do, for it is told elsewhere
-        tables = arcs.nan_to_num(nan=0.0, neginf=-torch.inf).cpu().numpy()
+        tables = arcs.detach().nan_to_num(nan=0.0, neginf=-torch.inf).cpu().numpy()
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
         return heads.to(arcs.device)
