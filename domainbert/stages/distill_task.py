@@ -86,15 +86,12 @@ class DistillTask(LabelledTraining):
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check the task, that the student is said once, and that it has positions for a window."""
-        if not self.task.teachable:
-            raise DomainbertError(
-                f"task: {self.task.name}, whose models give no logits to compare a student's with; expected finetune "
-                "of a smaller model"
-            )
+        """Check that the student is said once and has positions for a window, and that the task can be taught."""
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        if reason := self.task.untaught(self.unlabelled is not None):
+            raise DomainbertError(f"task: {reason}")
 
 
 @stage

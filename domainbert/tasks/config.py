@@ -80,9 +80,6 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
-    teachable = True
-    """Whether the outputs of its models are logits, which `distill-task` compares."""
-
     @property
     @abstractmethod
     def headline(self) -> Headline:
@@ -102,6 +99,10 @@ class TaskConfig(ABC):
     def reading(self) -> object:
         """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)
+
+    def untaught(self, unlabelled: bool) -> str:
+        """Why `distill-task` cannot teach it, perhaps beside text without labels; empty where it can."""
+        return ""
 
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:

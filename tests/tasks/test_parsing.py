@@ -318,7 +318,7 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
     said = capsys.readouterr().err
-    assert "task: parsing, whose models give no logits to compare a student's with; expected finetune of" in said
+    assert "task: parsing gives no logits to compare with a teacher's; expected finetune of a smaller model" in said
     del whole["stages"]["student"]
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 2

@@ -27,7 +27,6 @@ class Parsing(TaskConfig):
     """Dependency trees: a head, or the root, for each word, and a label for the arc between them."""
 
     title = "Dependency parser"
-    teachable = False
     headline = Headline("las", "LAS")
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
@@ -47,6 +46,10 @@ class Parsing(TaskConfig):
     def __post_init__(self) -> None:
         """Check the widths."""
         check_fields(self)
+
+    def untaught(self, unlabelled: bool) -> str:
+        """See `TaskConfig.untaught`."""
+        return f"{self.name} gives no logits to compare with a teacher's; expected finetune of a smaller model"
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
