@@ -51,7 +51,7 @@ ROOMS = [
 KNOW_HEADS = ("encoders", "tasks", "serving/onnx/graph.py")
 """Where families map kinds of heads, and tasks choose theirs; the graph has a dimension called "sequence"."""
 
-HEADS = {"tokens", "sequence", "span", "crf"}
+HEADS = {"tokens", "sequence", "span", "crf", "biaffine"}
 
 
 def sources(*but: str) -> dict[str, ast.Module]:

@@ -47,6 +47,15 @@ def multi_label_lines(summary: Summary) -> list[str]:
     return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
+def tree_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then scores by label and by length of the arc, systems side by side."""
+    names = {"las": "LAS", "uas": "UAS"}
+    names |= {"las_no_punctuation": "LAS, no punctuation", "uas_no_punctuation": "UAS, no punctuation"}
+    lines = score_lines(summary, names, further={"exact": "exact trees"})
+    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    return lines + _slice_lines("F1 of heads by distance", summary["systems"], "by_length", _F1)
+
+
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:

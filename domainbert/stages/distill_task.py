@@ -86,11 +86,13 @@ class DistillTask(LabelledTraining):
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student is said once, and that it has positions for a window."""
+        """Check that the student is said once and has positions for a window, and that the task can be taught."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        if reason := self.task.untaught(self.unlabelled is not None):
+            raise DomainbertError(f"task: {reason}")
         for number, loss in enumerate(self.losses):
             if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
                 raise DomainbertError(

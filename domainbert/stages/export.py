@@ -17,6 +17,8 @@ from domainbert.stages.evaluate import open_test
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from domainbert.data.examples import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
@@ -68,14 +70,13 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
     length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
     vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A CRF's logits are its
-    emissions, and `crf.json` has its transitions. Tokenizer, `config.json`, model card and `metrics.json` stand beside
-    it.
+    emissions, and `crf.json` has its transitions; those of a parser are projections, and `biaffine.safetensors` has
+    what scores them. Tokenizer, `config.json`, model card and `metrics.json` stand beside it.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
             file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
     """
-    from domainbert.encoders.crf import crf_of
     from domainbert.serving.onnx.graph import need_onnx
 
     need_onnx()
@@ -89,7 +90,7 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     if scoring is not None:
         lines.append(_score(report, scoring, folder.path, files, str(settings.check)))
     write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(report, folder, crf_of(loaded.head) is not None, lines))
+    write_text(out / "README.md", _card(report, folder, _meaning(loaded.head), lines))
     print("\n".join(lines))
     return report
 
@@ -143,8 +144,10 @@ def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
     """Write the ONNX files, and the configuration and tokenizer beside them."""
+    from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import crf_of
     from domainbert.models.folder import ONNX_FILE
+    from domainbert.serving.onnx.biaffine import write_biaffine
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
     from domainbert.serving.onnx.session import write_crf
 
@@ -156,6 +159,8 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     crf = crf_of(model.head)
     if crf is not None:
         write_crf(out, crf, folder.labels)
+    if isinstance(model.head, Biaffine):
+        write_biaffine(out, model.head)
     write_json(out / "config.json", folder.fields, as_is=True)
     folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
     return files
@@ -234,15 +239,27 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
     return f"{name} on {Path(check).name}: {', '.join(said)}"
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, has_crf: bool, lines: Sequence[str]) -> str:
+def _meaning(head: nn.Module) -> str:
+    """What the logits are that are no scores of labels yet; empty of others."""
+    from domainbert.encoders.biaffine import Biaffine
+    from domainbert.encoders.crf import crf_of
+
+    if crf_of(head) is not None:
+        return "emissions of a CRF; crf.json has its transitions, and says how to decode"
+    if isinstance(head, Biaffine):
+        return "projections of words; biaffine.safetensors has what scores them, and says how to decode"
+    return ""
+
+
+def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     other = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
     kind = other if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
-    if has_crf:
-        facts["logits"] = "emissions of a CRF; crf.json has its transitions, and says how to decode"
+    if meaning:
+        facts["logits"] = meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
     return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE)

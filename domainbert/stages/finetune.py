@@ -146,7 +146,7 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.tokenization.load import load_tokenizer
 
     if settings.init == "pretrained":
-        model, folder, _ = load_model(settings.model, task.head, task.labels)
+        model, folder, _ = load_model(settings.model, task.head, task.labels, sizes=task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
     else:
         path, encoder = settings.model, settings.encoder
@@ -155,6 +155,6 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
             encoder, path = folder.config, folder.path
         config, tokenizer, teachers = encoder, load_tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config, vocabulary, task.head, len(task.labels))
+        model = build_model(config, vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

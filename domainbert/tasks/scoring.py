@@ -75,9 +75,9 @@ class Scoring(ABC):
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 stream.write(json.dumps(self.row(item, prediction), ensure_ascii=False) + "\n")
 
-    @abstractmethod
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:
-        """Gold and prediction of an item for a file."""
+        """Gold and prediction of an item for a file of JSONL."""
+        raise NotImplementedError(f"{type(self).__name__} has neither a `row` nor a `write` of its own")
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:

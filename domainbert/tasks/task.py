@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
@@ -39,6 +40,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
+        head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.
@@ -46,6 +48,7 @@ class Task(ABC, Generic[Item, Prediction]):
     """
 
     head: ClassVar[str]
+    head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     exclusive: ClassVar[bool] = True
     predictor: ClassVar[type[Predictor[Any]]] = Predictor

@@ -22,10 +22,11 @@ from domainbert.tasks.decoding import decode_words, iob2_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
-from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger, aligned_contents
+from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger
 from domainbert.tasks.ner.tags import are_iob2_labels, entity_types, iob2_labels, spans_from_tags
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
