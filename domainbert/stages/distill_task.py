@@ -86,10 +86,12 @@ class DistillTask(LabelledTraining):
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student is said once, and that it has positions for a window."""
+        """Check that the student is said once and has positions for a window, and that the task can be taught."""
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        if reason := self.task.untaught(self.unlabelled is not None):
+            raise DomainbertError(f"task: {reason}")
 
 
 @stage
@@ -196,12 +198,13 @@ class _Lesson:
 def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> Start:
     from domainbert.distillation.students import build_student, student_config
     from domainbert.encoders.config import VocabularyFacts
+    from domainbert.models.added_tokens import add_tokens
     from domainbert.models.folder import load_model
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
         model, folder, _ = load_model(settings.model, task.head, task.labels, dropout)
-        config, tokenizer = folder.config, folder.tokenizer()
+        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer

@@ -100,6 +100,10 @@ class TaskConfig(ABC):
         """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)
 
+    def untaught(self, unlabelled: bool) -> str:
+        """Why `distill-task` cannot teach it, perhaps beside text without labels; empty where it can."""
+        return ""
+
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
