@@ -41,7 +41,7 @@ class Room(NamedTuple):
 
 ROOMS = [
     # the two tasks that have a name in Python; the labelled files that `sample` writes
-    Room(TaskConfig, "tasks", 4, ("serving/by_name.py", "samples", "stages/sample.py")),
+    Room(TaskConfig, "tasks", 7, ("serving/by_name.py", "samples", "stages/sample.py")),
     Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 3, ("stages/vocab.py", "tokenization/bert.py")),

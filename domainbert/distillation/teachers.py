@@ -152,12 +152,10 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     classifier = teacher.model.head.get_submodule("classifier")
     with torch.no_grad():
-        crf = crf_of(teacher.model.head)
-        for parameter in (*classifier.parameters(), *((crf.start, crf.end) if crf is not None else ())):
+        for parameter in classifier.parameters():
             parameter.copy_(parameter[order])
-        if crf is not None:
-            crf.transitions.copy_(crf.transitions[order][:, order])
-            crf.constrain(labels)
+    if (crf := crf_of(teacher.model.head)) is not None:
+        crf.reorder(order)
     teacher.labels = tuple(labels)
 
 

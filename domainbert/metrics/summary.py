@@ -159,7 +159,7 @@ def summarize_classes(
     statistics = {"f1": macro_f1, "accuracy": accuracy}
     found = summarize(systems, lambda one: count_classes(gold, one, labels), score, statistics, "f1", resampling)
     for name, runs in systems.items():
-        found["systems"][name]["confusion"] = _confusion(gold, list(runs.values()), labels)
+        found["systems"][name]["confusion"] = confusion(gold, list(runs.values()), labels)
     same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")
     return found | {"warnings": same if len(set(gold)) > 1 else []}
 
@@ -187,7 +187,9 @@ def _mean(values: Sequence[Any]) -> Any:
     return first if all(value == first for value in values) else float(np.mean(values))
 
 
-def _confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+def confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+    """The `labels` that occur in gold or in any run, and `counts`: rows of gold with columns of predictions, the mean
+    over the runs."""
     occurring = set(gold).union(*runs)
     kept = [label for label in labels if label in occurring]
     index = {label: number for number, label in enumerate(kept)}

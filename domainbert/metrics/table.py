@@ -56,6 +56,14 @@ def tree_lines(summary: Summary) -> list[str]:
     return lines + _slice_lines("F1 of heads by distance", summary["systems"], "by_length", _F1)
 
 
+def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
+    """Scores that have intervals, by name and title, the first being the headline; then scores by label."""
+    lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
+    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    confused = {name: one for name, one in summary["systems"].items() if "confusion" in one}
+    return lines + [line for name, one in confused.items() for line in _confusion_lines(name, one)]
+
+
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:

@@ -206,12 +206,13 @@ class _Lesson:
 def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> Start:
     from domainbert.distillation.students import build_student, student_config
     from domainbert.encoders.config import VocabularyFacts
+    from domainbert.models.added_tokens import add_tokens
     from domainbert.models.folder import load_model
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
         model, folder, _ = load_model(settings.model, task.head, task.labels, dropout)
-        config, tokenizer = folder.config, folder.tokenizer()
+        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer

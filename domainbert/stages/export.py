@@ -150,6 +150,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
     from domainbert.serving.onnx.biaffine import write_biaffine
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
     from domainbert.serving.onnx.session import write_crf
+    from domainbert.tasks.task import task_of_folder
 
     files = [out / ONNX_FILE]
     write_onnx(files[0], model)
@@ -158,6 +159,7 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
         quantize_int8(files[0], files[1])
     crf = crf_of(model.head)
     if crf is not None:
+        task_of_folder(folder).bind(model.head)  # which knows the labels that may not follow each other
         write_crf(out, crf, folder.labels)
     if isinstance(model.head, Biaffine):
         write_biaffine(out, model.head)

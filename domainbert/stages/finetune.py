@@ -142,6 +142,7 @@ def _train_seed(
 def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
+    from domainbert.models.added_tokens import add_tokens
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
@@ -157,4 +158,5 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
         model = build_model(config, vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
+    tokenizer = add_tokens(model, tokenizer, task.added_tokens)
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

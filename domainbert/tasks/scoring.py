@@ -25,7 +25,7 @@ class Scoring(ABC):
     Attributes:
         headline: the metric that counts.
         predictions: of each item, by system and seed.
-        labels: names of the outputs of all models.
+        labels: those that the models know, taken together.
         suffix: of the files of predictions.
     """
 
@@ -56,7 +56,7 @@ class Scoring(ABC):
         """Predict all items, write predictions and gold to `path`, and remember them."""
         known = self.config.known_labels(predictor.labels)
         check_labels_known(find_labels(self.test.items), known, self.test.path)
-        self.labels.update(predictor.labels)
+        self.labels.update(known)
         found = self.predict(predictor)
         if len(found) != len(self.test.items):
             expected = f"{len(self.test.items):,} {self.test.unit}"

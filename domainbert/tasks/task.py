@@ -87,6 +87,11 @@ class Task(ABC, Generic[Item, Prediction]):
         """What the model reads of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
         return text_of(row, text_key)
 
+    @property
+    def added_tokens(self) -> Sequence[str]:
+        """Strings that have to be entries of the vocabulary, found in any text; a training adds those that it lacks."""
+        return ()
+
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Labelled items as token ids and targets."""

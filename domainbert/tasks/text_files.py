@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,8 @@ from domainbert.tasks.label_names import is_visible, label_names, number_of
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
 Row = dict[str, Any]
+Stretch = tuple[int, int]
+"""The first character, and the one after the last."""
 Found = TypeVar("Found")
 Given = TypeVar("Given")
 
@@ -50,6 +53,24 @@ def refuse(*found: str) -> None:
     for problem in filter(None, found):
         problems.add(problem)
     problems.raise_if_any()
+
+
+def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
+    """The characters of a text that an object with `start` and `end` names, and perhaps quotes as its `text`.
+
+    `DomainbertError` if these are no numbers, outside the text, or what stands there is something else.
+    """
+    start: Any = value.get("start")
+    end: Any = value.get("end")
+    if not is_whole_number(start) or not is_whole_number(end):
+        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; expected numbers of characters")
+    if not 0 <= start < end <= len(text):
+        raise DomainbertError(f"characters {start}-{end}; expected some of the {len(text)} of the text, end exclusive")
+    own = value.get("text")
+    if isinstance(own, str) and own != text[start:end]:
+        found = f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(own)}"
+        raise DomainbertError(f"{found}; expected the same (offsets count Unicode characters, not bytes)")
+    return start, end
 
 
 def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:

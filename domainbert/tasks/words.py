@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from domainbert.tasks.labelled import Content, words_of_content
+from domainbert.tasks.text_files import Stretch
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -19,7 +20,7 @@ def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) ->
     return [next(of_text if isinstance(content, str) else of_words) for content in contents]
 
 
-def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[tuple[int, int]]]:
+def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
     """A text and the characters of its words; that of a list of words has single spaces between them."""
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
