@@ -100,7 +100,7 @@ class LabelledTraining(Training):
     @property
     def chosen_by(self) -> Headline:
         """The metric by which epoch and seed are chosen; `DomainbertError` names those of the task."""
-        return self.task.headline if self.select_by is None else self.task.metric(self.select_by)
+        return self.task.headline if self.select_by is None else self.task.validation_metric(self.select_by)
 
     @property
     def is_sharded(self) -> bool:

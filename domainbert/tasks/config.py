@@ -95,7 +95,7 @@ class TaskConfig(ABC):
     def headline(self) -> Headline:
         """The metric that counts."""
 
-    def metric(self, key: str) -> Headline:
+    def validation_metric(self, key: str) -> Headline:
         """A validation metric, one of the task's or the loss; `DomainbertError` names those that there are."""
         known = {one.key: one for one in (self.headline, *self.further, LOSS)}
         if key not in known:
