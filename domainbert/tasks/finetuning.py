@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import MeanMetric, SumMetric
+from torchmetrics import SumMetric
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.crf import crf_of
@@ -52,7 +52,9 @@ class FineTuning(TrainedModule):
         self.metric = task.metric()
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
-        self.measures_loss, self.mean_loss = False, MeanMetric(nan_strategy="disable")
+        self.measures_loss = False
+        # not a MeanMetric, which forgets its weights where it does not look for NaN
+        self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
         self.row: Tensor | None
         self.register_buffer("row", row, persistent=False)
         task.bind(model.head)
@@ -94,16 +96,17 @@ class FineTuning(TrainedModule):
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
         if self.measures_loss:
-            count = len(batch["items" if self.task.counted == "num_examples" else "targets"])
-            self.mean_loss.update(self.task.loss(logits, batch) / max(count, 1), count)
+            self.loss_sum.update(self.task.loss(logits, batch))
+            self.loss_count.update(len(batch["items" if self.task.counted == "num_examples" else "targets"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
         scores = self.metric.compute()
         self.metric.reset()
         if self.measures_loss:
-            scores = {**scores, LOSS.key: self.mean_loss.compute()}
-            self.mean_loss.reset()
+            scores = {**scores, LOSS.key: self.loss_sum.compute() / self.loss_count.compute()}
+            self.loss_sum.reset()
+            self.loss_count.reset()
         if self.not_finite.compute():
             self.unusable.append(self.global_step)
         self.not_finite.reset()
