@@ -36,6 +36,7 @@ from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.parsing.files import read_treebank
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -141,7 +142,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 33, "sh": 40, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
+        "yaml": 31, "sh": 40, "python": 9, "conll": 4, "conllu": 1, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
@@ -285,6 +286,17 @@ def test_sample_files_are_read(tmp_path):
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+
+
+def test_sample_trees_are_read(tmp_path):
+    (block,) = of("conllu")
+    (tmp_path / "a.conllu").write_text(block.text, encoding="utf-8")
+    (sentence,) = read_treebank(tmp_path / "a.conllu").items
+    assert list(zip(sentence.words, sentence.heads, sentence.labels, strict=True)) == [
+        ("Cash", 2, "compound"),
+        ("transfers", 3, "nsubj"),
+        ("helped", 0, "root"),
+    ]
 
 
 def cells() -> list[tuple[str, str]]:

@@ -1,12 +1,22 @@
-"""The biaffine head against its formulas in NumPy, word by word."""
+"""The biaffine head against its formulas in NumPy, word by word; and its folders."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.biaffine import Biaffine
+from domainbert.encoders.families import build_model
+from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.onnx.biaffine import read_biaffine, write_biaffine
+from tests.encoders.test_hugging_face import batch, make_tokenizer
 
 HIDDEN, LABELS, ARC, LABEL = 6, 3, 4, 2
 LENGTHS = (4, 1, 3)
@@ -87,3 +97,47 @@ def test_dropout_is_on_states_and_projections(head: Biaffine) -> None:
     found = head(torch.ones(500, HIDDEN, dtype=torch.float64))
     assert set(numbers(found).round(6).ravel()) == {0.0, 2.0}
     assert float((found == 0).double().mean()) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_folder_of_any_family_is_that_of_its_encoder(reference: Any, tmp_path: Path) -> None:
+    """`transformers` finds the encoder in it, with equal states; here the head comes back with its sizes."""
+    torch.manual_seed(0)
+    sizes = {"arc_size": ARC, "label_size": LABEL}
+    model = build_model(reference.config, reference.vocabulary, "biaffine", LABELS, sizes).eval()
+    save_model(tmp_path, model, reference.config, make_tokenizer(reference), "biaffine", "card", ["x", "y", "z"])
+    theirs, info = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(theirs) is reference.classes[None]
+    assert all(name.startswith("biaffine.") for name in info["unexpected_keys"])
+    assert all("pooler" in name for name in info["missing_keys"])
+    tokens = batch()
+    with torch.inference_mode():
+        wanted = theirs.eval()(tokens.input_ids).last_hidden_state
+        torch.testing.assert_close(model.encoder(tokens), wanted, atol=1e-5, rtol=0)
+    again, folder, made = load_model(tmp_path, "biaffine")
+    assert made == [] and (folder.head, folder.labels, folder.head_sizes) == ("biaffine", ("x", "y", "z"), sizes)
+    for name, parameter in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], parameter, atol=0, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("size", [0, "100", None, 1.5])
+def test_sizes_that_are_none_are_named(reference: Any, tmp_path: Path, size: Any) -> None:
+    model = build_model(reference.config, reference.vocabulary, "biaffine", LABELS)
+    save_model(tmp_path, model, reference.config, make_tokenizer(reference), "biaffine", "card", ["x", "y", "z"])
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**fields, "domainbert_arc_size": size}))
+    with pytest.raises(
+        DomainbertError, match=r"config.json: domainbert_arc_size: found .*; expected a positive number"
+    ):
+        open_model(tmp_path)
+
+
+def test_what_stands_beside_an_exported_model(head: Biaffine, tmp_path: Path) -> None:
+    other = Biaffine(HIDDEN, LABELS, 0.0, ARC, LABEL)
+    with pytest.raises(DomainbertError, match=r"biaffine\.safetensors: cannot be read"):
+        read_biaffine(tmp_path, other)
+    write_biaffine(tmp_path, head.float())
+    read_biaffine(tmp_path, other)
+    assert all(torch.equal(getattr(other, name), getattr(head, name)) for name in ("root", "arc", "label"))
+    assert other.root.requires_grad
+    with pytest.raises(DomainbertError, match=r"arc has shape \(5, 4\); config.json implies \(4, 3\)"):
+        read_biaffine(tmp_path, Biaffine(HIDDEN, LABELS, 0.0, ARC - 1, LABEL + 1))

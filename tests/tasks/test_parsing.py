@@ -21,6 +21,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.metrics.attachment import LENGTHS, attachment_scores, count_arcs, count_by_label, count_by_length
 from domainbert.models.folder import load_model, open_model
 from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence, read_treebank
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.parsing.trees import is_tree
@@ -273,6 +274,9 @@ def the_predictions(treebank: Path, run: Path) -> None:
     ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
     theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
     assert ours == theirs and predictor.predict(["", []]) == [[], []]
+    scoring = ParsingTask.scoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"), None)
+    greedy = scoring.predict(predictor)
+    assert predictor.task.decoding == "greedy" and list(map(len, greedy)) == list(map(len, ours))
     scores = json.loads((run / "onnx/metrics.json").read_text())
     assert scores["files"]["model.onnx"]["las"] == pytest.approx(scores["las"], abs=1e-9)
     assert "| logits | projections of words; biaffine.safetensors has" in (run / "onnx/README.md").read_text()
