@@ -1,4 +1,4 @@
-"""The metric of a validation during training, whatever the task: scores that are made of counts."""
+"""The metric of a validation during training, whatever the task: scores made of counts, or of numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
-from domainbert.metrics.counts import IntArray
+from domainbert.metrics.counts import FloatArray, IntArray
 
 
 class ScoresOfCounts(Metric):
@@ -34,3 +35,30 @@ class ScoresOfCounts(Metric):
         """The scores of everything seen since the last reset."""
         found = self.scores(self.counts.cpu().numpy())
         return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in found.items()}
+
+
+class ScoresOfNumbers(Metric):
+    """Collects true and predicted numbers over batches and ranks, for scores that no sum of counts gives: of ranks.
+
+    `scores` tells the scores by name, the headline among them, of all of them, (texts,) each.
+    """
+
+    gold: list[torch.Tensor]
+    predicted: list[torch.Tensor]
+
+    def __init__(self, scores: Callable[[FloatArray, FloatArray], Mapping[str, float]]) -> None:
+        super().__init__()
+        self.scores = scores
+        self.set_dtype(torch.float64)  # of what a rank without texts brings
+        for name in ("gold", "predicted"):
+            self.add_state(name, [], dist_reduce_fx="cat")
+
+    def update(self, gold: torch.Tensor, predicted: torch.Tensor) -> None:
+        """Add the numbers of a batch, (N,) each."""
+        self.gold.append(gold.to(self.device).double())
+        self.predicted.append(predicted.to(self.device).double())
+
+    def compute(self) -> dict[str, torch.Tensor]:
+        """The scores of everything seen since the last reset."""
+        gold, predicted = (dim_zero_cat(values).cpu().numpy() for values in (self.gold, self.predicted))
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in self.scores(gold, predicted).items()}

@@ -81,6 +81,7 @@ def check_arguments(given: Given) -> None:
         given.check_model("model", trained=given["init"] == "pretrained")
     given.check_max_length(given["encoder"] or given.encoder_of(given["model"]))
     given.check_training_files()
+    given.check_pairs("model")
     given.check_loggers()
 
 
@@ -94,13 +95,13 @@ def _train_seed(
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task import encode_file
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
     start = _start(settings, task)
     start.model.encoder.activation_checkpointing = settings.activation_checkpointing
-    examples = task.encode(train.items, start.tokenizer, start.window)
-    held_out = task.encode(validation.items, start.tokenizer, start.window)
+    examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = GlobalOrder(len(examples), settings.batch_size, seed)
@@ -126,8 +127,10 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.tokenization.load import load_tokenizer
 
     if settings.init == "pretrained":
-        model, folder, _ = load_model(settings.model, task.head, task.labels)
+        model, folder, made = load_model(settings.model, task.head, task.labels)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
+        if not made:
+            task.begin(model.head)
     else:
         path, encoder = settings.model, settings.encoder
         if encoder is None:
