@@ -36,6 +36,8 @@ from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.regression.config import RegressionFormat
+from domainbert.tasks.regression.files import read_numbers
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -141,10 +143,10 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 28, "sh": 40, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
+        "yaml": 32, "sh": 40, "python": 9, "conll": 4, "jsonl": 9, "csv": 3, "tsv": 1, "text": 2,
     }  # fmt: skip
-    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (18, 26, 45)
-    assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 22
+    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
+    assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
     for page in PAGES:  # a block that is only indented would not be looked at
         outside = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         assert not re.findall(r"\n\n {4}.*", outside), page
@@ -264,11 +266,13 @@ CLASSES = [
     ["positive", "negative"],
     ["positive", "negative"],
     ["negative", "positive", "positive"],
+    ["entailment", "contradiction", "neutral"],
 ]
+NUMBERS = [[4.2, 2, 0], [7.5, -2]]
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels = [], [], []
+    entities, classes, labels, numbers = [], [], [], []
     for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
@@ -280,11 +284,16 @@ def test_sample_files_are_read(tmp_path):
             entities.append((read.scheme, types, format))
         elif re.search(r"\blabels\b", block.text):
             labels.append([text.labels for text in read_multi_label(file).items])
+        elif re.search(r"\bscore\b|\d$", block.text, re.MULTILINE):
+            keys = ("sentence1", "sentence2", "score") if "score" in block.text else ()
+            numbers.append([text.number for text in read_numbers(file, RegressionFormat(*keys)).items])
         else:
-            classes.append([text.label for text in read_classification(file, ClassificationFormat()).texts])
+            format = ClassificationFormat(text_pair_key="text_pair" if "text_pair" in block.text else None)
+            classes.append([text.label for text in read_classification(file, format).texts])
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+    assert numbers == NUMBERS
 
 
 def cells() -> list[tuple[str, str]]:

@@ -43,7 +43,8 @@ Folders = Callable[[str], Path]
 @pytest.fixture(scope="session")
 def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     """The folder of a vocabulary with a layout."""
-    root, larger = tmp_path_factory.mktemp("vocabularies"), {"roberta": 320, "modernbert": 320}  # all bytes are entries
+    root = tmp_path_factory.mktemp("vocabularies")
+    sizes = {"roberta": 320, "modernbert": 320}  # where all bytes are entries
     (root / "corpus.txt").write_text("\n".join(TEXTS))
 
     def folder(layout: str) -> Path:
@@ -54,7 +55,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Folders:
                 out=out,
                 corpus=root / "corpus.txt",
                 kind=layout,
-                vocab_size=320 if layout in ("roberta", "modernbert") else 128,
+                vocab_size=sizes.get(layout, 128),
             )
         return out
 
