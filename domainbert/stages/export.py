@@ -169,8 +169,7 @@ def _longest(folder: ModelFolder) -> int:
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
-    from domainbert.data.examples import Example
-    from domainbert.serving.onnx.parity import made_up_texts, whole_example
+    from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
     from domainbert.tasks.task import task_of_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)
@@ -180,7 +179,7 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     if scoring is not None:
         contents = scoring.test.contents[:_TEXTS]
         read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
-        examples += [Example(one.windows[:1], one.num_outputs) for one in read if one.num_outputs]
+        examples += [first_window(one) for one in read if one.num_outputs]
     return examples
 
 
