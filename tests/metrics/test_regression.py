@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics
 
 from domainbert.metrics.bootstrap import resample_scores
 from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
+from domainbert.metrics.validation import ScoresOfNumbers
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -77,3 +79,16 @@ def test_a_draw_of_one_text_many_times_has_no_correlation() -> None:
     for name in ("pearson", "spearman"):
         drawn = resample_scores({"a": [counts]}, STATISTICS[name], resamples=64)["a"]
         assert set(np.abs(drawn).round(12)) == {0.0, 1.0}
+
+
+def test_a_validation_is_scored_over_batches_and_ranks() -> None:
+    predicted = GRADES + DRAW.normal(size=200)
+    numbers = [torch.from_numpy(values) for values in (GRADES, predicted)]
+    metric, elsewhere = ScoresOfNumbers(regression_scores), list(numbers)
+    for part in (slice(120), slice(120, 200)):
+        metric.update(*(values[part] for values in numbers))
+    scores = {name: float(value) for name, value in metric.compute().items()}
+    assert scores == pytest.approx(regression_scores(GRADES, predicted), rel=1e-12)
+    metric.reset()  # a rank without texts, and what another one sends
+    metric._sync_dist(dist_sync_fn=lambda own, group: [own, elsewhere.pop(0)])
+    assert {name: float(value) for name, value in metric.compute().items()} == scores

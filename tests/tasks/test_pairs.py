@@ -16,6 +16,7 @@ from domainbert.data.examples import collate
 from domainbert.models.folder import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given
+from domainbert.stages.evaluate import check_arguments
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.classification.task import ClassificationTask
@@ -221,3 +222,11 @@ def test_windows_of_a_pair_are_averaged(vocabularies: Folders, tmp_path: Path) -
     wanted = torch.softmax(logits.mean(dim=0), -1).tolist()
     assert list(found.scores.values()) == pytest.approx(wanted, abs=1e-6)
     assert logits.std(dim=0).max() > 1e-3, "windows differ"
+
+
+def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
+    training = Given({"task": Classification(FORMAT), "model": Path("model"), "train": None})
+    arguments = {"models": {"a": Path("run/a")}, "task": Classification(), "test": Path("run/test"), "train": None}
+    given = Given(arguments, {"run/a": training, "run/test": training})
+    check_arguments(given)
+    assert given.problems == [("task", "reads single texts; expected pairs, which models.a is trained on")]

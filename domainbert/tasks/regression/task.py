@@ -37,6 +37,7 @@ OUTPUT = "value"
 
 _LAST = "classifier"  # module of the head
 _TOO_NEAR = 1e-5  # spread as a share of the largest number, of which single precision holds seven digits
+_LEAST = 1e-30  # single precision ends at 1e-38
 _NEAR = 0.02  # of R2: as good as no better
 
 
@@ -91,8 +92,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         task.pair_key = config.format.text_pair_key
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
-        largest = float(np.abs(numbers).max())
-        if task.deviation <= _TOO_NEAR * largest:
+        if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
             found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             raise DomainbertError(
                 f"{train.path}: {found}; expected some that differ by more than {_TOO_NEAR:g} of the largest"
