@@ -37,6 +37,8 @@ from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.regression.config import RegressionFormat
+from domainbert.tasks.regression.files import read_numbers
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -142,7 +144,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 31, "sh": 40, "python": 9, "conll": 4, "conllu": 1, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
+        "yaml": 32, "sh": 40, "python": 9, "conll": 4, "jsonl": 9, "csv": 3, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
@@ -265,11 +267,13 @@ CLASSES = [
     ["positive", "negative"],
     ["positive", "negative"],
     ["negative", "positive", "positive"],
+    ["entailment", "contradiction", "neutral"],
 ]
+NUMBERS = [[4.2, 2, 0], [7.5, -2]]
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels = [], [], []
+    entities, classes, labels, numbers = [], [], [], []
     for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
@@ -281,11 +285,16 @@ def test_sample_files_are_read(tmp_path):
             entities.append((read.scheme, types, format))
         elif re.search(r"\blabels\b", block.text):
             labels.append([text.labels for text in read_multi_label(file).items])
+        elif re.search(r"\bscore\b|\d$", block.text, re.MULTILINE):
+            keys = ("sentence1", "sentence2", "score") if "score" in block.text else ()
+            numbers.append([text.number for text in read_numbers(file, RegressionFormat(*keys)).items])
         else:
-            classes.append([text.label for text in read_classification(file, ClassificationFormat()).texts])
+            format = ClassificationFormat(text_pair_key="text_pair" if "text_pair" in block.text else None)
+            classes.append([text.label for text in read_classification(file, format).texts])
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+    assert numbers == NUMBERS
 
 
 def test_sample_trees_are_read(tmp_path):

@@ -85,7 +85,7 @@ def summarize(
         systems: the predictions.
         count: the counts (units, labels, counts) of a model, of the same units in the same order for each.
         score: its scores, nested, numbers at the ends; takes the counts summed over units, too.
-        statistics: by name the scores that get intervals, made of counts summed over units.
+        statistics: by name the scores that get intervals, see `bootstrap.resample_scores`.
         headline: the one whose interval has no name in front.
         resampling: how the intervals are drawn.
     """

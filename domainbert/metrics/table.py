@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.summary import Summary
 
 _MOST_CLASSES = 12  # of a confusion matrix that is printed
@@ -64,6 +65,12 @@ def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
     return lines + [line for name, one in confused.items() for line in _confusion_lines(name, one)]
 
 
+def regression_lines(summary: Summary) -> list[str]:
+    """Correlations, errors in the unit of the numbers, and R2, with intervals and differences."""
+    names = {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+    return score_lines(summary, names, percent=False)
+
+
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:
@@ -75,19 +82,19 @@ def score_lines(
         percent: whether they are shares, shown in percent.
         further: scores without intervals, and their titles; a dot leads into nested ones.
     """
-    prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
+    prefixes = {name: f"{name}_" if number else "" for number, name in enumerate(names)}
     further = further or {}
     header = ["system", *(title for name in names.values() for title in (name, "95 % interval")), *further.values()]
     rows = []
     for system, one in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
-            row += [f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale)]
+            row += [shown_score(one[name], percent), shown_interval(one[f"{prefix}interval"], percent)]
         nested = (reduce(lambda found, part: found[part], name.split("."), one) for name in further)
-        rows.append([*row, *(f"{scale * score:.2f}" for score in nested), str(one["seeds"])])
+        rows.append([*row, *(shown_score(score, percent) for score in nested), str(one["seeds"])])
     lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
     for name, prefix in prefixes.items():
-        lines += _difference_lines(summary["paired"], prefix, names[name], scale)
+        lines += _difference_lines(summary["paired"], prefix, names[name], percent)
     return lines
 
 
@@ -119,16 +126,16 @@ def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> li
     return _table(header, rows)
 
 
-def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, scale: float) -> list[str]:
+def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, percent: bool) -> list[str]:
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
-            f"{scale * pair[f'{prefix}difference']:+.2f}",
-            _interval(pair[f"{prefix}interval"], sign="+", scale=scale),
+            shown_score(pair[f"{prefix}difference"], percent, "+"),
+            shown_interval(pair[f"{prefix}interval"], percent, "+"),
         ]
         for pair in paired
     ]
-    header = [f"paired difference, {metric}", "points" if scale == 100 else "by", "95 % interval"]
+    header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
     return ["", *_table(header, rows)] if rows else []
 
 
@@ -166,8 +173,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         )
         for row in (header, *rows)
     ]
-
-
-def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100) -> str:
-    low, high = (f"{scale * bound:{sign}.2f}" for bound in bounds)
-    return f"[{low}, {high}]"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
 
@@ -99,6 +100,8 @@ class DistillTask(LabelledTraining):
                     f"losses[{number}]: SoftTargets compares distributions over labels, which {self.task.name} has "
                     "none of; expected LogitMSE, HardTargets or losses on layers"
                 )
+        if self.unlabelled is not None and self.task.reads_pairs:
+            raise DomainbertError("unlabelled: sentences, which are single texts; the task reads pairs, expected none")
 
 
 @stage
@@ -120,8 +123,8 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
-    text = TransferText.of(train.items, settings.unlabelled, settings.max_unlabelled)
-    lesson = _Lesson(settings, task, teachers, text, validation.items)
+    text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled)
+    lesson = _Lesson(settings, task, teachers, text, validation)
     return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 
 
@@ -130,7 +133,9 @@ def check_arguments(given: Given) -> None:
     for number, path in enumerate(given["teachers"]):
         given.check_model(f"teachers[{number}]", path)
         given.check_task(f"teachers[{number}]", path, given["task"].name)
+        given.check_pairs(f"teachers[{number}]", path)
     given.check_model("model")
+    given.check_pairs("model")
     given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
     given.check_training_files()
     given.check_corpus("unlabelled")
@@ -145,7 +150,7 @@ class _Lesson:
     task: Task[Any, Any]
     teachers: Teachers
     text: TransferText
-    validation: Sequence[Any]
+    validation: Labelled[Any]
 
     def train_seed(self, seed: int, folder: Path) -> dict[str, Any]:
         """Train a student, and write it to its folder."""
@@ -155,6 +160,7 @@ class _Lesson:
         from domainbert.distillation.distilling import TaskDistillation
         from domainbert.distillation.weighted import WeightedLosses
         from domainbert.encoders.used_entries import UsedEntries
+        from domainbert.tasks.task import encode_file
         from domainbert.training.callbacks import KeepBest
         from domainbert.training.fit import Steps
 
@@ -164,14 +170,14 @@ class _Lesson:
         weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
         _check_losses(weighted, settings.losses, start, teachers, teachers.kept(task) < len(task.labels))
         examples = self.text.encode(task, start.tokenizer, start.window)
-        held_out = task.encode(self.validation, start.tokenizer, start.window)
+        held_out = encode_file(task, self.validation, start.tokenizer, start.window)
         before = teachers.cache is not None and "predicted" in weighted.reads
         data = self._data(seed, start, examples, held_out, before)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
         steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(self.text.items))
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
         asked = [teacher.model for teacher in teachers.predictors] if while_training else []
-        how = (settings.optim, settings.schedule, steps.total, self.validation, seed, settings.unfreeze_every)
+        how = (settings.optim, settings.schedule, steps.total, self.validation.items, seed, settings.unfreeze_every)
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
         headline, label = settings.chosen_by, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
@@ -211,8 +217,10 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
-        model, folder, _ = load_model(settings.model, task.head, task.labels, dropout)
+        model, folder, made = load_model(settings.model, task.head, task.labels, dropout)
         config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
+        if not made:
+            task.begin(model.head)
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer

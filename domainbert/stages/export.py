@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.scores import shown_interval, shown_score
 from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
@@ -174,17 +175,19 @@ def _longest(folder: ModelFolder) -> int:
 
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
-    """Made-up texts of all lengths, and some of the labelled file."""
-    from domainbert.serving.onnx.parity import made_up_texts, whole_example
-    from domainbert.tasks.labelled import words_of_content
-    from domainbert.tokenization.align import align_words
+    """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
+    from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
+    from domainbert.tasks.task import task_of_folder
 
-    longest, extra = _longest(folder), folder.tokenizer().template.extra()
-    texts: list[Any] = list(made_up_texts(folder.vocab_size, longest - extra))
+    tokenizer, longest = folder.tokenizer(), _longest(folder)
+    extra = tokenizer.template.extra()
+    texts = made_up_texts(folder.vocab_size, longest - extra)
+    examples = [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:
-        labelled = [words for words in map(words_of_content, scoring.test.contents) if words]
-        texts += [words.input_ids for words in align_words(folder.tokenizer(), labelled[:_TEXTS])]
-    return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
+        contents = scoring.test.contents[:_TEXTS]
+        read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
+        examples += [first_window(one) for one in read if one.num_outputs]
+    return examples
 
 
 def _compare(
@@ -228,16 +231,15 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
             scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
-    key, name, scale = scoring.headline.key, scoring.headline.name, 100 if scoring.headline.percent else 1
+    key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": check, key: summary["systems"]["torch"][key]}
-    said = [f"torch {scale * report[key]:.2f}"]
+    said = [f"torch {shown_score(report[key], percent)}"]
     for pair in summary["paired"]:
         score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
-        said.append(
-            f"{pair['b']} {scale * score:.2f} ({scale * change:+.2f} [{scale * low:+.2f}, {scale * high:+.2f}])"
-        )
+        moved = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
+        said.append(f"{pair['b']} {shown_score(score, percent)} ({moved})")
     return f"{name} on {Path(check).name}: {', '.join(said)}"
 
 

@@ -98,6 +98,7 @@ def check_arguments(given: Given) -> None:
     given.check_max_length(encoder)
     given.check_frozen_layers(encoder)
     given.check_training_files()
+    given.check_pairs("model")
     given.check_loggers()
 
 
@@ -111,6 +112,7 @@ def _train_seed(
     from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task import encode_file
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
@@ -118,8 +120,7 @@ def _train_seed(
     start.model.encoder.activation_checkpointing = settings.activation_checkpointing
     if settings.frozen_layers is not None:
         start.model.encoder.freeze(settings.frozen_layers)
-    examples = task.encode(train.items, start.tokenizer, start.window)
-    held_out = task.encode(validation.items, start.tokenizer, start.window)
+    examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = GlobalOrder(len(examples), settings.batch_size, seed)
@@ -147,8 +148,10 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.tokenization.load import load_tokenizer
 
     if settings.init == "pretrained":
-        model, folder, _ = load_model(settings.model, task.head, task.labels, sizes=task.head_sizes)
+        model, folder, made = load_model(settings.model, task.head, task.labels, sizes=task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
+        if not made:
+            task.begin(model.head)
     else:
         path, encoder = settings.model, settings.encoder
         if encoder is None:

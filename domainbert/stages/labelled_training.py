@@ -278,4 +278,4 @@ def save_seed(
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
-    save_model(folder, *trained, entries.put_back(weights), start.teachers, facts_of_task)
+    save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)

@@ -113,6 +113,11 @@ class TaskConfig(ABC):
         return found
 
     @property
+    def reads_pairs(self) -> bool:
+        """Whether its models read two texts together: no sentence of a corpus, and by a tokenizer that frames pairs."""
+        return False
+
+    @property
     def reading(self) -> object:
         """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -66,6 +67,28 @@ def key_of_content(content: Content) -> object:
     if isinstance(content, str):
         return content
     return list(content) if isinstance(content, Sequence) else content.key
+
+
+class UnreadableContents(DomainbertError):
+    """What is wrong with some of the contents that a model was given: a sentence for each, by its place among them."""
+
+    def __init__(self, found: Mapping[int, str]) -> None:
+        self.found = found
+        first, count = min(found), len(found)
+        more = f" (and {count - 1:,} more like this)" if count > 1 else ""
+        super().__init__(f"text {first + 1:,}: {found[first]}{more}")
+
+
+@contextmanager
+def told_where(where: Callable[[int], str]) -> Iterator[None]:
+    """Say of contents that a model cannot read where each of them stands, such as path and line."""
+    try:
+        yield
+    except UnreadableContents as error:
+        problems = Problems("texts")
+        for number, found in error.found.items():
+            problems.add(f"{where(number)}: {found}")
+        problems.raise_if_any()
 
 
 class Item(Protocol):

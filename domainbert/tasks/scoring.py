@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
+from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels, told_where
 from domainbert.tasks.predictor import Predictor
 
 
@@ -57,7 +57,8 @@ class Scoring(ABC):
         known = self.config.known_labels(predictor.labels)
         check_labels_known(find_labels(self.test.items), known, self.test.path)
         self.labels.update(known)
-        found = self.predict(predictor)
+        with told_where(lambda number: f"{self.test.path}:{self.test.items[number].line}"):
+            found = self.predict(predictor)
         if len(found) != len(self.test.items):
             expected = f"{len(self.test.items):,} {self.test.unit}"
             raise DomainbertError(f"{self.test.path}: {expected}, but {len(found):,} predictions")
@@ -104,7 +105,8 @@ class CountedScoring(Scoring):
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
         """The scores of one model, nested as for JSON; `totals` (labels, counts) are its counts summed over items."""
-        return {name: float(statistic(totals)) for name, statistic in self.statistics.items()}
+        counts = self.count(predictions)
+        return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
     def warnings(self) -> list[str]:
         """A line for each system whose models have learnt nothing."""

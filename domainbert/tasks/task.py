@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import Content, Labelled, check_labels_known, find_labels, label_set, text_of
+from domainbert.tasks.labelled import (
+    Content,
+    Labelled,
+    check_labels_known,
+    find_labels,
+    label_set,
+    text_of,
+    told_where,
+)
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -78,6 +86,24 @@ class Task(ABC, Generic[Item, Prediction]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What its models read, in the plural; another task of this name may read other things."""
+        return ("texts",)
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Shift and factor from outputs while they are trained to those of a folder; None where these are the same."""
+        return None
+
+    def begin(self, head: nn.Module) -> None:
+        """Change the head of a finished model, in place, so that it gives what is trained; `finish` undoes it."""
+        return None
+
+    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The weights of a trained model, an `EncoderWithHead`, as they stand in its folder."""
+        return weights
 
     def bind(self, head: nn.Module) -> None:
         """Note the head whose logits will come, where the loss needs more of it."""
@@ -158,11 +184,11 @@ def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) ->
     return ScoresOfCounts(scores, *shape)
 
 
-def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]]) -> Metric:
+def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
     """A validation metric whose scores need a row of numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
-    return ScoresOfRows(scores)
+    return ScoresOfRows(scores, width)
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
@@ -185,6 +211,14 @@ def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labell
     task = task_class(type(config)).of_training(config, learnt)
     check_labels_known(find_labels(checked.items), config.known_labels(task.labels), validation)
     return learnt, checked, task
+
+
+def encode_file(
+    task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
+) -> list[Example]:
+    """The items of a labelled file as examples; `DomainbertError` with the lines of those that no model can read."""
+    with told_where(lambda number: f"{file.path}:{file.items[number].line}"):
+        return task.encode(file.items, tokenizer, max_length)
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:

@@ -15,6 +15,7 @@ from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import is_visible, label_names, number_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
@@ -27,11 +28,14 @@ Given = TypeVar("Given")
 
 
 @dataclass(frozen=True)
-class TextFormat:
-    """Where a text and its labels stand in a JSONL, CSV or TSV file."""
+class RowFormat:
+    """Where a text, or a pair of texts, and its labels stand in a JSONL, CSV or TSV file."""
 
     text_key: str = "text"
     """Key (JSONL) or column (CSV, TSV) of the text."""
+
+    text_pair_key: str | None = None
+    """Key or column of the second text, where pairs of texts are read; None where each text stands by itself."""
 
     label_key: str = "label"
     """Key or column of its labels."""
@@ -39,12 +43,38 @@ class TextFormat:
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
     """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
 
+    def __post_init__(self) -> None:
+        """Check that no two of the keys are one."""
+        keys = self.keys
+        if len(set(keys)) < len(keys):
+            raise DomainbertError(f"text_key, text_pair_key, label_key: found {listed(keys)}; expected different keys")
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys or columns that a file has to have."""
+        return [key for key in (self.text_key, self.text_pair_key, self.label_key) if key is not None]
+
+
+@dataclass(frozen=True)
+class TextFormat(RowFormat):
+    """The same for labels that have names."""
+
     label_names: tuple[str, ...] | None = None
     """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
     as a list under "label_names"."""
 
     label_names_file: Path | None = None
     """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
+
+
+@dataclass(frozen=True)
+class TextTaskConfig(TaskConfig):
+    """Settings of a task that reads each text, or pair of texts, as a whole; its `format` is a `RowFormat`."""
+
+    @property
+    def reads_pairs(self) -> bool:
+        """See `TaskConfig.reads_pairs`."""
+        return isinstance(self.reading, RowFormat) and self.reading.text_pair_key is not None
 
 
 def refuse(*found: str) -> None:
@@ -109,15 +139,32 @@ def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> 
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
 
 
-def text_rows(
-    path: Path, format: TextFormat, problems: Problems
-) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """The kind of a file of texts, the names of labels that stand there as numbers, and the rows with their lines.
+def text_problems(row: Row, format: RowFormat) -> list[str]:
+    """What is wrong with the text of a row, or with those of its pair; empty strings where nothing is."""
+    keys = (format.text_key, format.text_pair_key)
+    return [problem_with_text(row, key) for key in keys if key is not None]
+
+
+def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
+    """The text of a row, or those of its pair, as the fields of a `TextItem`."""
+    second = None if format.text_pair_key is None else row[format.text_pair_key]
+    return {"text": row[format.text_key], "text_pair": second}
+
+
+def rows_of_texts(path: Path, format: RowFormat, problems: Problems) -> tuple[Kind, Iterator[tuple[int, Row]]]:
+    """The kind of a file of texts, and its rows with their lines.
 
     Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
     kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
-    rows = rows_of(path, kind, (format.text_key, format.label_key), problems)
+    return kind, rows_of(path, kind, format.keys, problems)
+
+
+def text_rows(
+    path: Path, format: TextFormat, problems: Problems
+) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
+    """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two."""
+    kind, rows = rows_of_texts(path, format, problems)
     for line, row in rows:
         first = row if kind == "jsonl" else {}
         names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
@@ -128,7 +175,8 @@ def text_rows(
 def read_words_or_texts(path: Path) -> list[str]:
     """The words of a tagged file, or the texts of one with classes or entities, whatever its labels.
 
-    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
+    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV,
+    the second of a pair under "text_pair".
     """
     kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"), setting="")
     print(f"{path}: read as {kind}")
@@ -141,19 +189,20 @@ def read_words_or_texts(path: Path) -> list[str]:
             refuse(problem_with_strings(row, "tokens"))
             words: list[str] = row["tokens"]
             return words
-        refuse(problem_with_text(row, "text", may_be_empty=True))
-        return [row["text"]]
+        keys = ["text", *(["text_pair"] if "text_pair" in row else [])]
+        refuse(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
+        return [row[key] for key in keys]
 
     found = parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of)
     problems.raise_if_any()
     return [word for words in found for word in words]
 
 
-def some_texts(items: list[Found], format: TextFormat, problems: Problems) -> list[Found]:
+def some_texts(items: list[Found], format: RowFormat, problems: Problems) -> list[Found]:
     """The items of a file that has been read; `DomainbertError` if it had problems, or no text."""
     problems.raise_if_any()
     if not items:
-        expected = f"expected at least one with {format.text_key!r} and {format.label_key!r}"
+        expected = f"expected at least one with {' and '.join(map(repr, format.keys))}"
         raise DomainbertError(f"{problems.subject}: no texts; {expected}")
     return items
 

@@ -40,6 +40,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py", "tests/metrics/test_slices.py"),
         ("tests/stages/test_evaluate.py",),
     ),
+    "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/validation.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),

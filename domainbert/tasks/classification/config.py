@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.text_files import TextFormat
+from domainbert.tasks.config import Headline
+from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ClassificationFormat(TextFormat):
 
 
 @dataclass(frozen=True)
-class Classification(TaskConfig):
+class Classification(TextTaskConfig):
     """One of several classes for each text."""
 
     title = "Text classifier"

@@ -9,24 +9,26 @@ from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.tasks.text_files import (
+    LabelReader,
+    parsed,
+    refuse,
+    some_texts,
+    text_fields,
+    text_problems,
+    text_rows,
+)
+from domainbert.tasks.text_items import TextFile, TextItem
 
 
 @dataclass(frozen=True)
-class LabelledText:
-    """A text, its class, and the line of the file where it stands."""
+class LabelledText(TextItem):
+    """A text or pair, its class, and the line of the file where it stands."""
 
-    text: str
     label: str
     line: int
-
-    @property
-    def content(self) -> str:
-        """The text."""
-        return self.text
 
     @property
     def labels(self) -> tuple[str]:
@@ -35,7 +37,7 @@ class LabelledText:
 
 
 @dataclass(frozen=True)
-class ClassFile(Labelled[LabelledText]):
+class ClassFile(TextFile[LabelledText]):
     """Contents of a file of texts with classes, and how it was read."""
 
     nameless: bool = False
@@ -49,9 +51,8 @@ class ClassFile(Labelled[LabelledText]):
     def describe(self) -> str:
         """A line with the kind of file, the number of texts and of each class."""
         counts = label_counts(self.items)
-        said = (
-            f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} classes ({in_words(counts)})"
-        )
+        said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        said += f"; {len(counts)} classes ({in_words(counts)})"
         return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
@@ -80,8 +81,8 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        refuse(problem_with_text(row, format.text_key), labels.problem_with(row, line))
-        return LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line)
+        refuse(*text_problems(row, format), labels.problem_with(row, line))
+        return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
     return ClassFile(path, texts, kind, labels.nameless)

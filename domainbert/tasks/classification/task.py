@@ -54,7 +54,7 @@ class ClassScoring(Scoring):
 
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
         """See `Scoring.row`."""
-        gold = {"text": item.text, "gold": item.label}
+        gold = {**item.as_row, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
     def summary(self, resampling: Resampling) -> Summary:

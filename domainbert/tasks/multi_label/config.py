@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.text_files import TextFormat
+from domainbert.tasks.config import Headline
+from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
@@ -26,13 +26,14 @@ class MultiLabelFormat(TextFormat):
     """Between the labels in a column of CSV or TSV; white space beside it belongs to none of them."""
 
     def __post_init__(self) -> None:
-        """Check the separator."""
+        """Check the keys, and the separator."""
+        super().__post_init__()
         if not self.separator.strip():
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
 
 
 @dataclass(frozen=True)
-class MultiLabel(TaskConfig):
+class MultiLabel(TextTaskConfig):
     """Any number of labels for each text, or none."""
 
     title = "Multi-label text classifier"
