@@ -145,11 +145,11 @@ def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) ->
     return ScoresOfCounts(scores, *shape)
 
 
-def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]]) -> Metric:
-    """A validation metric whose scores need a row of numbers of each item: see `ScoresOfRows`."""
+def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
+    """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
-    return ScoresOfRows(scores)
+    return ScoresOfRows(scores, width)
 
 
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from domainbert.metrics.answers import best_threshold, clear_threshold, normalise, score_answer, validation_scores
+from domainbert.metrics.validation import ScoresOfRows
 
 WORDS = [
     "the",
@@ -148,3 +150,16 @@ def test_scores_of_a_validation() -> None:
     assert (nothing["f1"], nothing["exact"]) == (1.0, 1.0) and nothing["threshold"] < -3
     assert clear_threshold(4, rows[:, 3]) == 5.0 and clear_threshold(0, rows[:0, 3]) == 0.0
     assert clear_threshold(2, np.asarray([1.0, 2.0, np.inf])) == 3.0
+
+
+def test_rows_of_batches_and_ranks_are_put_together() -> None:
+    """A rank without any has numbers of the same type, so that they can be gathered."""
+    rows = np.asarray([[1, 1, 1, -3.0], [0, 0.5, 1, -1.0], [0, 0, 0, 2.0], [0, 0, 1, 4.0]])
+    metric, alone = (ScoresOfRows(validation_scores, 4) for _ in range(2))
+    metric.update(rows[:1])
+    metric.update(rows[1:3])
+    metric._sync_dist(lambda numbers, group=None: [numbers, torch.from_numpy(rows[3:].ravel())])
+    assert {name: float(value) for name, value in metric.compute().items()} == validation_scores(rows)
+    gathered: list[torch.Tensor] = []
+    alone._sync_dist(lambda numbers, group=None: gathered.append(numbers) or [numbers, numbers])
+    assert gathered[0].dtype == torch.float64 and gathered[0].shape == (0,)

@@ -151,6 +151,8 @@ def the_predictions(run: Path, test: Any, predictor: Any) -> None:
         for candidate in other["candidates"]:
             assert item.context[candidate["start"] : candidate["end"]] == candidate["text"]
     assert any("ü" in one["predicted"] for one in scored)
+    nothing = predictor.answer("who ?", "\u200b")
+    assert (nothing.answer, nothing.start, nothing.margin, nothing.candidates) == ("", None, None, [])
     assert predictor.answer(test.items[0].question, test.items[0].context).answer == scored[0]["predicted"]
 
 

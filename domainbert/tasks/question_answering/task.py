@@ -123,7 +123,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     def metric(self) -> Metric:
         """F1 and exact match, at the best threshold where some questions have no answer."""
-        return scores_of_rows(validation_scores)
+        return scores_of_rows(validation_scores, 4)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
         """See `Task.update`."""
