@@ -90,6 +90,8 @@ class DistillTask(LabelledTraining):
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
             if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
                 raise DomainbertError(

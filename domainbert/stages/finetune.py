@@ -51,6 +51,8 @@ class Finetune(LabelledTraining):
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         check_length(self.max_length, self.encoder)
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
 
 
 @stage

@@ -98,6 +98,10 @@ class TaskConfig(ABC):
         found: Labelled[Any] = beside(type(self), "files").read(self, path)
         return found
 
+    def check_window(self, max_length: int) -> None:
+        """`DomainbertError` where windows of so many tokens are too short for what the task reads."""
+        return None
+
     @property
     def reading(self) -> object:
         """The settings that decide how its files are read: its `format`, if it has one, else all."""
