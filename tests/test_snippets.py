@@ -37,6 +37,7 @@ from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.question_answering.files import read_questions
 from domainbert.tasks.regression.config import RegressionFormat
 from domainbert.tasks.regression.files import read_numbers
 from domainbert.tuning.config import TuneConfig
@@ -144,7 +145,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 32, "sh": 40, "python": 9, "conll": 4, "jsonl": 9, "csv": 3, "tsv": 1, "text": 2,
+        "yaml": 30, "sh": 41, "python": 9, "conll": 4, "jsonl": 8, "json": 1, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
@@ -262,6 +263,10 @@ LABELS = [
     [("trade", "work"), ()],
     [("trade", "work"), ("prices",), ()],
 ]
+ANSWERS = [
+    [["9 %"], []],
+    [["2014"], ["enrolment"], []],
+]
 CLASSES = [
     ["positive", "negative", "null"],
     ["positive", "negative"],
@@ -273,12 +278,14 @@ NUMBERS = [[4.2, 2, 0], [7.5, -2]]
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels, numbers = [], [], [], []
-    for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
+    entities, classes, labels, numbers, answers = [], [], [], [], []
+    for number, block in enumerate(of("conll", "json", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
-        assert len(block.text.splitlines()) == 3
-        if block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
+        assert len(block.text.splitlines()) == (7 if block.language == "json" else 3)
+        if '"answers"' in block.text:
+            answers.append([question.texts for question in read_questions(file).items])
+        elif block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
             format = ENTITIES[len(entities)][2]
             read = read_ner(file, format)
             types = [type for sentence in read.sentences for _, _, type in sentence.spans]
@@ -294,6 +301,7 @@ def test_sample_files_are_read(tmp_path):
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+    assert answers == ANSWERS
     assert numbers == NUMBERS
 
 

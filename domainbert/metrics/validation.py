@@ -42,21 +42,21 @@ class ScoresOfRows(Metric):
     `scores` tells the scores by name, the headline among them, of the rows (items, `width`) of all ranks.
     """
 
-    rows: list[torch.Tensor]
+    numbers: list[torch.Tensor]
 
     def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
         super().__init__()
         self.scores, self.width = scores, width
         self.set_dtype(torch.float64)  # of what a rank without items brings, which has no rows either: so they are flat
-        self.add_state("rows", [], dist_reduce_fx="cat")
+        self.add_state("numbers", [], dist_reduce_fx="cat")
 
     def update(self, rows: NDArray[np.float64]) -> None:
         """Add the rows (N, `width`) of a batch."""
-        self.rows.append(torch.from_numpy(rows).flatten().to(self.device))
+        self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
-        return _as_tensors(self.scores(dim_zero_cat(self.rows).cpu().numpy().reshape(-1, self.width)))
+        return _as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
 
 
 def _as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:

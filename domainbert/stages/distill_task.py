@@ -94,6 +94,8 @@ class DistillTask(LabelledTraining):
         check_length(self.max_length, self.student.encoder)
         if reason := self.task.untaught(self.unlabelled is not None):
             raise DomainbertError(f"task: {reason}")
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
             if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
                 raise DomainbertError(

@@ -69,10 +69,11 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
 
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
     classes of the training label set that occur in gold or prediction; micro and weighted F1, precision and recall of
-    each class, and the confusion matrix stand beside it. Numbers: Pearson's correlation, with Spearman's and
-    errors. Intervals come from resampling documents (sentences where the file marks no documents) and seeds. Size and
-    speed of each system's first model are measured on the first 512 texts of the test set; pieces per word on all of
-    it, punctuation apart, as in a vocabulary report. `out` gets `metrics.json` and `predictions/`.
+    each class, and the confusion matrix stand beside it. Numbers: Pearson's correlation, with Spearman's and errors.
+    Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
+    (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
+    the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
+    `out` gets `metrics.json` and `predictions/`.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that

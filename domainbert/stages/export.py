@@ -69,10 +69,11 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     """Write a model for ONNX Runtime, and check that it says what the torch model says.
 
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
-    length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
-    vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A CRF's logits are its
-    emissions, and `crf.json` has its transitions; those of a parser are projections, and `biaffine.safetensors` has
-    what scores them. Tokenizer, `config.json`, model card and `metrics.json` stand beside it.
+    length) and gives `logits`: (batch, length, labels) for entities and for the start and end of answers, (batch,
+    labels) for classes, (batch, length, vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a
+    head. A CRF's logits are its emissions, and `crf.json` has its transitions; those of a parser are projections, and
+    `biaffine.safetensors` has what scores them. Tokenizer, `config.json`, model card and `metrics.json` stand beside
+    it.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled

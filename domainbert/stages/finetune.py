@@ -66,6 +66,8 @@ class Finetune(LabelledTraining):
         if self.init == "random" and self.frozen_layers is not None:
             raise DomainbertError("frozen_layers: would stay random; expected init: pretrained, or no frozen_layers")
         check_length(self.max_length, self.encoder)
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
 
 
 @stage

@@ -43,7 +43,8 @@ class Predict:
     are CoNLL. The format it was read as is printed."""
 
     text_key: str = "text"
-    """Key of the text in JSONL; the object's other keys are kept, but for those of the prediction."""
+    """Key of the text in JSONL (questions stand under `question`, with a `context`); the object's other keys are kept,
+    but for those of the prediction."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL, by number or name."""

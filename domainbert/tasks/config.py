@@ -112,6 +112,10 @@ class TaskConfig(ABC):
         found: Labelled[Any] = beside(type(self), "files").read(self, path)
         return found
 
+    def check_window(self, max_length: int) -> None:
+        """`DomainbertError` where windows of so many tokens are too short for what the task reads."""
+        return None
+
     @property
     def reads_pairs(self) -> bool:
         """Whether its models read two texts together: no sentence of a corpus, and by a tokenizer that frames pairs."""

@@ -185,7 +185,7 @@ def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) ->
 
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
-    """A validation metric whose scores need a row of numbers of each item: see `ScoresOfRows`."""
+    """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
     from domainbert.metrics.validation import ScoresOfRows
 
     return ScoresOfRows(scores, width)

@@ -82,6 +82,7 @@ def test_theirs_loads_here(reference, head, tmp_path):
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, head)
     assert made == [] and folder.head == head and folder.config == reference.config and folder.vocab_size == 101
+    assert load_model(tmp_path, head, folder.labels)[2] == [], "fine-tuning goes on from the head"
     assert folder.labels == (("start", "end") if head == "span" else tuple(f"LABEL_{number}" for number in range(5)))
     found, wanted = both_logits(model, theirs, head)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

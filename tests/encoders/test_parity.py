@@ -11,6 +11,7 @@ from domainbert.encoders.families import family_names, name_map
 from domainbert.encoders.layers import ACTIVATIONS
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
+from domainbert.serving.onnx.graph import PlainModel
 from domainbert.tokenization.template import bert_template
 from tests.encoders.conftest import REFERENCES, logits_of, parameters_of
 
@@ -95,6 +96,19 @@ def from_double(theirs, reference, head):
     return {
         ours: torch.cat([state[name] for name in names]) for ours, names in name_map(reference.config, head).items()
     }
+
+
+@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
+def test_the_model_that_is_exported(reference, head):
+    """It reads padded rows, all of their positions."""
+    theirs, tokens = reference.theirs(head), padded_batch()
+    real = tokens.segment_ids > 0
+    with torch.inference_mode():
+        wanted = logits_of(theirs(tokens.input_ids, attention_mask=tokens.segment_ids))
+        found = PlainModel(reference.ours(head, theirs))(tokens.input_ids, tokens.segment_ids)
+    assert found.shape == wanted.shape
+    chosen = slice(None) if head == "sequence" else real
+    torch.testing.assert_close(found[chosen], wanted[chosen], **TOLERANCE)
 
 
 def test_a_packed_row_is_its_texts_alone(reference):

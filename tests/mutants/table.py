@@ -5,6 +5,7 @@ from __future__ import annotations
 _STAGES = ("tests/stages/test_pretrain.py", "tests/stages/test_finetune.py", "tests/stages/test_evaluate.py")
 _DISTILLING = ("tests/distillation", "tests/distillation/test_soft_labels.py", "tests/data/test_examples.py")
 _GOLDEN = "tests/pretraining/test_masked_lm.py"  # losses of a whole training
+_ANSWERING = ("tests/tasks/test_question_answering.py",)
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
@@ -27,6 +28,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/distillation/test_soft_labels.py",),
         ("tests/stages/test_distill_task.py",),
     ),
+    "metrics/answers.py": (("tests/metrics/test_answers.py",), ("tests/tasks/test_question_stages.py",)),
     "metrics/bootstrap.py": (("tests/metrics/test_bootstrap.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/classification.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_multi_label.py"),
@@ -101,6 +103,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
     "tasks/parsing/task.py": (("tests/tasks/test_parsing.py",), ()),
+    "tasks/question_answering/encoding.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/spans.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
     "tasks/ner/task.py": (("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py"), _STAGES),
     "training/averaging.py": (("tests/training/test_averaging.py",), ("tests/stages/test_finetune_settings.py",)),
     "training/optimisers.py": (("tests/training/test_optimisers.py", "tests/training/test_layer_decay.py"), _STAGES),

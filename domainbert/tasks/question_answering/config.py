@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range, check_fields
 from domainbert.tasks.config import Headline, TaskConfig
+
+_SPECIALS = 3  # tokens around a pair; some vocabularies have one more
 
 Pieces = Annotated[int, Range(1, 100_000)]
 
@@ -45,6 +48,14 @@ class QuestionAnswering(TaskConfig):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check_fields(self)
+
+    def check_window(self, max_length: int) -> None:
+        """See `TaskConfig.check_window`."""
+        if max_length <= self.max_question_length + _SPECIALS:
+            raise DomainbertError(
+                f"max_length: {max_length}; a question of max_question_length {self.max_question_length} leaves no "
+                "room for its context; expected longer windows, or shorter questions"
+            )
 
     @property
     def reading(self) -> object:

@@ -30,7 +30,7 @@ class Pieces:
     """The pieces of a context."""
 
     ids: Ints  # (pieces,)
-    word_starts: Ints  # (words,) the first piece of each
+    word_starts: list[int]  # (words,) the first piece of each
     characters: NDArray[np.int32]  # (pieces, 2) what each covers, white space apart, end exclusive
     read: Ints  # (visible,) the pieces that cover more than white space: where an answer may start and end
 
@@ -45,7 +45,7 @@ def _pieces(context: str, encoding: Encoding) -> Pieces:
     covered = [_visible(context, *offsets) for offsets in encoding.offsets]
     characters = np.asarray(covered, dtype=np.int32).reshape(-1, 2)
     words = np.asarray(encoding.word_ids, dtype=np.int64)
-    starts = np.flatnonzero(np.diff(words, prepend=-1))
+    starts = np.flatnonzero(np.diff(words, prepend=-1)).tolist()
     return Pieces(np.asarray(encoding.ids), starts, characters, np.flatnonzero(characters[:, 0] < characters[:, 1]))
 
 

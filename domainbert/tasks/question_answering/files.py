@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
@@ -155,7 +155,7 @@ def read_questions(path: Path, format: QuestionFormat | None = None) -> Question
     return QuestionFile(path, questions, kind)
 
 
-def _kind(path: Path) -> Any:
+def _kind(path: Path) -> Literal["json", "jsonl"]:
     """JSONL where the first line is an object by itself, and not all of SQuAD's."""
     try:
         with open_bytes(path) as stream:

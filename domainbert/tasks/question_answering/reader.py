@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -48,12 +49,15 @@ class Reader(Predictor[Reply]):
 
     kind = "a question answering model with the outputs"
 
+    def __init__(self, task: Any, runtime: Any) -> None:
+        super().__init__(task, runtime)
+        self.threshold: float | None = task.threshold
+
     def predict(self, texts: Sequence[Content]) -> list[Reply]:
         """The answer to each question; contents are pairs of a question and its context."""
         pairs = as_pairs(texts)
         found = self._decoded(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
-        threshold: float | None = self.task.threshold  # type: ignore[attr-defined]
-        return [_reply(pair.second, found[number], threshold) for number, pair in enumerate(pairs)]
+        return [_reply(pair.second, found[number], self.threshold) for number, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:
         """The answer to one question."""
