@@ -36,6 +36,8 @@ from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -141,7 +143,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 28, "sh": 40, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
+        "yaml": 32, "sh": 40, "python": 9, "conll": 5, "jsonl": 10, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (18, 26, 45)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 22
@@ -259,6 +261,14 @@ LABELS = [
     [("trade", "work"), ()],
     [("trade", "work"), ("prices",), ()],
 ]
+WORDS = [
+    [["I-INT", "O", "I-PAR"]],
+    [["NNS", "VBD"], ["DT", "NN"], ["NN", "VBD"]],
+]
+RELATIONS = [
+    [("Losartan", "Ang II", "INHIBITOR"), ("losartan", "Ang II", "none"), ("Losartan", "[[(Ang II", "INHIBITOR")],
+    [("Cash", "attendance", "raises"), ("attendance", "Cash", "none"), ("Loans", "not", "none")],
+]
 CLASSES = [
     ["positive", "negative", "null"],
     ["positive", "negative"],
@@ -268,12 +278,16 @@ CLASSES = [
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels = [], [], []
+    entities, classes, labels, words, relations = [], [], [], [], []
     for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
         assert len(block.text.splitlines()) == 3
-        if block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
+        if "I-INT" in block.text or "VBD" in block.text:
+            words.append([one.tags for one in TokenLabels(outside=None).read(file).items])
+        elif '"head"' in block.text or "<<" in block.text:
+            relations.append([relation(item) for item in Relations().read(file).items])
+        elif block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
             format = ENTITIES[len(entities)][2]
             read = read_ner(file, format)
             types = [type for sentence in read.sentences for _, _, type in sentence.spans]
@@ -285,6 +299,14 @@ def test_sample_files_are_read(tmp_path):
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+    assert (words, relations) == (WORDS, RELATIONS)
+
+
+def relation(item) -> tuple[str, str, str]:
+    """Both entities, and how they are related."""
+    text, marks = item.content.text, item.content.marks
+    head, tail = (text[marks[one][1] : marks[one + 1][0]].strip() for one in (0, 2))
+    return head, tail, item.label
 
 
 def cells() -> list[tuple[str, str]]:
