@@ -40,6 +40,8 @@ from domainbert.tasks.parsing.files import read_treebank
 from domainbert.tasks.question_answering.files import read_questions
 from domainbert.tasks.regression.config import RegressionFormat
 from domainbert.tasks.regression.files import read_numbers
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -267,6 +269,14 @@ ANSWERS = [
     [["9 %"], []],
     [["2014"], ["enrolment"], []],
 ]
+WORDS = [
+    [["I-INT", "O", "I-PAR"]],
+    [["NNS", "VBD"], ["DT", "NN"], ["NN", "VBD"]],
+]
+RELATIONS = [
+    [("Losartan", "Ang II", "INHIBITOR"), ("losartan", "Ang II", "none"), ("Losartan", "[[(Ang II", "INHIBITOR")],
+    [("Cash", "attendance", "raises"), ("attendance", "Cash", "none"), ("Loans", "not", "none")],
+]
 CLASSES = [
     ["positive", "negative", "null"],
     ["positive", "negative"],
@@ -278,13 +288,17 @@ NUMBERS = [[4.2, 2, 0], [7.5, -2]]
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels, numbers, answers = [], [], [], [], []
+    entities, classes, labels, numbers, answers, words, relations = [], [], [], [], [], [], []
     for number, block in enumerate(of("conll", "json", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
         assert len(block.text.splitlines()) == (7 if block.language == "json" else 3)
         if '"answers"' in block.text:
             answers.append([question.texts for question in read_questions(file).items])
+        elif "I-INT" in block.text or "VBD" in block.text:
+            words.append([one.tags for one in TokenLabels(outside=None).read(file).items])
+        elif '"head"' in block.text or "<<" in block.text:
+            relations.append([relation(item) for item in Relations().read(file).items])
         elif block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
             format = ENTITIES[len(entities)][2]
             read = read_ner(file, format)
@@ -303,6 +317,14 @@ def test_sample_files_are_read(tmp_path):
     assert labels == LABELS
     assert answers == ANSWERS
     assert numbers == NUMBERS
+    assert (words, relations) == (WORDS, RELATIONS)
+
+
+def relation(item) -> tuple[str, str, str]:
+    """Both entities, and how they are related."""
+    text, marks = item.content.text, item.content.marks
+    head, tail = (text[marks[one][1] : marks[one + 1][0]].strip() for one in (0, 2))
+    return head, tail, item.label
 
 
 def test_sample_trees_are_read(tmp_path):

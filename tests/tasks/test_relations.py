@@ -37,6 +37,8 @@ from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tuning.folds import split_folds
+from tests.tokenization import test_byte_bpe as byte_bpe
+from tests.tokenization import test_unigram as unigram
 
 MARKERS = ("<<", ">>", "[[", "]]")
 CLASSES = ("none", "part-of", "used-for")
@@ -247,11 +249,43 @@ def test_no_marker_is_ever_cut_off(vocabulary: DomainTokenizer, markers: str, he
             reads = [places[0][0], places[2][0]] if head == "starts" else [-1]
             assert window.positions.tolist() == reads and window.outputs.tolist() == list(range(len(reads)))
             assert set(window.targets.tolist()) == {CLASSES.index(item.label)}
-            (whole,) = align_text(tokenizer, [item.content.written(task.reading.markers)[0]])
+            (whole,) = align_text(tokenizer, [task.reading.written(item.content)[0]])
             longer += len(whole.input_ids) > len(tokens)
             if len(whole.input_ids) + 2 > length:
                 assert len(tokens) > length - 2 - 6  # all but what a word of a few pieces leaves free
     assert longer > 100
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "Unigram"])
+@pytest.mark.parametrize("markers", ["text", "tokens"])
+def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> None:
+    """Spaces belong to pieces there; `transformers` reads the same ids, and the markers stand where the head reads."""
+    transformers = pytest.importorskip("transformers")
+    texts = [item.content.text for item in made_up(2, 60)] + [f"rates {number}, rise" for number in range(300)]
+    texts += ["the café << a >>-like ([[ banks ]]), [/E1] [E2]"] * 9
+    train, size = (byte_bpe.train, 300) if kind == "byte-level BPE" else (unigram.train, 128)
+    task, tokenizer = task_of(markers, "starts"), train(texts * 3, size)
+    if markers == "tokens":
+        tokenizer = with_tokens(tokenizer, task.added_tokens)
+    tokenizer.save(tmp_path, 512)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    entities = [((0, 3), (4, 9)), ((9, 9 + 4), (4, 8)), ((15, 20), (4, 13))]
+    for head, tail in entities:
+        marked = put_markers("the café-like (banks), a", head, tail, MARKERS)
+        text, begins = task.reading.written(marked)
+        (example,) = task.encode_contents([marked], tokenizer, 512)
+        (window,) = example.windows
+        assert (
+            window.input_ids.tolist()
+            == theirs(text, add_special_tokens=False)["input_ids"]
+            == tokenizer.encode([text])[0]
+        )
+        (encoding,) = tokenizer.encode_with_offsets([text])
+        for place, begin in zip(window.positions.tolist(), begins[::2], strict=True):
+            start, stop = encoding.offsets[place]
+            assert start <= begin < max(stop, start + 1) or text[start:begin].isspace()
+            if markers == "tokens":
+                assert tokenizer.tokens[int(window.input_ids[place])] in ("[E1]", "[E2]")
 
 
 def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabulary: DomainTokenizer) -> None:
@@ -514,7 +548,7 @@ stages:
     assert not loading["missing_keys"] and not loading["unexpected_keys"]
     tokenizer, ours = transformers.AutoTokenizer.from_pretrained(best), load_predictor(best)
     short = put_markers("girls' Cash, café (loans)", (7, 11), (19, 24), MARKERS)
-    text = short.written(ADDED)[0]
+    text = short.written(ADDED)[0]  # " [/E2])": white space beside a marker is of no concern to this vocabulary
     encoded = tokenizer(text, return_tensors="pt")
     (example,) = ours.task.encode_contents([short], ours.tokenizer, 32)
     assert encoded["input_ids"][0, 1:-1].tolist() == example.windows[0].input_ids.tolist()

@@ -42,14 +42,19 @@ class MarkedText:
         """The text without markers and white space: the same whichever two of its entities are marked."""
         return "".join(self.written(("", "", "", ""))[0].split())
 
-    def written(self, markers: Markers) -> tuple[str, list[int]]:
-        """The text with other markers in place of its own, and where each of them begins."""
+    def written(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
+        """The text with other markers in place of its own, perhaps with white space around each, and where they begin.
+
+        Vocabularies whose pieces have the space before them would put one behind an entry of its own, anyway.
+        """
         text, at, begins = "", 0, [0] * len(self.marks)
         for number in sorted(range(len(self.marks)), key=self.marks.__getitem__):
             start, end = self.marks[number]
             text += self.text[at:start]
+            text += " " if spaced and text and not text[-1].isspace() else ""
             begins[number] = len(text)
-            text, at = text + markers[number], end
+            follows = self.text[end : end + 1]
+            text, at = text + markers[number] + (" " if spaced and follows.strip() else ""), end
         return text + self.text[at:], begins
 
 

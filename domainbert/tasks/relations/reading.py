@@ -61,6 +61,10 @@ class Reading:
         """Those that the vocabulary has to have as entries."""
         return ADDED if self.kind == "tokens" else ()
 
+    def written(self, text: MarkedText) -> tuple[str, list[int]]:
+        """A text as the model reads it, and where each of the four markers begins."""
+        return text.written(self.markers, spaced=self.kind == "tokens")
+
     def check(self, tokenizer: DomainTokenizer, texts: Sequence[MarkedText]) -> None:
         """`DomainbertError` if the vocabulary cannot tell the markers apart, or a text holds an entry that is one."""
         pieces = tokenizer.encode(self.markers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_text
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
 from domainbert.tasks.relations.reading import Reading
-from domainbert.tasks.relations.windows import relation_example
+from domainbert.tasks.relations.windows import places_of, relation_example
 from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
 from domainbert.tasks.text_task import TextTask
 from domainbert.tokenization.align import align_text
@@ -164,14 +165,16 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def _encoded(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        markers, problems, examples = self.reading.markers, Problems("max_length"), []
+        problems, examples = Problems("max_length"), []
         self.reading.check(tokenizer, texts)
-        aligned = align_text(tokenizer, [text.written(markers)[0] for text in texts])
+        aligned = align_text(tokenizer, [self.reading.written(text)[0] for text in texts])
+        entries = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
         for text, words, target in zip(texts, aligned, targets, strict=True):
             try:
-                examples.append(relation_example(text, markers, words, target, self.at_starts, max_length))
+                places = places_of(text, self.reading, words, entries)
+                examples.append(relation_example(words, places, target, self.at_starts, max_length))
             except DomainbertError as error:
-                problems.add(str(error))
+                problems.add(f"{text.where or reprlib.repr(text.text)}: {error}")
         problems.raise_if_any()
         return examples
 

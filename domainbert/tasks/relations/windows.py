@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import reprlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,11 +12,37 @@ from numpy.typing import ArrayLike
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.packing import room_for_text
-from domainbert.tasks.relations.marked import MarkedText, Markers
+from domainbert.tasks.relations.marked import MarkedText
+from domainbert.tasks.relations.reading import Reading
 from domainbert.tokenization.align import AlignedText
 
 AT_CLS = -1
 """Where the head reads the special token before the text."""
+
+
+class Places(NamedTuple):
+    """Pieces of a text: the first and the one after the last that have to be read, and those that begin with the
+    markers before the head and before the tail."""
+
+    first: int
+    end: int
+    head: int
+    tail: int
+
+
+def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: Sequence[int]) -> Places:
+    """Where the entities of a text are among its pieces; `entries` are the ids of markers that are entries.
+
+    A marker that is none begins in the first piece of its word, and so does the space before it.
+    """
+    _, begins = reading.written(text)
+    word_begins = [begin for begin, _ in words.word_offsets]
+    firsts = [words.first_piece[bisect_right(word_begins, begin) - 1] for begin in begins]
+    last = max(begin + len(marker) for begin, marker in zip(begins, reading.markers, strict=True))
+    following = bisect_left(word_begins, last)
+    end = words.first_piece[following] if following < len(word_begins) else len(words.input_ids)
+    starts = [words.input_ids.index(entries[one], firsts[one]) if entries else firsts[one] for one in (0, 2)]
+    return Places(min(firsts), end, *starts)
 
 
 def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
@@ -33,37 +59,22 @@ def centred(word_starts: Sequence[int], num_pieces: int, room: int, first: int, 
 
 
 def relation_example(
-    marked: MarkedText, markers: Markers, words: AlignedText, target: ArrayLike, at_starts: bool, max_length: int
+    words: AlignedText, places: Places, target: ArrayLike, at_starts: bool, max_length: int
 ) -> Example:
-    """A text as an example, read at the special token before it, or at the two markers that begin entities.
+    """A text as an example, read at the special token before it; or, with `at_starts`, at the two markers that begin
+    entities, for an output each.
 
-    Args:
-        marked, markers: the text, and the markers that are written in it.
-        words: its pieces, so written.
-        target: of its outputs in the loss.
-        at_starts: whether it has two outputs: at the marker before the head, and at that before the tail.
-        max_length: tokens of a window, special ones included.
-
-    Raises:
-        DomainbertError: the two entities do not fit into a window.
+    A window has at most `max_length` tokens, special ones included. `target` is that of its outputs in the loss.
+    `DomainbertError` if both entities do not fit into a window.
     """
-    _, begins = marked.written(markers)
-    word_begins = [begin for begin, _ in words.word_offsets]
-    at = [bisect_right(word_begins, begin) - 1 for begin in begins]  # the word that each marker begins in
-    last = max(begin + len(marker) for begin, marker in zip(begins, markers, strict=True))
-    following = bisect_left(word_begins, last)
-    pieces = len(words.input_ids)
-    end = words.first_piece[following] if following < len(word_begins) else pieces
-    first, room = words.first_piece[min(at)], room_for_text(max_length, words.extra)
-    if end - first > room:
-        shown = marked.where or reprlib.repr(marked.text)
+    room = room_for_text(max_length, words.extra)
+    if places.end - places.first > room:
         raise DomainbertError(
-            f"{shown}: the two entities and what is between them are {end - first} tokens; expected at most {room}, as "
-            f"max_length is {max_length}"
+            f"the two entities and what is between them are {places.end - places.first} tokens; expected at most "
+            f"{room}, as max_length is {max_length}"
         )
-    start, stop = centred(words.first_piece, pieces, room, first, end)
-    read = [words.first_piece[at[0]] - start, words.first_piece[at[2]] - start] if at_starts else [AT_CLS]
-    positions, outputs = np.asarray(read, dtype=np.int64), np.arange(len(read))
+    start, stop = centred(words.first_piece, len(words.input_ids), room, places.first, places.end)
+    read = [places.head - start, places.tail - start] if at_starts else [AT_CLS]
     targets = np.repeat(np.asarray(target)[np.newaxis], len(read), axis=0)
-    ids = np.asarray(words.input_ids[start:stop], dtype=np.int64)
-    return Example((Window(ids, positions, outputs, targets, words.extra),), len(read))
+    ids, positions = (np.asarray(one, dtype=np.int64) for one in (words.input_ids[start:stop], read))
+    return Example((Window(ids, positions, np.arange(len(read)), targets, words.extra),), len(read))
