@@ -58,11 +58,11 @@ class Biaffine(nn.Module):
         impossible = (number > lengths.view(-1, 1, 1)) | (number == number[1:].unsqueeze(1))  # (E, W, 1 + W)
         return scores.masked_fill(impossible, -torch.inf)
 
-    def label_scores(self, words: Tensor, heads: Tensor) -> Tensor:
-        """Scores of each label of each word's arc: projections (E, W, P) and numbers of heads (E, W) -> (E, W, C)."""
+    def label_scores(self, words: Tensor, heads: Tensor, some: Tensor) -> Tensor:
+        """Scores of each label of the arcs of `some` words: projections (E, W, P), heads (E, W), (E, W) -> (M, C)."""
         (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
-        return torch.einsum("ewi,cij,ewj->ewc", _with_one(dependents), self.label, _with_one(chosen))
+        return torch.einsum("mi,cij,mj->mc", _with_one(dependents[some]), self.label, _with_one(chosen[some]))
 
     def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """Projections (E, W, A) and (E, W, L) of the words as dependents."""

@@ -119,9 +119,9 @@ def family_kind(kind: str | None) -> str | None:
     return kind if kind is None else _ON_TOP_OF.get(kind, kind)
 
 
-def head_sizes(kind: str | None, sizes: Mapping[str, Any]) -> dict[str, int]:
-    """Those of a head's arguments that are sizes, from their values in a `config.json`; most kinds have none."""
-    found = {name: sizes[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
+def head_sizes(kind: str | None, fields: Mapping[str, Any]) -> dict[str, int]:
+    """Those of a head's arguments that are sizes, from the fields of a `config.json`; most kinds have none."""
+    found = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
     for name, size in found.items():
         require(type(size) is int and size >= 1, f"domainbert_{name}: found {size!r:.80}; expected a positive number")
     return found

@@ -46,7 +46,8 @@ def test_scores_are_numpys(head: Biaffine, hidden: torch.Tensor) -> None:
     matrix, bias = numbers(head.arc)[:-1], numbers(head.arc)[-1]
     root = numbers(head.root)
     heads = torch.tensor([[2, 0, 4, 1], [0, 0, 0, 0], [3, 3, 0, 0]])
-    labels = numbers(head.label_scores(words, heads))
+    real = torch.arange(4) < torch.tensor(LENGTHS).unsqueeze(1)
+    labels = np.split(numbers(head.label_scores(words, heads, real)), np.cumsum(LENGTHS)[:-1])
     of_dependent = projected[..., :ARC], projected[..., ARC : ARC + LABEL]
     of_head = projected[..., ARC + LABEL : 2 * ARC + LABEL], projected[..., 2 * ARC + LABEL :]
     for row, length in enumerate(LENGTHS):
@@ -58,7 +59,7 @@ def test_scores_are_numpys(head: Biaffine, hidden: torch.Tensor) -> None:
                 assert arcs[row, word, other] == pytest.approx(wanted, abs=1e-12)
             chosen = int(heads[row, word])
             f = root[ARC:] if chosen == 0 else of_head[1][row, chosen - 1]
-            for label, (weight, score) in enumerate(zip(numbers(head.label), labels[row, word], strict=True)):
+            for label, (weight, score) in enumerate(zip(numbers(head.label), labels[row][word], strict=True)):
                 bilinear = e @ weight[:-1, :-1] @ f + weight[-1, :-1] @ f + e @ weight[:-1, -1] + weight[-1, -1]
                 assert score == pytest.approx(bilinear, abs=1e-12), label
 
@@ -70,7 +71,7 @@ def test_the_likelihood_has_the_right_gradient(head: Biaffine, hidden: torch.Ten
     def loss(hidden: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         words = head(hidden)
         arcs = head.arc_scores(words, torch.tensor([4]))
-        labelled = head.label_scores(words, heads)
+        labelled = head.label_scores(words, heads, heads >= 0).unsqueeze(0)
         return torch.stack(
             [torch.nn.functional.cross_entropy(one[0], two[0]) for one, two in ((arcs, heads), (labelled, labels))]
         ).sum()

@@ -86,13 +86,14 @@ def test_loss_and_trees_are_those_of_whole_sentences(model: Any, task: ParsingTa
         item, own = ITEMS[number], batch["example"] == place
         order = batch["outputs"][own].argsort()
         words, length = logits[own][order].unsqueeze(0), len(item.words)
+        real = torch.ones(1, length, dtype=torch.bool)
         arcs = model.head.arc_scores(words, torch.tensor([length]))[0].detach().double().numpy()
-        labels = model.head.label_scores(words, torch.tensor([item.heads]))[0].detach().double().numpy()
+        labels = model.head.label_scores(words, torch.tensor([item.heads]), real).detach().double().numpy()
         for word, (head, label) in enumerate(item.arcs):
             wanted += np.log(np.exp(arcs[word]).sum()) - arcs[word, head]
             wanted += np.log(np.exp(labels[word]).sum()) - labels[word, LABELS.index(label)]
         heads = [head for head, _ in trees[place].arcs]
-        again = model.head.label_scores(words, torch.tensor([heads]))[0].detach().double().numpy()
+        again = model.head.label_scores(words, torch.tensor([heads]), real).detach().double().numpy()
         best = np.exp(again) / np.exp(again).sum(axis=1, keepdims=True)
         assert [label for _, label in trees[place].arcs] == [LABELS[one] for one in best.argmax(axis=1)]
         of_head = np.exp(arcs[np.arange(length), heads]) / np.exp(arcs).sum(axis=1)

@@ -110,7 +110,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
             arcs = self.biaffine.arc_scores(words, grid.lengths)[known]
-            labelled = self.biaffine.label_scores(words, heads)[known]
+            labelled = self.biaffine.label_scores(words, heads, known)
             of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
             return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
 
@@ -130,14 +130,15 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         grid = WordGrid(batch["example"], batch["outputs"])
         words = grid.fill(logits.float())
         arcs = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)
-        heads = self._heads(arcs, grid.lengths.tolist())
-        labels = torch.log_softmax(self.biaffine.label_scores(words, heads), dim=2).max(dim=2)
-        scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2) + labels.values).exp()
-        rows = zip(heads.tolist(), labels.indices.tolist(), scores.tolist(), grid.lengths.tolist(), strict=True)
-        return [
-            Tree([(head, self.labels[label]) for head, label in zip(row[:length], ids, strict=False)], of_row[:length])
-            for row, ids, of_row, length in rows
-        ]
+        sizes, inside = grid.lengths.tolist(), grid.fill(batch["outputs"] >= 0)
+        heads = self._heads(arcs, sizes)
+        labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
+        scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
+        of_sentences = zip(*(found.split(sizes) for found in (heads[inside], labels.indices, scores)), strict=True)
+        return [self._tree(*(found.tolist() for found in sentence)) for sentence in of_sentences]
+
+    def _tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
+        return Tree([(head, self.labels[label]) for head, label in zip(heads, labels, strict=True)], scores)
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
         """The heads (E, W) that log-probabilities (E, W, 1 + W) give; 0 behind a sentence's end."""
