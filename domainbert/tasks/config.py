@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
@@ -79,6 +79,9 @@ class TaskConfig(ABC):
 
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
+
+    further: ClassVar[tuple[Headline, ...]] = ()
+    """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
 
     @property
     @abstractmethod
