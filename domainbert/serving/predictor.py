@@ -70,7 +70,7 @@ class FineTuned:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.dtype = autocast_dtype(precision)
+        self.dtype = None if task.exact else autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:

@@ -50,7 +50,8 @@ class Predict:
     """Column of the words in CoNLL, by number or name."""
 
     precision: Precision = "32-true"
-    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16."""
+    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. A regression is
+    in full precision whatever it says."""
 
 
 @stage

@@ -85,7 +85,7 @@ class TaskConfig(ABC):
     """Whether scores of a test set tell apart what training has seen."""
 
     further: ClassVar[tuple[Headline, ...]] = ()
-    """Validation metrics beside the headline by which an epoch may be chosen."""
+    """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
 
     has_soft_targets = True
     """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""

@@ -52,6 +52,7 @@ class Task(ABC, Generic[Item, Prediction]):
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.
+        exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
     """
 
@@ -59,6 +60,7 @@ class Task(ABC, Generic[Item, Prediction]):
     head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     exclusive: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scored_as: ClassVar[type[Scoring] | None] = None
 

@@ -104,12 +104,14 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
 
 
 def _with_direction(search: Search) -> Search:
-    """Take the direction of the headline from the task, unless the YAML gives directions."""
+    """Take the directions of its metrics from the task, unless the YAML gives directions."""
     config, headline = search.config, search.headline
     if config.direction is not None or headline is None:
         return search
+    task: TaskConfig = search.space.settings(search.space.first()).arguments["task"]
+    known = {one.monitor: one.direction for one in (*task.further, headline)}
     usual = zip(config.objective, config.directions, strict=True)
-    directions = [headline.direction if name == headline.monitor else direction for name, direction in usual]
+    directions = [known.get(name, direction) for name, direction in usual]
     return replace(search, config=replace(config, direction=tuple(directions)))
 
 

@@ -13,6 +13,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import collate
+from domainbert.distillation.teachers import load_teachers
 from domainbert.models.folder import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given
@@ -222,6 +223,15 @@ def test_windows_of_a_pair_are_averaged(vocabularies: Folders, tmp_path: Path) -
     wanted = torch.softmax(logits.mean(dim=0), -1).tolist()
     assert list(found.scores.values()) == pytest.approx(wanted, abs=1e-6)
     assert logits.std(dim=0).max() > 1e-3, "windows differ"
+
+
+def test_a_teacher_of_single_texts_teaches_no_pairs(vocabularies: Folders, tmp_path: Path) -> None:
+    model, tokenizer = tiny_model("bert", vocabularies, 2)
+    facts = {TASK_KEY: "classification"}
+    save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
+    assert load_teachers([tmp_path], ClassificationTask(LABELS), "32-true", None, 4).usual_length == 48
+    with pytest.raises(DomainbertError, match="reads single texts; expected a model of pairs of texts"):
+        load_teachers([tmp_path], pair_task(), "32-true", None, 4)
 
 
 def test_a_test_set_of_other_things_than_training_is_told_early() -> None:

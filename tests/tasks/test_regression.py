@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from pathlib import Path
@@ -30,6 +31,7 @@ from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText, read_numbers
 from domainbert.tasks.regression.task import OUTPUT, RegressionTask
 from domainbert.tuning.folds import split_folds
+from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
 
 MEAN, DEVIATION = 2000.0, 8.0
@@ -142,6 +144,8 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
         output = theirs.eval()(**encoded, labels=torch.full((8,), 2003.0)).logits[:, 0]
     found = [one.value for one in predictor.predict(TEXTS[:8])]
     assert found == pytest.approx(output.tolist(), abs=1e-3)
+    sixteen = load_predictor(tmp_path, "bf16-mixed")
+    assert [one.value for one in sixteen.predict(TEXTS[:8])] == pytest.approx(found, abs=1e-3)
     assert found == pytest.approx((standard * DEVIATION + MEAN).tolist(), abs=1e-3)
 
 
@@ -250,3 +254,32 @@ def test_sentences_of_a_corpus_are_no_pairs(tmp_path: Path) -> None:
     task, corpus = Regression(RegressionFormat(text_pair_key="b")), CorpusConfig([Source("corpus.txt")])
     with pytest.raises(DomainbertError, match="unlabelled: sentences, which are single texts; the task reads pairs"):
         DistillTask(teachers=[], losses=[], task=task, train=tmp_path, validation=tmp_path, unlabelled=corpus)
+
+
+def search_of(tmp_path: Path, vocabularies: Folders) -> Path:
+    """A search with folds over the recipe's training, by an error and a speed."""
+    similar(tmp_path / "data")
+    training = yaml.safe_load(recipe_of_pairs(tmp_path, vocabularies("bert")).read_text())["stages"]["similarity"]
+    files = {split: str(tmp_path / f"data/{split}.jsonl") for split in ("train", "validation")}
+    training |= {"model": str(vocabularies("bert")), "seeds": [1], "max_epochs": 1, **files}
+    search = {"out": str(tmp_path / "study"), "stage": training.pop("stage"), "settings": training}
+    search |= {"objective": ["validation/rmse", "validation/pearson", "cost/words_per_second"], "trials": 2}
+    search |= {"space": {"optim.lr": {"choices": [2e-3, 1e-9]}}, "sampler": "grid", "k_folds": 2}
+    (tmp_path / "tune.yaml").write_text(yaml.safe_dump(search))
+    return tmp_path / "tune.yaml"
+
+
+def test_a_search_minimizes_errors(tmp_path: Path, vocabularies: Folders) -> None:
+    search = read_search([search_of(tmp_path, vocabularies)], [])
+    assert search.config.directions == ("minimize", "maximize", "maximize")
+
+
+@pytest.mark.slow
+def test_a_search_with_folds_on_pairs(tmp_path: Path, vocabularies: Folders) -> None:
+    assert main(["tune", "-c", str(search_of(tmp_path, vocabularies))]) == 0
+    with open(tmp_path / "study/trials.csv", newline="") as file:
+        trials = list(csv.DictReader(file))
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    assert all(float(trial["cost/words_per_second"]) > 0 for trial in trials)
+    best = json.loads((tmp_path / "study/study.json").read_text())["best"]
+    assert best["values"][0] == min(float(trial["validation/rmse"]) for trial in trials)

@@ -27,6 +27,12 @@ class Regression(TextTaskConfig):
 
     title = "Text regression"
     headline = Headline("pearson", "Pearson correlation", percent=False)
+    further = (
+        Headline("spearman", "Spearman correlation", percent=False),
+        Headline("rmse", "RMSE", "minimize", percent=False),
+        Headline("mae", "mean absolute error", "minimize", percent=False),
+        Headline("r2", "R2", percent=False),
+    )
 
     format: RegressionFormat = field(default_factory=RegressionFormat)
     """Keys of the labelled files."""

@@ -81,6 +81,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     """
 
     exclusive = False
+    exact = True
     scored_as = RegressionScoring
     unknown = float("nan")
     mean, deviation = 0.0, 1.0
