@@ -45,9 +45,10 @@ class RowFormat:
 
     def __post_init__(self) -> None:
         """Check that no two of the keys are one."""
-        keys = self.keys
-        if len(set(keys)) < len(keys):
-            raise DomainbertError(f"text_key, text_pair_key, label_key: found {listed(keys)}; expected different keys")
+        for name in ("text_pair_key", "label_key"):
+            key = getattr(self, name)
+            if self.keys.count(key) > 1:
+                raise DomainbertError(f"{name}: found {key!r}, which is another key too; expected different ones")
 
     @property
     def keys(self) -> list[str]:

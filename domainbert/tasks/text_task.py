@@ -79,7 +79,7 @@ class TextTask(Task[Item, Prediction]):
         is_pair = isinstance(second, str)
         if (_PAIRS if is_pair else _SINGLE) not in self.reads:
             found = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{found} under {key!r}; the model reads {self.reads[0]}")
+            raise DomainbertError(f"{found} under {key!r}; expected {self.reads[0]} for this model")
         return TextPair(first, str(second)) if is_pair else first
 
     @abstractmethod
@@ -138,7 +138,7 @@ class TextTask(Task[Item, Prediction]):
         strange = [number for number, kind in enumerate(kinds) if kind not in self.reads]
         if strange:
             found = "a single text" if _PAIRS in self.reads else "a pair of texts"
-            raise UnreadableContents(dict.fromkeys(strange, f"{found}; the model reads {self.reads[0]}"))
+            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {self.reads[0]} for this model"))
 
 
 def _texts(content: Content) -> tuple[str, ...]:

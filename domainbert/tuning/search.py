@@ -108,8 +108,9 @@ def _with_direction(search: Search) -> Search:
     config, headline = search.config, search.headline
     if config.direction is not None or headline is None:
         return search
-    task: TaskConfig = search.space.settings(search.space.first()).arguments["task"]
-    known = {one.monitor: one.direction for one in (*task.further, headline)}
+    task = search.space.settings(search.space.first()).arguments.get("task")
+    further = task.further if isinstance(task, TaskConfig) else ()
+    known = {one.monitor: one.direction for one in (*further, headline)}
     usual = zip(config.objective, config.directions, strict=True)
     directions = [known.get(name, direction) for name, direction in usual]
     return replace(search, config=replace(config, direction=tuple(directions)))

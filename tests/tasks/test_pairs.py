@@ -95,8 +95,10 @@ def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str)
 
 
 def test_keys_are_different() -> None:
-    with pytest.raises(DomainbertError, match="text_key, text_pair_key, label_key: found 'text', 'text', 'label'; exp"):
+    with pytest.raises(DomainbertError, match=r"^text_pair_key: found 'text', which is another key too; expected dif"):
         ClassificationFormat(text_pair_key="text")
+    with pytest.raises(DomainbertError, match=r"^label_key: found 'text', which is another key too"):
+        RegressionFormat(label_key="text")
 
 
 def test_windows_over_the_second_text_alone(tokenizer: DomainTokenizer) -> None:
@@ -145,13 +147,15 @@ def test_single_texts_and_pairs_are_not_taken_for_each_other(tokenizer: DomainTo
     pairs, singles = pair_task("other"), ClassificationTask(LABELS)
     assert pairs.content_of({"text": "a", "other": "b"}, "text") == TextPair("a", "b")
     assert singles.content_of({"text": "a", "other": "b"}, "text") == "a"
-    with pytest.raises(DomainbertError, match="no string under 'other'; the model reads pairs of texts"):
+    with pytest.raises(DomainbertError, match="no string under 'other'; expected pairs of texts for this model"):
         pairs.content_of({"text": "a"}, "text")
-    with pytest.raises(DomainbertError, match="a second text under 'text_pair'; the model reads single texts"):
+    with pytest.raises(DomainbertError, match="a second text under 'text_pair'; expected single texts for this model"):
         singles.content_of({"text": "a", "text_pair": "b"}, "text")
-    with pytest.raises(DomainbertError, match=r"^text 2: a single text; the model reads pairs of texts$"):
+    with pytest.raises(DomainbertError, match=r"^text 2: a single text; expected pairs of texts for this model$"):
         pairs.encode_contents([TextPair("a", "b"), "a"], tokenizer, 10)
-    with pytest.raises(DomainbertError, match=r"^text 1: a pair of texts; the model reads single texts \(and 1 more"):
+    with pytest.raises(
+        DomainbertError, match=r"^text 1: a pair of texts; expected single texts for this model \(and 1 more"
+    ):
         singles.encode_contents([TextPair("a", "b")] * 2, tokenizer, 10)
 
 
