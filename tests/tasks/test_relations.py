@@ -591,6 +591,7 @@ settings:
 space:
   optim.lr: {{choices: [2e-3, 1e-9]}}
 sampler: grid
+objective: validation/micro_f1
 trials: 2
 k_folds: 2
 """)

@@ -383,6 +383,7 @@ settings:
 space:
   optim.lr: {{choices: [2e-3, 1e-9]}}
 sampler: grid
+objective: validation/macro_f1
 trials: 2
 k_folds: 2
 """)
