@@ -19,7 +19,7 @@ from domainbert.data.examples import Example
 from domainbert.data.types import IGNORED
 from domainbert.metrics.classification import count_class_ids, count_classes
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
-from domainbert.metrics.summary import Summary, confusion
+from domainbert.metrics.summary import Resampling, Summary, confusion
 from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.predictor import Predictor
@@ -82,7 +82,7 @@ class RelationScoring(MeaningfulScoring):
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
         return meaningful(counts, self.classes, self.nothing)
 
-    def summary(self, resampling: Any) -> Summary:
+    def summary(self, resampling: Resampling) -> Summary:
         """See `Scoring.summary`; which relation is taken for which stands beside the scores."""
         found = super().summary(resampling)
         gold = [item.label for item in self.test.items]
