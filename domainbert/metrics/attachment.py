@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.bootstrap import SummedStatistic
 from domainbert.metrics.counts import FloatArray, IntArray
 
 Arc = tuple[int, str]
@@ -40,7 +40,7 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
     return counts
 
 
-def _share(row: int, column: int) -> Statistic:
+def _share(row: int, column: int) -> SummedStatistic:
     def share(counts: NDArray[Any]) -> FloatArray:
         right, number = counts[..., row, column], counts[..., row, 0]
         return np.divide(right, number, out=np.zeros(np.shape(number)), where=number != 0)
@@ -48,7 +48,7 @@ def _share(row: int, column: int) -> Statistic:
     return share
 
 
-ATTACHMENT: Mapping[str, Statistic] = {
+ATTACHMENT: Mapping[str, SummedStatistic] = {
     "las": _share(0, 2),
     "uas": _share(0, 1),
     "las_no_punctuation": _share(1, 2),

@@ -32,8 +32,10 @@ class WeightedStatistic(ABC):
         (documents, labels, ...)."""
 
 
-Statistic = Callable[[NDArray], FloatArray] | WeightedStatistic
-"""Takes counts (..., labels, 3) summed over documents, gives scores (...); or a `WeightedStatistic`."""
+SummedStatistic = Callable[[NDArray], FloatArray]
+"""Takes counts (..., labels, 3) summed over documents, gives scores (...)."""
+
+Statistic = SummedStatistic | WeightedStatistic
 
 
 def resample_scores(

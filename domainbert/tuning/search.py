@@ -15,7 +15,7 @@ from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
-from domainbert.tasks.config import Headline
+from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tuning.config import COST, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space

@@ -149,20 +149,20 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`; `DomainbertError` names the texts whose entities do not fit into a window."""
         targets = [self.target(item) for item in items]
-        return self._encoded([item.content for item in items], targets, tokenizer, max_length)
+        return self._examples([item.content for item in items], targets, tokenizer, max_length)
 
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """See `Task.encode_contents`; a text that is no `MarkedText` has the markers of the training set in it."""
         texts = [content if isinstance(content, MarkedText) else self._found_in(content) for content in contents]
-        return self._encoded(texts, [IGNORED] * len(texts), tokenizer, max_length)
+        return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
     def _found_in(self, content: Content) -> MarkedText:
         text = content if isinstance(content, str) else " ".join(words_of_content(content))
         return find_markers(text, self.reading.format.markers)
 
-    def _encoded(
+    def _examples(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         problems, examples = Problems("max_length"), []
