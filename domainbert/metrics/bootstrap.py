@@ -37,10 +37,7 @@ Statistic = Callable[[NDArray], FloatArray] | WeightedStatistic
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[NDArray[Any]]],
-    statistic: Statistic,
-    resamples: int = 2000,
-    seed: int = 0,
+    systems: Mapping[str, Sequence[NDArray[Any]]], statistic: Statistic, resamples: int = 2000, seed: int = 0
 ) -> dict[str, FloatArray]:
     """The scores of each system in every resample: (resamples,).
 
