@@ -130,3 +130,12 @@ def test_words_or_a_text_to_predict(task: ParsingTask) -> None:
     ):
         with pytest.raises(DomainbertError, match=problem):
             task.content_of(row, "text")
+
+
+def test_scores_of_arcs_are_in_full_precision_under_autocast(model: Any, task: ParsingTask, tokenizer: Any) -> None:
+    batch = batch_of(task, tokenizer, ITEMS)
+    with torch.inference_mode():
+        logits = model(Packed.of(batch), batch["positions"])
+        full = task.decode(logits, batch), float(task.loss(logits, batch))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (task.decode(logits, batch), float(task.loss(logits, batch))) == full
