@@ -30,9 +30,8 @@ _HOW = (
     "The logits of the model are the emissions of a conditional random field: the best label of each word by itself is "
     "not what the model predicts. A word's emission is the logits at its first piece. The score of labels y1 ... yn is "
     "start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels with the highest "
-    "(Viterbi). -10000 stands where IOB2 forbids."
+    "(Viterbi). -10000 stands where the tag scheme forbids."
 )
-_NEVER = -1e4
 
 
 class OnnxModel:
@@ -132,12 +131,11 @@ def _session(file: Path) -> Any:
 def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
     """Write `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,), and how to use them.
 
-    What IOB2 forbids of these labels is written as -10000.
+    What their tag scheme forbids is written as -10000.
     """
     crf.constrain(labels)
-    start = crf.start.detach().masked_fill(~crf.allowed_first, _NEVER)
-    transitions = crf.transitions.detach().masked_fill(~crf.allowed, _NEVER)
-    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": crf.end.detach().tolist()}
+    start, transitions, end = crf.scores(crf.transitions.detach())
+    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": end.tolist()}
     write_json(folder / CRF_FILE, {"how": _HOW, "labels": list(labels), **numbers})
 
 

@@ -68,6 +68,10 @@ class Ner(TaskConfig):
     """`crf` puts a CRF on the linear head, which weighs each tag with its neighbours; both predict valid IOB2. A CRF is
     the better in domainbert, but `transformers` loads its folder without it, and is then much worse."""
 
+    scheme: Literal["IOB2", "BIOES"] = "IOB2"
+    """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
+    entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
+
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""
