@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.output import JsonlWriter, PredictionWriter
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
@@ -80,6 +81,9 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
+    writes: ClassVar[tuple[str, ...]] = ()
+    """Formats in which `predict` can write predictions beside JSONL: the keys of `WRITERS` of its `writers.py`."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
@@ -130,6 +134,18 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
         if error.name != name:
             raise
         raise DomainbertError(f"{kind.__name__}: no module {name}; expected one in the folder of the task") from error
+
+
+def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
+    """What writes the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
+    if format == "jsonl":
+        return JsonlWriter
+    kind = _kinds()[task]
+    if format not in kind.writes:
+        known = ", ".join(("jsonl", *kind.writes))
+        raise DomainbertError(f"output_format: {format[:80]!r}; expected {known}: the model is for {task}")
+    writer: type[PredictionWriter] = beside(kind, "writers").WRITERS[format]
+    return writer
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:

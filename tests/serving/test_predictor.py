@@ -91,7 +91,8 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
         ours = [(one.type, one.start, one.end) for one in entities]
         assert ours == [(one["entity_group"], one["start"], one["end"]) for one in theirs]
         assert [one.text for one in entities] == [text[one["start"] : one["end"]] for one in theirs]
-        assert [one.score for one in entities] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-4)
+        # theirs is the mean of the words' probabilities, ours their product and that the entity ends there
+        assert all(one.score <= float(other["score"]) + 1e-4 for one, other in zip(entities, theirs, strict=True))
     assert len(natural) == 150 and sum(map(len, found)) > 100
     assert len({entity.type for entities in found for entity in entities}) >= 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.base.ranges import Column, check_fields
 from domainbert.tasks.config import Headline, TaskConfig
@@ -30,8 +30,8 @@ class NerFormat:
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
 
-    kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+    kind: Literal["auto", "conll", "jsonl", "json", "label_studio", "brat"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
 
     text_key: str = "text"
     """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
@@ -39,7 +39,16 @@ class NerFormat:
 
     entity_key: str | None = None
     """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
-    them), or of lists of the three. null means the key "entities", where the first row has it."""
+    them), or of lists of the three. null means the key "entities", "spans" (Prodigy) or "ents" (spaCy), where the first
+    row has it."""
+
+    types: tuple[str, ...] | None = None
+    """The types of entities that are read, such as one layer of nested entities; those of others are left out and
+    counted. null reads all."""
+
+    annotator: str | None = None
+    """Label Studio: whose annotations are read, by the number or the address under `completed_by`. null means that
+    several annotations of a text have to agree."""
 
     label_names: tuple[str, ...] | None = None
     """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
@@ -52,6 +61,10 @@ class NerFormat:
         """Check the columns."""
         check_fields(self)
 
+    def keeps(self, kind: str) -> bool:
+        """Whether entities of a type are read."""
+        return self.types is None or kind in self.types
+
 
 @dataclass(frozen=True)
 class Ner(TaskConfig):
@@ -60,6 +73,7 @@ class Ner(TaskConfig):
     title = "Token classifier"
     reads_training = True
     headline = Headline("f1", "entity F1")
+    writes: ClassVar[tuple[str, ...]] = ("prodigy", "label_studio", "brat")
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""

@@ -66,6 +66,8 @@ class NerFile(Labelled[Sentence]):
     """The lines that say where documents begin; empty if none does."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """What the file holds beside these entities, in the plural, and how much of it."""
 
     @property
     def sentences(self) -> Sequence[Sentence]:
@@ -115,6 +117,10 @@ class NerFile(Labelled[Sentence]):
             lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
             hidden = len(self.repairs) - _LISTED_REPAIRS
             lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
+        if self.left_out:
+            lines.append(
+                f"  left out: {', '.join(f'{count:,} {what}' for what, count in sorted(self.left_out.items()))}"
+            )
         return "\n".join(lines)
 
 
