@@ -88,7 +88,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
     ),
-    "tasks/ner/task.py": (("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py"), _STAGES),
+    "tasks/ner/confidence.py": (("tests/tasks/test_schemes.py",), _PREDICTING),
+    "tasks/ner/pretokens.py": (("tests/tasks/test_schemes.py",), _STAGES),
+    "tasks/ner/task.py": (
+        ("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_schemes.py"),
+        _STAGES,
+    ),
     "training/optimisers.py": (("tests/training/test_optimisers.py",), _STAGES),
     "training/schedules.py": (("tests/training/test_schedules.py",), _STAGES),
     "training/module.py": (

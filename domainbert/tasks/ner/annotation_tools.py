@@ -154,7 +154,9 @@ def _labels_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counte
 
 def _counts_units(text: str, value: Row) -> str:
     """A hint where offsets are those of UTF-16, as JavaScript counts; empty where they are not."""
-    start, end, own = (value.get(key) for key in ("start", "end", "text"))
+    start: Any = value.get("start")
+    end: Any = value.get("end")
+    own = value.get("text")
     if not (is_whole_number(start) and is_whole_number(end) and isinstance(own, str)) or own == text[start:end]:
         return ""
     units = text.encode("utf-16-le", "surrogatepass")[2 * start : 2 * end].decode("utf-16-le", "replace")

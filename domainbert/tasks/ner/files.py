@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
@@ -77,7 +77,10 @@ def _read_any(path: Path, format: NerFormat) -> NerFile:
     check_regular(path)
     if tool := tool_of(path, format):
         return read_export(path, tool, format)
-    if file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind == "jsonl":
+    asked: Literal["auto", "conll", "jsonl"] = "auto"
+    if format.kind == "conll" or format.kind == "jsonl":
+        asked = format.kind
+    if file_kind(path, asked, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
