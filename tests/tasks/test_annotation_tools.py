@@ -113,6 +113,8 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
+    with pytest.raises(DomainbertError, match="JSON is not divided into folds; expected CoNLL or JSONL"):
+        read_ner(path).units()
 
 
 def test_what_prodigy_did_not_accept_is_left_out_and_counted(tmp_path):

@@ -68,6 +68,8 @@ class NerFile(Labelled[Sentence]):
     """One line for each tag that was rewritten because its scheme forbids it."""
     left_out: dict[str, int] = field(default_factory=dict)
     """What the file holds beside these entities, in the plural, and how much of it."""
+    export: str = ""
+    """The format of an annotation tool whose texts are no lines; empty where they are."""
 
     @property
     def sentences(self) -> Sequence[Sentence]:
@@ -80,7 +82,9 @@ class NerFile(Labelled[Sentence]):
         return "documents" if self.marks else "sentences"
 
     def units(self) -> list[Unit]:
-        """The documents; one begins where it is marked."""
+        """The documents; one begins where it is marked. `DomainbertError` if they are no lines of the file."""
+        if self.export:
+            raise DomainbertError(f"{self.path}: {self.export} is not divided into folds; expected CoNLL or JSONL")
         units: list[Unit] = []
         for _, group in groupby(self.items, key=lambda one: one.document):
             document = list(group)

@@ -144,7 +144,7 @@ def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, 
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     file = tagged_file(path, "jsonl", tagged, "IOB2", False, f"{found.layout}, {where}")
-    return replace(file, left_out=dict(left_out))
+    return replace(file, left_out=dict(left_out), export="" if found.layout == "JSONL" else found.layout)
 
 
 def _listed_place(row: str, key: str, number: int) -> str:
