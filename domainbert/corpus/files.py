@@ -101,6 +101,18 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
         raise unreadable(path, error, f" after line {number}" if number else "") from error
 
 
+def read_text(path: Path) -> str:
+    """A whole file with its line breaks as they are, without byte order mark; `DomainbertError` as `read_lines`."""
+    try:
+        with open_bytes(path) as handle:
+            return handle.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise DomainbertError(f"{path}:{line}: byte {error.start + 1:,} is not UTF-8; expected UTF-8 text") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+
+
 def _decode(line: bytes, path: Path, number: int) -> str:
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")

@@ -1,9 +1,10 @@
-"""Rows of JSONL and CSV files, each with its line number; a broken row is noted as a problem, and reading continues."""
+"""Rows of JSONL, JSON and CSV files with their lines; a broken row is noted as a problem, and reading continues."""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import Problems
-from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines, read_text
+
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def json_rows(
@@ -38,6 +41,46 @@ def json_rows(
             yield line, row
         else:
             problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object per line")
+
+
+def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
+    """The values of a JSON file that is one array, each with the line where it begins.
+
+    What is no JSON is noted as a problem, and reading ends there; so is a file that is no array.
+    """
+    text = read_text(path)
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    place, counted, line, more = _after_space(text, 0), 0, 1, ""
+    if not text.startswith("[", place):
+        problems.add(f"{path}:1: no JSON array; expected a list of objects")
+        return
+    place = _after_space(text, place + 1)
+    while not text.startswith("]", place) or more:
+        line, counted = line + text.count("\n", counted, place), place
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            problems.add(f"{path}:{error.lineno}: not JSON ({error.msg}); expected a list of objects")
+            return
+        except (ValueError, RecursionError) as error:
+            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected a list of objects")
+            return
+        yield line, value
+        place = _after_space(text, place)
+        more = "," if text.startswith(",", place) else ""
+        place = _after_space(text, place + len(more))
+        if not more and not text.startswith("]", place):
+            problems.add(
+                f"{path}:{line + text.count(chr(10), counted, place)}: the list is not closed; expected , or ]"
+            )
+            return
+    if rest := text[place + 1 :].strip():
+        problems.add(f"{path}: {reprlib.repr(rest)} behind the list; expected nothing")
+
+
+def _after_space(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return found.end() if found else place
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

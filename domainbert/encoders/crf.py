@@ -27,16 +27,33 @@ class Crf(nn.Module):
         self.constrain(["O"] * num_labels)
 
     def constrain(self, labels: Sequence[str]) -> None:
-        """Never take what IOB2 forbids: I-X follows only B-X or I-X, and begins no sentence."""
-        follows = [[not b.startswith("I-") or a in ("B-" + b[2:], b) for b in labels] for a in labels]
-        self.allowed = torch.tensor(follows)  # no buffers: torch cannot load a sharded module that has one
-        self.allowed_first = torch.tensor([not label.startswith("I-") for label in labels])
+        """Never take what IOB2 forbids, or BIOES, whose labels are those with an S- among them.
+
+        I-X and E-X follow only B-X or I-X, and begin no sentence. In BIOES they have to follow them, and a sentence
+        ends with neither B-X nor I-X.
+        """
+        closes = any(label.startswith("S-") for label in labels)
+        continues = [label[:2] in ("I-", "E-") for label in labels]
+        is_open = [closes and label[:2] in ("B-", "I-") for label in labels]
+
+        def follows(a: int, b: int) -> bool:
+            if continues[b]:
+                return labels[a] in ("B-" + labels[b][2:], "I-" + labels[b][2:])
+            return not is_open[a]
+
+        numbers = range(len(labels))
+        # no buffers: torch cannot load a sharded module that has one
+        self.allowed = torch.tensor([[follows(a, b) for b in numbers] for a in numbers])
+        self.allowed_first = torch.tensor([not one for one in continues])
+        self.allowed_last = torch.tensor([not one for one in is_open])
 
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """Whether a label sequence of each sentence takes no step that `constrain` forbids: (E, L), (E,) -> (E,)."""
-        first, allowed = (mask.to(labels.device) for mask in (self.allowed_first, self.allowed))
+        masks = (self.allowed_first, self.allowed, self.allowed_last)
+        first, allowed, last = (mask.to(labels.device) for mask in masks)
         ended = ~_inside(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
-        return first[labels[:, 0]] & (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
+        steps = (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
+        return first[labels[:, 0]] & steps & last[_last(labels, lengths)]
 
     def reorder(self, order: Tensor) -> None:
         """Put the labels in another order, in place: label i is what label `order[i]` was; `order` is (C,)."""
@@ -46,28 +63,28 @@ class Crf(nn.Module):
             self.transitions.copy_(self.transitions[order][:, order])
         places = order.to(self.allowed.device)
         self.allowed, self.allowed_first = self.allowed[places][:, places], self.allowed_first[places]
+        self.allowed_last = self.allowed_last[places]
 
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the summed exponential scores of all label sequences: (E, L, C), (E,) -> (E,)."""
-        start, moves = self._scores(emissions)
+        start, moves, end = self.scores(emissions)
         alpha = start + emissions[:, 0]
         for step in range(1, emissions.shape[1]):
             forward = torch.logsumexp(alpha.unsqueeze(2) + moves, dim=1) + emissions[:, step]
             alpha = torch.where((step < lengths).unsqueeze(1), forward, alpha)
-        return torch.logsumexp(alpha + self.end.to(alpha), dim=1)
+        return torch.logsumexp(alpha + end, dim=1)
 
     def score(self, emissions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:
         """The score of one label sequence of each sentence: (E, L, C), (E, L), (E,) -> (E,)."""
-        start, moves = self._scores(emissions)
+        start, moves, end = self.scores(emissions)
         real = _inside(lengths, emissions.shape[1])
         summed = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * real).sum(dim=1)
         summed = summed + (moves[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(dim=1)
-        last = labels.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
-        return summed + start[labels[:, 0]] + self.end.to(emissions)[last]
+        return summed + start[labels[:, 0]] + end[_last(labels, lengths)]
 
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The best label sequence of each sentence (Viterbi), (E, L); 0 behind its end."""
-        start, moves = self._scores(emissions)
+        start, moves, end = self.scores(emissions)
         best, came_from = start + emissions[:, 0], []
         for step in range(1, emissions.shape[1]):
             scores, source = (best.unsqueeze(2) + moves).max(dim=1)
@@ -75,7 +92,7 @@ class Crf(nn.Module):
             best = torch.where(inside, scores + emissions[:, step], best)
             stay = torch.arange(best.shape[1], device=best.device).expand_as(source)
             came_from.append(torch.where(inside, source, stay))
-        path = [(best + self.end.to(best)).argmax(dim=1)]
+        path = [(best + end).argmax(dim=1)]
         for source in reversed(came_from):
             path.append(source.gather(1, path[-1].unsqueeze(1)).squeeze(1))
         return torch.stack(path[::-1], dim=1) * _inside(lengths, len(path))
@@ -90,17 +107,24 @@ class Crf(nn.Module):
             (marginals,) = torch.autograd.grad(self.log_partition(leaf, lengths.clone()).sum(), leaf)
         return marginals.clamp(min=1e-9).log() * _inside(lengths, emissions.shape[1]).unsqueeze(2)
 
-    def _scores(self, emissions: Tensor) -> tuple[Tensor, Tensor]:
-        first, allowed = (mask.to(emissions.device) for mask in (self.allowed_first, self.allowed))
-        return (
-            self.start.to(emissions).masked_fill(~first, _NEVER),
-            self.transitions.to(emissions).masked_fill(~allowed, _NEVER),
-        )
+    def scores(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores of a first label (C,), of each label behind another one (C, C), and of a last label (C,).
+
+        What `constrain` forbids has one that no path takes. They are of the device and the type of `like`.
+        """
+        masked = ((self.start, self.allowed_first), (self.transitions, self.allowed), (self.end, self.allowed_last))
+        start, moves, end = (values.to(like).masked_fill(~mask.to(like.device), _NEVER) for values, mask in masked)
+        return start, moves, end
 
 
 def _inside(lengths: Tensor, longest: int) -> Tensor:
     """Whether a place is one of its sentence: (E,) -> (E, L)."""
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def _last(labels: Tensor, lengths: Tensor) -> Tensor:
+    """The label of each sentence's last word: (E, L), (E,) -> (E,)."""
+    return labels.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
 
 
 class WordGrid:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,6 +47,10 @@ class Predict:
     token_column: Column | str = 0
     """Column of the words in CoNLL, by number or name."""
 
+    output_format: str = "jsonl"
+    """How predictions are written: `jsonl`; entities also as `prodigy`, `label_studio` or `brat`, to be corrected in
+    these tools."""
+
     precision: Precision = "32-true"
     """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. A regression is
     in full precision whatever it says."""
@@ -56,11 +58,12 @@ class Predict:
 
 @stage
 def predict(out: Path, settings: Predict) -> dict[str, Any]:
-    """Predict what a model is for (entities, classes, ...), one JSON object a line, in the order of the input.
+    """Predict what a model is for (entities, classes, ...), one JSON object a line unless `output_format` says
+    otherwise, in the order of the input.
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
     again needs another `--out`, or `--force` to replace the predictions. If a stream breaks off, what was predicted
-    until then is kept in `predictions.jsonl`.
+    until then is kept.
 
     Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
 
@@ -71,33 +74,32 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     from domainbert.base.progress import Progress
     from domainbert.serving.predictor import load_predictor
     from domainbert.serving.texts import read_texts
+    from domainbert.tasks.config import prediction_writer
     from domainbert.tasks.labelled import told_where
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(settings.model, settings.precision)
     kind, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
     print(f"{input}: read as {kind}")
-    count, replaced = 0, Counter[str]()
-    with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
-        for chunk in _chunks(input, items, out):
+    count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
+    with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
+        for chunk in _chunks(input, items, writer.path):
             with told_where(partial(_place, input, count)):
                 predicted = predictor.predict([content for _, content in chunk])
             for (row, _), found in zip(chunk, predicted, strict=True):
-                result = predictor.as_json(found)
-                replaced.update(row.keys() & result.keys())
-                file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
-            file.flush()
+                writer.write(row, predictor.as_json(found))
+            writer.flush()
             count += len(chunk)
             progress.advance(len(chunk))
     if not count:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
-    for key, rows in sorted(replaced.items()):
+    for key, rows in sorted(writer.replaced.items()):
         print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
-    print(f"{count:,} texts -> {out / 'predictions.jsonl'}")
+    print(f"{count:,} texts -> {writer.path}")
     return {"texts": count}
 
 
-def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item]]:
+def _chunks(input: Path, items: Iterator[Item], written: Path) -> Iterator[list[Item]]:
     """The items, many at a time; a stream that breaks off cannot be read again, so the error says what is kept."""
     from domainbert.serving.texts import as_they_come, in_chunks
 
@@ -112,7 +114,7 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
     except DomainbertError as error:
         if not count:
             raise
-        kept = f"the predictions of the {count:,} texts before it are kept in {out / 'predictions.jsonl'}"
+        kept = f"the predictions of the {count:,} texts before it are kept in {written}"
         raise TrainingFailed(f"{error}; {kept}") from error
 
 
@@ -121,11 +123,15 @@ def _place(input: Path, before: int, number: int) -> str:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model, and that a file is of a known format; one of CoNLL is read, a stream is left alone."""
+    """Check the model, what it writes, and that a file is of a known format; CoNLL is read, a stream left alone."""
     from domainbert.serving.texts import read_texts
+    from domainbert.tasks.config import prediction_writer
 
     given.check_model("model", trained=False)
     given.check_task("model")
+    if task := given.task_of_model(given["model"]):
+        with given.under("output_format"):
+            prediction_writer(task, given["output_format"])
     if given.there(given["input"]) and given["input"].is_file():
         with given.under("input"):
             read_texts(given["input"], given["format"], given["text_key"], given["token_column"])

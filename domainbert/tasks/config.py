@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.output import JsonlWriter, PredictionWriter
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
@@ -90,6 +91,9 @@ class TaskConfig(ABC):
     has_soft_targets = True
     """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
 
+    writes: ClassVar[tuple[str, ...]] = ()
+    """Formats in which `predict` can write predictions beside JSONL: the keys of `WRITERS` of its `writers.py`."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
@@ -160,6 +164,18 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
         if error.name != name:
             raise
         raise DomainbertError(f"{kind.__name__}: no module {name}; expected one in the folder of the task") from error
+
+
+def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
+    """What writes the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
+    if format == "jsonl":
+        return JsonlWriter
+    kind = _kinds()[task]
+    if format not in kind.writes:
+        known = ", ".join(("jsonl", *kind.writes))
+        raise DomainbertError(f"output_format: {format[:80]!r}; expected {known}: the model is for {task}")
+    writer: type[PredictionWriter] = beside(kind, "writers").WRITERS[format]
+    return writer
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:

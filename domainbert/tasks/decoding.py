@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.encoders.crf import Crf, WordGrid
+
+Ints = NDArray[np.int64]
 
 
 def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
@@ -23,57 +26,70 @@ def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
     return summed.index_add(0, example, logits.float()) / counts
 
 
-def iob2_field(labels: Sequence[str]) -> Crf:
-    """A CRF that scores all valid IOB2 sequences of `labels` alike, with which a linear head is decoded."""
+def valid_field(labels: Sequence[str]) -> Crf:
+    """A CRF that scores all sequences alike that the tag scheme of `labels` allows, to decode a linear head with."""
     field = Crf(len(labels)).requires_grad_(False)
     field.constrain(labels)
     return field
 
 
+def decode_labels(
+    logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
+) -> list[Ints]:
+    """The best label ids of every word: (words,) for each example; the arguments are those of `decode_words`."""
+    best = _best_labels(logits, batch, crf, valid)
+    (ids,) = _by_example(batch, best)
+    return ids
+
+
 def decode_words(
     logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
-) -> list[tuple[np.ndarray, np.ndarray]]:
+) -> list[tuple[Ints, NDArray[np.float32]]]:
     """The best label of every word: for each example its label ids and their probabilities, both (words,).
 
     Args:
         logits: (N, labels) at the batch's `positions`.
         batch: with `items`, `example` and `outputs`.
         crf: of a CRF head: the words of a sentence are decoded together, and probabilities are its marginals.
-        valid: from `iob2_field`, for a linear head: a sentence whose best labels, word by word, are not valid IOB2 gets
-            the valid labels with the highest product of probabilities. None leaves the best labels as they are.
+        valid: from `valid_field`, for a linear head: a sentence whose best labels, word by word, are not valid gets the
+            valid labels with the highest product of probabilities. None leaves the best labels as they are.
     """
-    probabilities = torch.softmax(logits.float(), dim=-1)
-    scores, best = probabilities.max(dim=-1)
-    if bool((batch["outputs"] >= 0).any()):
-        if crf is not None:
-            scores, best = _decode_together(logits.float(), batch, crf)
-        elif valid is not None:
-            best = _decode_invalid(logits.float(), best, batch, valid)
-            scores = probabilities.gather(1, best.unsqueeze(1)).squeeze(1)
+    best = _best_labels(logits, batch, crf, valid)
+    if crf is not None and bool((batch["outputs"] >= 0).any()):
+        sentences = WordGrid(batch["example"], batch["outputs"])
+        marginals = crf.log_marginals(sentences.fill(logits.float()), sentences.lengths).exp()
+        probabilities = sentences.put_back(marginals, logits.float())
+    else:
+        probabilities = torch.softmax(logits.float(), dim=-1)
+    scores = probabilities.gather(1, best.unsqueeze(1)).squeeze(1)
+    return list(zip(*_by_example(batch, best, scores), strict=True))
+
+
+def _by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
+    """Values (N,) of the positions that decide words: of each a list with an array (words,) for every example."""
     outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
     decides = outputs >= 0
-    ids, probabilities = best.cpu().numpy()[decides], scores.cpu().numpy()[decides]
     order = np.lexsort((outputs[decides], owners[decides]))
     ends = np.cumsum(np.bincount(owners[decides], minlength=len(batch["items"])))
-    return list(zip(np.split(ids[order], ends[:-1]), np.split(probabilities[order], ends[:-1]), strict=True))
+    return [np.split(one.cpu().numpy()[decides][order], ends[:-1]) for one in values]
 
 
-def _decode_together(logits: Tensor, batch: Mapping[str, Any], crf: Crf) -> tuple[Tensor, Tensor]:
-    """Marginal probabilities and labels (N,) of the best tag sequence of each sentence."""
+def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None) -> Tensor:
+    """The labels (N,) of positions, see `decode_words`."""
+    best = logits.float().argmax(dim=-1)
+    if not bool((batch["outputs"] >= 0).any()):
+        return best
     sentences = WordGrid(batch["example"], batch["outputs"])
-    emissions = sentences.fill(logits)
-    best = crf.decode(emissions, sentences.lengths)
-    marginals = crf.log_marginals(emissions, sentences.lengths).exp().gather(2, best.unsqueeze(2)).squeeze(2)
-    zeros = torch.zeros(len(logits), device=logits.device)
-    return sentences.put_back(marginals, zeros), sentences.put_back(best, zeros.long())
+    if crf is not None:
+        return sentences.put_back(crf.decode(sentences.fill(logits.float()), sentences.lengths), best)
+    return best if valid is None else _decode_invalid(logits.float(), best, sentences, valid)
 
 
-def _decode_invalid(logits: Tensor, best: Tensor, batch: Mapping[str, Any], valid: Crf) -> Tensor:
+def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
     """The best labels (N,), with those of each sentence that are not valid decoded anew.
 
     Where the best labels are valid they are the best valid ones, so only the few other sentences need Viterbi.
     """
-    sentences = WordGrid(batch["example"], batch["outputs"])
     labels = sentences.fill(best)  # (E, L)
     invalid = ~valid.allows(labels, sentences.lengths)
     if not bool(invalid.any()):

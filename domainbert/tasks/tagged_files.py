@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,8 +20,8 @@ _TAG_KEYS = ("tags", "ner_tags")
 
 
 @dataclass(frozen=True)
-class TaggedFormat:
-    """How words and tags stand in a CoNLL or JSONL file."""
+class TaggedColumns:
+    """Where words and tags stand in a CoNLL or JSONL file, and what numbers in the place of tags mean."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
@@ -29,9 +29,6 @@ class TaggedFormat:
 
     tag_column: Column | str = -1
     """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
-
-    kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
 
     label_names: tuple[str, ...] | None = None
     """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
@@ -43,6 +40,14 @@ class TaggedFormat:
     def __post_init__(self) -> None:
         """Check the columns."""
         check_fields(self)
+
+
+@dataclass(frozen=True)
+class TaggedFormat(TaggedColumns):
+    """How words and tags stand in a CoNLL or JSONL file."""
+
+    kind: Literal["auto", "conll", "jsonl"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class TaggedTable(NamedTuple):
 
 
 def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
-    """Read a CoNLL file; for the columns see `TaggedFormat`.
+    """Read a CoNLL file; for the columns see `TaggedColumns`.
 
     They are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
     control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
@@ -180,7 +185,7 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     return TaggedTable(rows, marks, layout)
 
 
-def list_keys(where: str, first: Row, format: TaggedFormat) -> tuple[str, str]:
+def list_keys(where: str, first: Row, format: TaggedColumns) -> tuple[str, str]:
     """The keys of words and tags in JSONL, by the first row unless the format names them."""
     words = format.token_column if isinstance(format.token_column, str) else "tokens"
     if isinstance(format.tag_column, str):
@@ -192,7 +197,7 @@ def list_keys(where: str, first: Row, format: TaggedFormat) -> tuple[str, str]:
 
 
 def read_lists(
-    path: Path, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedFormat
+    path: Path, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
 ) -> TaggedTable:
     """The sentences of JSONL, whose rows have been read, one or more: each a document of its own.
 
@@ -201,19 +206,12 @@ def read_lists(
     """
     line, first = rows[0]
     names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
-    sentences = tagged_rows(rows, problems, lambda row: _words_and_tags(row, *keys, names))
-    return TaggedTable(sentences, [], f"JSONL, words in {keys[0]!r}, tags in {keys[1]!r}")
-
-
-def tagged_rows(
-    rows: Iterable[tuple[int, Row]], problems: Problems, parse: Callable[[Row], tuple[list[str], list[str]]]
-) -> list[TaggedRows]:
-    """The words and tags that `parse` finds in each row; `DomainbertError` if there were problems."""
-    found = parsed(rows, problems, lambda row, line: (line, *parse(row)))
+    found = parsed(rows, problems, lambda row, line: (line, *_words_and_tags(row, *keys, names)))
     problems.raise_if_any()
-    return [
+    sentences = [
         TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
     ]
+    return TaggedTable(sentences, [], f"JSONL, words in {keys[0]!r}, tags in {keys[1]!r}")
 
 
 def _words_and_tags(

@@ -111,7 +111,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/relations/windows.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
     "tasks/word_losses.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
-    "tasks/ner/task.py": (("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py"), _STAGES),
+    "tasks/ner/confidence.py": (("tests/tasks/test_schemes.py",), _PREDICTING),
+    "tasks/ner/pretokens.py": (("tests/tasks/test_schemes.py",), _STAGES),
+    "tasks/ner/task.py": (
+        ("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_schemes.py"),
+        _STAGES,
+    ),
     "training/averaging.py": (("tests/training/test_averaging.py",), ("tests/stages/test_finetune_settings.py",)),
     "training/optimisers.py": (("tests/training/test_optimisers.py", "tests/training/test_layer_decay.py"), _STAGES),
     "training/schedules.py": (("tests/training/test_schedules.py",), _STAGES),

@@ -86,12 +86,14 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
     word_by_word.task.valid = None
     found = word_by_word.predict_entities(natural)
     decoded = tagger.predict_entities(natural)
-    assert 20 < sum(one == other for one, other in zip(found, decoded, strict=True)) < 150
+    places = [[[(one.type, one.start, one.end) for one in row] for row in rows] for rows in (found, decoded)]
+    assert 20 < sum(one == other for one, other in zip(*places, strict=True)) < 150
     for entities, text, theirs in zip(found, natural, pipeline(natural), strict=True):
         ours = [(one.type, one.start, one.end) for one in entities]
         assert ours == [(one["entity_group"], one["start"], one["end"]) for one in theirs]
         assert [one.text for one in entities] == [text[one["start"] : one["end"]] for one in theirs]
-        assert [one.score for one in entities] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-4)
+        # theirs is the mean of the words' probabilities, ours their product and that the entity ends there
+        assert all(one.score <= float(other["score"]) + 1e-4 for one, other in zip(entities, theirs, strict=True))
     assert len(natural) == 150 and sum(map(len, found)) > 100
     assert len({entity.type for entities in found for entity in entities}) >= 3
 

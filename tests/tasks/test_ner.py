@@ -12,13 +12,13 @@ from domainbert.data.examples import encode_words
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
-from domainbert.tasks.decoding import decode_words, iob2_field
+from domainbert.tasks.decoding import decode_words, valid_field
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.tags import iob2_labels, to_iob2
+from domainbert.tasks.ner.tags import labels_of_types, to_iob2
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words
@@ -98,7 +98,7 @@ def test_a_linear_head_is_decoded_into_the_most_probable_valid_tags(tokenizer):
     kept = changed = 0
     for batch in batch_of(examples, tokenizer, max_tokens=40):
         logits = torch.from_numpy(generator.normal(size=(len(batch["positions"]), 5)))
-        plain, decoded = decode_words(logits, batch), decode_words(logits, batch, valid=iob2_field(LABELS))
+        plain, decoded = decode_words(logits, batch), decode_words(logits, batch, valid=valid_field(LABELS))
         log_probabilities = torch.log_softmax(logits, dim=-1).numpy()
         for number, item in enumerate(batch["items"].tolist()):
             mine = (batch["example"] == number).numpy() & (batch["outputs"] >= 0).numpy()
@@ -163,7 +163,7 @@ def test_every_gold_entity_of_econ_ie_is_scored(econ_data):
     letters = sorted({letter for sentence in file.sentences for word in sentence.words for letter in word.lower()})
     pieces = dict.fromkeys([*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)])
     tokenizer = DomainTokenizer(bert_backend({piece: number for number, piece in enumerate(pieces)}, {}))
-    task = NerTask(iob2_labels(label_set(file.sentences)))
+    task = NerTask(labels_of_types(label_set(file.sentences)))
     examples = task.encode(file.sentences, tokenizer, 64)
     assert max(len(example.windows) for example in examples) > 5
     metric = task.metric()

@@ -192,11 +192,11 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ([(-5, 5, "x")], "entities[0]: characters -5-5; expected some of the 14 of the text"),
         (
             [(0, 14, "x"), (6, 14, "y")],
-            "'COVID vaccine.' (0-14) and 'vaccine.' (6-14) overlap; expected entities apart",
+            "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities apart",
         ),
         (
             [(0, 5, "x"), (0, 5, "x")],
-            "'COVID' (0-5) and 'COVID' (0-5) overlap; expected entities apart from each other",
+            "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities apart from each other",
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
         ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected numbers of characters"),
@@ -225,7 +225,7 @@ def test_other_keys_are_named_in_the_format(tmp_path: Path) -> None:
     rows: list[Any] = [{"body": "a b", "tokens": [{"text": "a"}], "spans": [{"start": 2, "end": 3, "label": "x"}]}]
     path = write(tmp_path / "a.jsonl", rows)
     assert read_ner(path, NerFormat(text_key="body", entity_key="spans")).sentences[0].tags == ["O", "B-x"]
-    with pytest.raises(DomainbertError, match=r":1: no key 'tags'; found 'body', 'tokens', 'spans'"):
+    with pytest.raises(DomainbertError, match=r":1: no key 'text'; found 'body', 'tokens', 'spans'"):
         read_ner(path)
     path = write(tmp_path / "a.jsonl", [{"text": "a b", "label": [[2, 3, "x"]]}])
     assert read_ner(path, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]

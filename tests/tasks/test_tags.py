@@ -8,7 +8,7 @@ from domainbert.tasks.ner.tags import (
     detect_scheme,
     entity_types,
     find_violations,
-    iob2_labels,
+    labels_of_types,
     spans_from_tags,
     split_tag,
     tags_from_spans,
@@ -121,5 +121,5 @@ def test_overlapping_spans_have_no_tags():
 
 
 def test_labels_and_types():
-    assert iob2_labels(["b", "a"]) == ["O", "B-a", "I-a", "B-b", "I-b"]
-    assert entity_types(iob2_labels(["b", "a-c"])) == ["a-c", "b"]
+    assert labels_of_types(["b", "a"]) == ["O", "B-a", "I-a", "B-b", "I-b"]
+    assert entity_types(labels_of_types(["b", "a-c"])) == ["a-c", "b"]

@@ -32,7 +32,6 @@ _HOW = (
     "start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels with the highest "
     "(Viterbi). -10000 stands where a label is forbidden."
 )
-_NEVER = -1e4
 
 
 class OnnxModel:
@@ -135,9 +134,8 @@ def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
 
     What its task forbids is written as -10000.
     """
-    start = crf.start.detach().masked_fill(~crf.allowed_first, _NEVER)
-    transitions = crf.transitions.detach().masked_fill(~crf.allowed, _NEVER)
-    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": crf.end.detach().tolist()}
+    start, transitions, end = crf.scores(crf.transitions.detach())
+    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": end.tolist()}
     write_json(folder / CRF_FILE, {"how": _HOW, "labels": list(labels), **numbers})
 
 

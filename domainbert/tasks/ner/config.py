@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.tagged_files import TaggedFormat
+from domainbert.tasks.tagged_files import TaggedColumns
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
 @dataclass(frozen=True)
-class NerFormat(TaggedFormat):
+class NerFormat(TaggedColumns):
     """How words and entity tags stand in a CoNLL or JSONL file."""
 
     scheme: SchemeChoice = "auto"
@@ -22,13 +22,29 @@ class NerFormat(TaggedFormat):
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
 
+    kind: Literal["auto", "conll", "jsonl", "json", "label_studio", "brat"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
+
     text_key: str = "text"
     """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
     punctuation, as BERT does, so that an entity has to begin and end with words."""
 
     entity_key: str | None = None
     """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
-    them), or of lists of the three. null means the key "entities", where the first row has it."""
+    them), or of lists of the three. null means the key "entities", "spans" (Prodigy) or "ents" (spaCy), where the first
+    row has it."""
+
+    types: tuple[str, ...] | None = None
+    """The types of entities that are read, such as one layer of nested entities; those of others are left out and
+    counted. null reads all."""
+
+    annotator: str | None = None
+    """Label Studio: whose annotations are read, by the number or the address under `completed_by`. null means that
+    several annotations of a text have to agree."""
+
+    def keeps(self, kind: str) -> bool:
+        """Whether entities of a type are read."""
+        return self.types is None or kind in self.types
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,7 @@ class Ner(TaskConfig):
     reads_training = True
     headline = Headline("f1", "entity F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
+    writes: ClassVar[tuple[str, ...]] = ("prodigy", "label_studio", "brat")
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""
@@ -46,6 +63,10 @@ class Ner(TaskConfig):
     head: Literal["linear", "crf"] = "linear"
     """`crf` puts a CRF on the linear head, which weighs each tag with its neighbours; both predict valid IOB2. A CRF is
     the better in domainbert, but `transformers` loads its folder without it, and is then much worse."""
+
+    scheme: Literal["IOB2", "BIOES"] = "IOB2"
+    """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
+    entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
 
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.tasks.labelled import in_words, label_counts
+from domainbert.tasks.labelled import Unit, in_words, label_counts
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
     Scheme,
@@ -49,11 +49,21 @@ class NerFile(TaggedFile[Sentence]):
     """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """What the file holds beside these entities, in the plural, and how much of it."""
+    export: str = ""
+    """The format of an annotation tool whose texts are no lines; empty where they are."""
 
     @property
     def sentences(self) -> Sequence[Sentence]:
         """The items."""
         return self.items
+
+    def units(self) -> list[Unit]:
+        """See `TaggedFile.units`; `DomainbertError` if the documents are no lines of the file."""
+        if self.export:
+            raise DomainbertError(f"{self.path}: {self.export} is not divided into folds; expected CoNLL or JSONL")
+        return super().units()
 
     @property
     def num_spans(self) -> int:
@@ -72,6 +82,10 @@ class NerFile(TaggedFile[Sentence]):
             lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
             hidden = len(self.repairs) - _LISTED_REPAIRS
             lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
+        if self.left_out:
+            lines.append(
+                f"  left out: {', '.join(f'{count:,} {what}' for what, count in sorted(self.left_out.items()))}"
+            )
         return "\n".join(lines)
 
 

@@ -1,23 +1,31 @@
-"""Tagged sentences in CoNLL, or in JSONL as lists of words and tags or texts with entities in them. Free of torch."""
+"""Tagged sentences in CoNLL, or in JSONL as lists of words and tags or texts with entities in them, or as annotation
+tools export them. Free of torch."""
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
+from domainbert.base.paths import check_regular
+from domainbert.corpus.json_values import listed, problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import json_rows
+from domainbert.tasks.labelled import label_set
+from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
 from domainbert.tasks.ner.tags import tags_from_spans
-from domainbert.tasks.tagged_files import list_keys, read_lists, tagged_rows
+from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists
 from domainbert.tasks.text_files import Row, Stretch, file_kind, refuse, stretch_of
 
-_ENTITY_KEY = "entities"
+_ENTITY_KEYS = ("entities", "spans", "ents")
+_ANSWER = "answer"  # Prodigy's: accept, reject or ignore
 _TYPE_KEYS = ("label", "type")
 
 
@@ -47,11 +55,87 @@ def read(config: Ner, path: Path) -> NerFile:
 
 
 def read_ner(path: Path, format: NerFormat | None = None) -> NerFile:
-    """Read tagged sentences from CoNLL or JSONL; `format.kind` says which, or the first lines do."""
+    """Read tagged sentences from CoNLL, JSONL or a tool's export; `format.kind` says which, or the first lines do."""
     format = format or NerFormat()
-    if file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind == "jsonl":
+    return _of_types(_read_any(path, format), format)
+
+
+def _read_any(path: Path, format: NerFormat) -> NerFile:
+    check_regular(path)
+    if tool := tool_of(path, format):
+        return read_export(path, tool, format)
+    asked: Literal["auto", "conll", "jsonl"] = "auto"
+    if format.kind == "conll" or format.kind == "jsonl":
+        asked = format.kind
+    if file_kind(path, asked, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
+
+
+def _of_types(file: NerFile, format: NerFormat) -> NerFile:
+    """The file with the entities of the types that are asked for, and a count of the others."""
+    if format.types is None:
+        return file
+    others = Counter(kind for sentence in file.sentences for kind in sentence.labels if not format.keeps(kind))
+    sentences = []
+    for one in file.sentences:
+        spans = [span for span in one.spans if format.keeps(span[2])]
+        sentences.append(replace(one, tags=tags_from_spans(spans, len(one.words))))
+    left_out = Counter(file.left_out) + Counter({f"entities of the type {kind}": n for kind, n in others.items()})
+    if left_out and not label_set(sentences):
+        found = ", ".join(f"{count:,} {what}" for what, count in sorted(left_out.items()))
+        raise DomainbertError(f"{file.path}: no entity of {listed(format.types)}, but {found}; expected some of them")
+    return replace(file, items=sentences, left_out=dict(left_out))
+
+
+def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
+    """Read an export of an annotation tool, see `annotation_tools`; each text is a document of its own.
+
+    Raises:
+        DomainbertError: as `read_ner_jsonl`; an export with two annotations of a text that differ, of which `annotator`
+            names none; a discontinuous entity; no text at all.
+    """
+    problems = Problems(str(path))
+    found = read_tool(path, tool, format, problems)
+    keys = _Keys(format.text_key, _ENTITY_KEYS[0], True)
+    if not found.rows:
+        problems.raise_if_any()
+        raise DomainbertError(f"{path}: no texts with annotations; expected some in {found.layout}")
+    if tool == "json":
+        problems.raise_if_any()
+        keys = _keys(f"{path}:{found.rows[0][0]}", found.rows[0][1], format)
+        if not keys.of_text:
+            raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
+    return _read_entities(path, found, keys, format, problems)
+
+
+def _read_entities(path: Path, found: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
+    """Texts with entities as sentences; problems of rows are noted, and raised at the end."""
+    rows = [row for row in found.rows if row[1].get(_ANSWER, "accept") == "accept" or keys.labels != "spans"]
+    left_out = found.left_out
+    if len(rows) < len(found.rows):
+        left_out["texts that were not accepted"] += len(found.rows) - len(rows)
+    texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
+
+    words = dict(zip(texts, basic_words(texts), strict=True))
+    tagged = []
+    for document, (line, row) in enumerate(rows):
+        name = partial(found.place, line) if found.place else partial(_listed_place, f"{path}:{line}", keys.labels)
+        try:
+            of_row, tags = _words_of_text(row, keys, words, format, left_out, name)
+            tagged.append(TaggedRows(of_row, tags, [line] * len(of_row), line, document))
+        except DomainbertError as error:
+            for problem in error.problems:
+                problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
+    problems.raise_if_any()
+    where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
+    file = tagged_file(path, "jsonl", tagged, "IOB2", False, f"{found.layout}, {where}")
+    return replace(file, left_out=dict(left_out), export="" if found.layout == "JSONL" else found.layout)
+
+
+def _listed_place(row: str, key: str, number: int) -> str:
+    return f"{row}: {key}[{number}]"
 
 
 def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
@@ -76,13 +160,7 @@ def read_ner_jsonl(path: Path, format: NerFormat) -> NerFile:
     if not keys.of_text:
         table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
         return tagged_file(path, "jsonl", table.rows, format.scheme, format.repair, table.layout)
-    texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
-    from domainbert.tokenization.align import basic_words  # imports tokenizers, which a help text does without
-
-    words = dict(zip(texts, basic_words(texts), strict=True))
-    tagged = tagged_rows(rows, problems, lambda row: _words_of_text(row, keys, words))
-    layout = f"JSONL, texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    return tagged_file(path, "jsonl", tagged, "IOB2", False, layout)
+    return _read_entities(path, ToolRows("JSONL", rows), keys, format, problems)
 
 
 def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
@@ -90,38 +168,58 @@ def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, True)
     words, tags = list_keys(where, first, format)
-    if not isinstance(format.tag_column, str):
-        if tags in first and _ENTITY_KEY in first:
-            raise DomainbertError(
-                f"{where}: both {tags!r} and {_ENTITY_KEY!r}; expected one, or tag_column or entity_key to name it"
-            )
-        if _ENTITY_KEY in first or (format.text_key in first and words not in first and tags not in first):
-            return _Keys(format.text_key, _ENTITY_KEY, True)
+    if isinstance(format.tag_column, str):
+        return _Keys(words, tags, False)
+    found = [key for key in (tags, *_ENTITY_KEYS) if key in first]
+    if len(found) > 1:
+        both = " and ".join(map(repr, found))
+        raise DomainbertError(f"{where}: both {both}; expected one, or tag_column or entity_key to name it")
+    if tags not in found and (found or (format.text_key in first and words not in first)):
+        return _Keys(format.text_key, (found or _ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
 
 
-def _words_of_text(row: Row, keys: _Keys, words_of: dict[str, list[Stretch]]) -> tuple[list[str], list[str]]:
+def _words_of_text(
+    row: Row,
+    keys: _Keys,
+    words_of: dict[str, list[Stretch]],
+    format: NerFormat,
+    left_out: Counter[str],
+    place: Callable[[int], str],
+) -> tuple[list[str], list[str]]:
+    """The words of a text and their IOB2 tags; `place` names the path and line of an entity by its number.
+
+    `DomainbertError` says all that is wrong with its entities; those of types that are not asked for are counted.
+    """
     refuse(problem_with_text(row, keys.content, may_be_empty=True), problem_with_list(row, keys.labels))
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
     for number, value in enumerate(row[keys.labels]):
         try:
-            entities.append(_entity(text, value, number))
+            entity = _entity(text, value, number)
         except DomainbertError as error:
-            problems.append(f"{keys.labels}[{number}]: {error}")
+            problems.append(f"{place(number)}: {error}")
+            continue
+        if format.keeps(entity.type):
+            entities.append(entity)
+        else:
+            left_out[f"entities of the type {entity.type}"] += 1
     entities.sort(key=lambda one: (one.start, one.end))
     for one, other in pairwise(entities):
         if other.start < one.end:
-            pair = f"{one.shown(text)} and {other.shown(text)}"
-            problems.append(f"{pair} overlap; expected entities apart from each other: a word has one tag")
+            pair = f"{one.type} {one.shown(text)} and {other.type} {other.shown(text)}"
+            problems.append(
+                f"{place(max(one.number, other.number))}: {pair} overlap; expected entities apart from each other, for "
+                "a word has one tag (nested layers need a model each: format.types says which types to read)"
+            )
     for one in entities:
         inside = [number for number, (start, end) in enumerate(words) if start < one.end and end > one.start]
         if inside and (words[inside[0]][0], words[inside[-1]][1]) == (one.start, one.end):
             spans.append((inside[0], inside[-1] + 1, one.type))
         else:
             found = _off_borders(one, text, [words[number] for number in inside])
-            problems.append(f"{keys.labels}[{one.number}]: {found}")
+            problems.append(f"{place(one.number)}: {found}")
     refuse(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 

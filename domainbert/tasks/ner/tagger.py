@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from domainbert.data.examples import encode_words
 from domainbert.tasks.labelled import Content
 from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.words import aligned_contents, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words
 
+if TYPE_CHECKING:
+    from domainbert.tasks.ner.task import NerTask
+
 TaggedWords = tuple[list[str], list[float]]
-"""The tag of each word of a sentence, and its probability."""
+"""The tag of each word of a sentence, and the probability of the entity that it is in; 0 outside."""
 
 
 @dataclass(frozen=True)
 class Entity:
     """An entity in a text: characters `start` to `end` (exclusive), which are `text`.
 
-    `score` is the mean probability of the labels of its words.
+    `score` is the probability that exactly these words are an entity of this type, among all valid taggings of the
+    text: under the CRF, or of a linear head by the product of its words' probabilities.
     """
 
     start: int
@@ -33,6 +37,7 @@ class Entity:
 class Tagger(Predictor[list[Entity]]):
     """Finds entities in words or in raw text."""
 
+    task: NerTask
     kind = "a tagger with the labels"
     loader = "load_tagger"
     num_repaired = 0
@@ -47,7 +52,7 @@ class Tagger(Predictor[list[Entity]]):
         ]
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """IOB2 tags of words.
+        """IOB2 tags of words, whatever the model's own scheme.
 
         A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
         there the best label of each word is read as conlleval reads it: an I-X that nothing begins becomes B-X, and
@@ -67,12 +72,12 @@ class Tagger(Predictor[list[Entity]]):
         return self.predict(sentences)
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        tagged = self._decoded(encode_words(aligned, None, self.labels, self.max_length))
-        return [tagged.get(number, ([], [])) for number in range(len(aligned))]
+        tagged = self._decoded(self.task.encode_aligned(aligned, self.max_length))
+        return [self.task.of_words(tagged.get(number, ([], [])), words) for number, words in enumerate(aligned)]
 
 
 def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
     text, offsets = placed_words(content, words)
     first, last, kind = span
     start, end = offsets[first][0], offsets[last - 1][1]
-    return Entity(start, end, kind, text[start:end], sum(scores[first:last]) / (last - first))
+    return Entity(start, end, kind, text[start:end], scores[first])

@@ -1,4 +1,4 @@
-"""Tag schemes of entity recognition: detection, validation, conversion to IOB2, and spans.
+"""Tag schemes of entity recognition: detection, validation, conversion, and spans.
 
 A span is `(start, end, type)` in words, `end` exclusive. Tags are read into spans in one way, that of the `conlleval`
 script (Tjong Kim Sang and Buchholz, 2000), which gives every sequence a meaning; what a scheme forbids is found
@@ -17,6 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.label_names import is_visible
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
+ModelScheme = Literal["IOB2", "BIOES"]
 Span = tuple[int, int, str]
 
 PREFIXES: dict[Scheme, str] = {"IOB1": "IB", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}
@@ -73,14 +74,29 @@ def spans_from_tags(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def tags_from_spans(spans: Iterable[Span], num_words: int) -> list[str]:
-    """IOB2 tags of `num_words` words, the inverse of `spans_from_tags`; `ValueError` if spans overlap or do not fit."""
+def goes_on(tag: str, following: str) -> bool:
+    """Whether a tag goes on with the entity that the tag before it is part of, by the reading of `spans_from_tags`."""
+    closed = tag == "O" or tag[0] in _ENDING
+    return not closed and following[0] in "IEL" and following[2:] == tag[2:]
+
+
+def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: ModelScheme = "IOB2") -> list[str]:
+    """Tags of `num_words` words, the inverse of `spans_from_tags`; `ValueError` if spans overlap or do not fit."""
     tags = ["O"] * num_words
     for start, end, kind in spans:
         if not 0 <= start < end <= num_words or any(tag != "O" for tag in tags[start:end]):
             raise ValueError(f"span {(start, end, kind)} is empty, outside {num_words} words, or overlaps another")
-        tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
+        tags[start:end] = tags_of_entity(kind, end - start, scheme)
     return tags
+
+
+def tags_of_entity(kind: str, num_words: int, scheme: ModelScheme) -> list[str]:
+    """The tags of one entity: `B-x I-x I-x` in IOB2; `B-x I-x E-x` in BIOES, or `S-x` of one word."""
+    if scheme == "BIOES":
+        prefixes = "S" if num_words == 1 else "B" + "I" * (num_words - 2) + "E"
+    else:
+        prefixes = "B" + "I" * (num_words - 1)
+    return [f"{prefix}-{kind}" for prefix in prefixes]
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
@@ -150,12 +166,13 @@ def entity_types(labels: Iterable[str]) -> list[str]:
     return sorted({split_tag(label)[1] for label in labels} - {""})
 
 
-def iob2_labels(types: Iterable[str]) -> list[str]:
-    """The labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order."""
-    return ["O"] + [f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in "BI"]
+def labels_of_types(types: Iterable[str], scheme: ModelScheme = "IOB2") -> list[str]:
+    """The labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order, in BIOES the other two."""
+    return ["O"] + [f"{prefix}-{kind}" for kind in sorted(set(types)) for prefix in PREFIXES[scheme]]
 
 
-def are_iob2_labels(labels: Sequence[str]) -> bool:
-    """Whether labels are those that `iob2_labels` makes of some types, in that order."""
+def scheme_of_labels(labels: Sequence[str]) -> ModelScheme | None:
+    """The scheme of which labels are those that `labels_of_types` makes of some types, in that order, if any."""
     types = [label[2:] for label in labels if label.startswith("B-")]
-    return bool(types) and list(labels) == iob2_labels(types)
+    schemes: tuple[ModelScheme, ...] = ("IOB2", "BIOES")
+    return next((scheme for scheme in schemes if types and list(labels) == labels_of_types(types, scheme)), None)

@@ -1,4 +1,4 @@
-"""Named entities: a linear head that gives every word an IOB2 tag."""
+"""Named entities: a linear head or a CRF that gives every word a tag of IOB2 or BIOES."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
-from domainbert.encoders.crf import Crf, crf_of
+from domainbert.encoders.crf import Crf, WordGrid, crf_of
 from domainbert.metrics.entities import count_entities, entity_scores, surface
 from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
 from domainbert.metrics.table import entity_lines
-from domainbert.tasks.decoding import decode_words, iob2_field
+from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
+from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
 from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger
-from domainbert.tasks.ner.tags import are_iob2_labels, entity_types, iob2_labels, spans_from_tags
+from domainbert.tasks.ner.tags import (
+    ModelScheme,
+    entity_types,
+    labels_of_types,
+    scheme_of_labels,
+    spans_from_tags,
+)
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tasks.word_losses import word_loss
 from domainbert.tasks.words import aligned_contents
-from domainbert.tokenization.align import align_words
+from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
@@ -99,48 +108,78 @@ class EntityScoring(TaggedScoring):
 
 
 class NerTask(Task[Sentence, list[Entity]]):
-    """Tags words; `labels` are `O` and `B-X`, `I-X` for every type."""
+    """Tags words; `labels` are `O` and `B-X`, `I-X` for every type, in BIOES `E-X` and `S-X` too.
+
+    Attributes:
+        scheme: of the tags; None where a folder does not say it, so that all sequences of them are valid.
+        crf: the CRF, of a head that has one.
+        valid: what decodes a linear head into valid tags.
+    """
 
     head = "tokens"
     counted = "num_targets"
     predictor = Tagger
+    scheme: ModelScheme | None
     crf: Crf | None = None
     valid: Crf | None
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
-        self.valid = iob2_field(self.labels)
+        self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", valid_field(self.labels)
+        self._tokenizer: DomainTokenizer | None = None
 
     @classmethod
     def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
         """The tags of the entity types of a training set, and the head that is asked for."""
-        return (CrfNerTask if config.head == "crf" else cls)(iob2_labels(label_set(train.items)))
+        labels = labels_of_types(label_set(train.items), config.scheme)
+        return (CrfNerTask if config.head == "crf" else cls)(labels)
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
-        """The tags of a model folder; where it does not say that they are IOB2, all sequences of them are valid."""
+        """The tags of a model folder; where it does not say their scheme, all sequences of them are valid."""
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
-        if fields.get(_SCHEME) != "IOB2":
-            task.valid = None
+        if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
+            task.scheme = task.valid = None
         return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The tag scheme."""
-        return {_SCHEME: "IOB2"} if are_iob2_labels(self.labels) else {}
+        scheme = scheme_of_labels(self.labels)
+        return {_SCHEME: scheme} if scheme else {}
 
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
-        number = {label: index for index, label in enumerate(self.labels)}
+        self._tokenizer = tokenizer
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
-        tags = [[number[tag] for tag in sentence.tags] for sentence in items]
-        return encode_words(aligned, tags, self.labels, max_length)
+        tags = [sentence.tags for sentence in items]
+        if self.scheme == "BIOES":
+            split = [split_words(words) for words in aligned]
+            aligned = [words for words, _ in split]
+            tags = [
+                pretoken_tags(sentence.spans, firsts, len(words.first_piece))
+                for sentence, (words, firsts) in zip(items, split, strict=True)
+            ]
+        number = {label: index for index, label in enumerate(self.labels)}
+        return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
 
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """See `Task.encode_contents`; the words of a text are its pre-tokens."""
-        aligned = aligned_contents(tokenizer, contents)
+        return self.encode_aligned(aligned_contents(tokenizer, contents), max_length)
+
+    def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
+        """Words to predict, whose outputs are their tags, of BIOES those of their pre-tokens; see `of_words`."""
+        if self.scheme == "BIOES":
+            aligned = [split_words(words)[0] for words in aligned]
         return encode_words(aligned, None, self.labels, max_length)
+
+    def of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
+        """What `decode` gives of a sentence's outputs, of its words."""
+        if self.scheme != "BIOES":
+            return tagged
+        (tags, scores), (_, firsts) = tagged, split_words(words)
+        return word_tags(tags, firsts), [scores[first] for first in firsts]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of the pre-tokens, or of a CRF its likelihood; see `word_loss`."""
@@ -151,15 +190,34 @@ class NerTask(Task[Sentence, list[Entity]]):
         return scores_of_counts(entity_scores, len(entity_types(self.labels)), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        """See `Task.update`."""
-        gold = [items[item].spans for item in batch["items"].tolist()]
-        predicted = [spans_from_tags(tags) for tags, _ in self.decode(logits, batch)]
+        """See `Task.update`; the entities are those in words, as `evaluate` counts them."""
+        sentences = [items[item] for item in batch["items"].tolist()]
+        tags = self._tags(logits, batch)
+        if self.scheme == "BIOES":
+            assert self._tokenizer is not None  # `encode` has noted it
+            aligned = align_words(self._tokenizer, [sentence.words for sentence in sentences])
+            tags = [word_tags(one, split_words(words)[1]) for one, words in zip(tags, aligned, strict=True)]
+        gold, predicted = [sentence.spans for sentence in sentences], [spans_from_tags(one) for one in tags]
         metric.update(count_entities(gold, predicted, entity_types(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """The tag of each word, and its probability."""
-        decoded = decode_words(logits, batch, self.crf, self.valid)
-        return [([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
+        """The tag of each output, and the probability of the entity that it is in."""
+        tags = self._tags(logits, batch)
+        found = [number for number, one in enumerate(tags) if set(one) - {"O"}]
+        scores = [[0.0] * len(one) for one in tags]
+        if found:
+            sentences = WordGrid(batch["example"], batch["outputs"])
+            rows = np.cumsum([bool(one) for one in tags])[found] - 1  # a sentence without words has none
+            field = self.crf or self.valid or Crf(len(self.labels))
+            emissions, lengths = sentences.fill(logits.float())[rows], sentences.lengths[rows]
+            lattice = Lattice(field, emissions, lengths, self.labels)
+            for row, number in enumerate(found):
+                scores[number] = lattice.entities(row, tags[number])
+        return list(zip(tags, scores, strict=True))
+
+    def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
+        decoded = decode_labels(logits, batch, self.crf, self.valid)
+        return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
     def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
         """See `Task.as_json`."""

@@ -1,0 +1,201 @@
+"""IOB2 and BIOES inside the model, and probabilities of entities, against all tag sequences of short sentences."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.data.batches import LabelledBatches
+from domainbert.data.types import Share
+from domainbert.encoders.crf import Crf
+from domainbert.tasks.decoding import decode_labels, valid_field
+from domainbert.tasks.ner.confidence import Lattice
+from domainbert.tasks.ner.conll import Sentence
+from domainbert.tasks.ner.pretokens import word_tags
+from domainbert.tasks.ner.tags import (
+    detect_scheme,
+    find_violations,
+    labels_of_types,
+    scheme_of_labels,
+    spans_from_tags,
+    tags_from_spans,
+    to_iob2,
+)
+from domainbert.tasks.ner.task import CrfNerTask, NerTask
+
+SCHEMES = ("IOB2", "BIOES")
+LENGTHS = (4, 1, 3)
+
+
+def random_spans(generator: random.Random, num_words: int) -> list[tuple[int, int, str]]:
+    spans, word = [], 0
+    while word < num_words:
+        end = min(word + generator.choice([1, 1, 2, 3, 5]), num_words)
+        if generator.random() < 0.6:
+            spans.append((word, end, generator.choice(["a", "é-b"])))
+        word = end
+    return spans
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_spans_become_valid_tags_and_spans_again(scheme):
+    generator = random.Random(0)
+    for _ in range(300):
+        spans = random_spans(generator, generator.randrange(12))
+        tags = tags_from_spans(spans, 12, scheme)
+        assert spans_from_tags(tags) == spans and find_violations(tags, scheme) == []
+        assert to_iob2(tags) == tags_from_spans(spans, 12)
+
+
+def test_the_tags_of_bioes_are_exact():
+    assert tags_from_spans([(0, 1, "x"), (1, 3, "x"), (4, 8, "y")], 8, "BIOES") == [
+        "S-x", "B-x", "E-x", "O", "B-y", "I-y", "I-y", "E-y",
+    ]  # fmt: skip
+    labels = labels_of_types(["y", "x"], "BIOES")
+    assert labels == ["O", "B-x", "I-x", "E-x", "S-x", "B-y", "I-y", "E-y", "S-y"]
+    assert scheme_of_labels(labels) == "BIOES" and scheme_of_labels(labels_of_types(["x"])) == "IOB2"
+    assert scheme_of_labels(labels[:-1]) is None and scheme_of_labels(["O"]) is None
+    assert detect_scheme([["S-x", "O"], ["B-x", "E-x"]]) == "BIOES"
+
+
+def valid_paths(labels, length, scheme):
+    for path in product(range(len(labels)), repeat=length):
+        if not find_violations([labels[label] for label in path], scheme):
+            yield path
+
+
+def random_field(labels, seed) -> Crf:
+    """A CRF with weights, in double precision."""
+    crf, generator = Crf(len(labels)).double(), torch.Generator().manual_seed(seed)
+    for parameter in crf.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    crf.constrain(labels)
+    return crf
+
+
+def weight(crf, emissions, path):
+    start, moves, end = (one.detach().numpy() for one in (crf.start, crf.transitions, crf.end))
+    steps = sum(moves[a, b] for a, b in pairwise(path))
+    return np.exp(
+        start[path[0]] + steps + end[path[-1]] + sum(emissions[word, label] for word, label in enumerate(path))
+    )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_decoding_and_entity_probabilities_are_those_of_all_valid_sequences(scheme, weighted):
+    labels = labels_of_types(["x", "y"], scheme)
+    lengths = torch.tensor(LENGTHS)
+    for seed in range(4):
+        field = random_field(labels, seed) if weighted else valid_field(labels).double()
+        emissions = 2 * torch.randn(3, 4, len(labels), generator=torch.Generator().manual_seed(seed)).double()
+        best = field.decode(emissions, lengths)
+        partition = field.log_partition(emissions, lengths)
+        lattice = Lattice(field, emissions, lengths, labels)
+        for row, length in enumerate(LENGTHS):
+            weights = {
+                path: weight(field, emissions[row].numpy(), path) for path in valid_paths(labels, length, scheme)
+            }
+            total = sum(weights.values())
+            assert tuple(best[row, :length].tolist()) == max(weights, key=weights.__getitem__)
+            assert float(partition[row].detach()) == pytest.approx(np.log(total), abs=1e-9)
+            spans = {path: spans_from_tags([labels[label] for label in path]) for path in weights}
+            for start, end, kind in {span for found in spans.values() for span in found}:
+                wanted = sum(value for path, value in weights.items() if (start, end, kind) in spans[path]) / total
+                tags = tags_from_spans([(0, end - start, kind)], end - start, scheme)
+                assert lattice.probability(row, start, tags) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+
+
+def test_without_a_scheme_an_entity_has_the_product_of_its_words():
+    labels = ["O", "B-x", "I-x"]
+    emissions = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
+    lattice = Lattice(Crf(3), emissions, torch.tensor([3]), labels)
+    p = torch.softmax(emissions[0].double(), dim=1).numpy()
+    assert lattice.entities(0, ["O", "I-x", "O"]) == [0, pytest.approx(p[1, 2] * (1 - p[2, 2])), 0]
+    assert lattice.entities(0, ["B-x", "B-x", "I-x"]) == pytest.approx(
+        [p[0, 1] * (1 - p[1, 2]), *[p[1, 1] * p[2, 2]] * 2]
+    )
+
+
+def test_long_sentences_do_not_underflow():
+    labels = labels_of_types(["x"])
+    emissions = torch.full((1, 5000, 3), -300.0)
+    emissions[0, :, 0] = 300
+    emissions[0, 4000, 1] = 301
+    lattice = Lattice(valid_field(labels), emissions, torch.tensor([5000]), labels)
+    assert lattice.probability(0, 4000, ["B-x"]) == pytest.approx(np.e / (1 + np.e))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_random_logits_give_valid_tags(scheme):
+    labels = labels_of_types(["x", "y"], scheme)
+    generator = torch.Generator().manual_seed(1)
+    lengths = [1, 2, 3, 17, 64] * 4
+    batch = {
+        "items": torch.arange(len(lengths)),
+        "example": torch.cat([torch.full((length,), number) for number, length in enumerate(lengths)]),
+        "outputs": torch.cat([torch.arange(length) for length in lengths]),
+    }
+    shuffled = torch.randperm(sum(lengths), generator=generator)
+    batch |= {name: batch[name][shuffled] for name in ("example", "outputs")}
+    logits = 3 * torch.randn(sum(lengths), len(labels), generator=generator)
+    for fields in ({"valid": valid_field(labels)}, {"crf": random_field(labels, 2).float()}):
+        found = decode_labels(logits, batch, **fields)
+        assert [len(ids) for ids in found] == lengths
+        assert all(not find_violations([labels[label] for label in ids], scheme) for ids in found)
+
+
+def test_a_word_of_several_pretokens_goes_from_its_first_to_its_last(tokenizer):
+    sentence = Sentence(
+        ["a", "men's", "men's", "men's", "a", "men's"],
+        ["O", "B-x", "B-x", "I-x", "B-x", "O"],
+        line=1,
+        document=0,
+    )
+    task = NerTask(labels_of_types(["x"], "BIOES"))
+    (example,) = task.encode([sentence], tokenizer, 32)
+    (window,) = example.windows
+    assert [task.labels[target] for target in window.targets] == [
+        "O", "B-x", "I-x", "E-x", "B-x", "I-x", "I-x", "I-x", "I-x", "E-x", "S-x", "O", "O", "O",
+    ]  # fmt: skip
+    assert window.outputs.tolist() == list(range(14)) and example.num_outputs == 14
+    (text,) = task.encode_contents(["a men's men's men's a men's"], tokenizer, 32)
+    assert text.windows[0].input_ids.tolist() == window.input_ids.tolist()
+    assert text.windows[0].outputs.tolist() == window.outputs.tolist()
+
+
+def test_words_are_in_the_entity_of_their_first_pretoken():
+    firsts = [0, 1, 4, 5]  # the second word has three pre-tokens
+    assert word_tags(["O", "B-x", "I-x", "E-x", "S-x", "O"], firsts) == ["O", "B-x", "B-x", "O"]
+    assert word_tags(["O", "S-x", "O", "B-y", "E-y", "O"], firsts) == ["O", "B-x", "B-y", "O"]
+    assert word_tags(["O", "O", "B-x", "E-x", "O", "O"], firsts) == ["O", "O", "O", "O"]
+
+
+@pytest.mark.parametrize("kind", [NerTask, CrfNerTask])
+@pytest.mark.parametrize("max_length", [9, 64])
+def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_model, kind, max_length):
+    """Validation counts entities in words, those of the file, of which some have several pre-tokens."""
+    generator = random.Random(3)
+    words = ["men's", "rates", "a", "bank's", "\x00"]
+    sentences = []
+    for line in range(1, 9):
+        size = generator.randrange(1, 30)
+        tags = tags_from_spans(random_spans(generator, size), size)
+        sentences.append(Sentence(generator.choices(words, k=size), tags, line, line))
+    task = kind(labels_of_types(["a", "é-b"], "BIOES"))
+    if kind is CrfNerTask:
+        task.bind(make_model("crf", len(task.labels)).head)
+    batches = LabelledBatches(task.encode(sentences, tokenizer, max_length), tokenizer, 64, Share())
+    metric, wrong = task.metric(), task.metric()
+    for number in range(len(batches)):
+        batch = {name: torch.from_numpy(value) for name, value in batches[number].items()}
+        logits = 20 * torch.nn.functional.one_hot(batch["targets"], len(task.labels)).float()
+        task.update(metric, logits, batch, sentences)
+        task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, sentences)
+    gold = sum(len(sentence.spans) for sentence in sentences)
+    assert metric.counts.sum(dim=0).tolist() == [gold, 0, 0]
+    assert wrong.counts.sum(dim=0).tolist()[0] == 0
