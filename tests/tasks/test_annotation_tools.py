@@ -14,6 +14,7 @@ from domainbert.tasks.config import prediction_writer
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Entity
+from domainbert.tasks.output import JsonlWriter
 from domainbert.tokenization.align import basic_words
 
 TEXT = "\U0001f468\u200d\U0001f469 \U0001f600 S\u00e3o Paulo\r\nraised \u00e9t\u00e9 loans"
@@ -87,9 +88,11 @@ def test_the_files_are_those_of_the_tools(tmp_path):
     assert (folder / "0000001.ann").read_bytes().decode() == wanted
 
 
-def test_a_format_that_a_task_does_not_have_is_refused():
-    with pytest.raises(DomainbertError, match="output_format: 'brat'; expected jsonl: the model is for classification"):
-        prediction_writer("classification", "brat")
+@pytest.mark.parametrize("task", ["classification", "regression", "relations", "token_labels", "parsing"])
+def test_a_format_that_a_task_does_not_have_is_refused(task):
+    with pytest.raises(DomainbertError, match=f"output_format: 'brat'; expected jsonl: the model is for {task}"):
+        prediction_writer(task, "brat")
+    assert prediction_writer(task, "jsonl") is JsonlWriter
 
 
 def test_no_predictions_are_an_empty_list(tmp_path):
