@@ -10,6 +10,9 @@ from domainbert.metrics.summary import Summary
 
 _MOST_CLASSES = 12  # of a confusion matrix that is printed
 
+CALIBRATED = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
+"""Scores of calibration, and their titles."""
+
 _F1 = {"f1": ""}
 _ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
 
@@ -31,19 +34,21 @@ def entity_lines(summary: Summary) -> list[str]:
     return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
-def classification_lines(summary: Summary) -> list[str]:
-    """Headline, differences, scores by class, systems side by side, and which class is taken for which."""
+def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
+    """Headline, differences, scores by slice and by class, systems side by side, and which class is taken for which."""
     further = {"precision": "macro precision", "recall": "macro recall"}
     further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
-    lines = score_lines(summary, {"f1": "macro F1", "accuracy": "accuracy"}, further=further)
+    names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
+    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
     lines += _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
     return lines + [line for name, one in summary["systems"].items() for line in _confusion_lines(name, one)]
 
 
-def multi_label_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then scores by label, systems side by side."""
+def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
+    """Headline, differences, then scores by slice and by label, systems side by side."""
     further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
-    lines = score_lines(summary, {"f1": "micro F1", "macro_f1": "macro F1"}, further=further)
+    names = {headline: name} | {"f1": "micro F1", "macro_f1": "macro F1"}
+    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
     return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
@@ -72,6 +77,39 @@ def score_lines(
     for name, prefix in prefixes.items():
         lines += _difference_lines(summary["paired"], prefix, names[name], scale)
     return lines
+
+
+def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
+    """The score of each slice with its interval, by key, systems side by side; nothing where there are no slices."""
+    systems, scale = summary["systems"], 100 if percent else 1
+    lines: list[str] = []
+    for key, slices in next(iter(systems.values())).get("slices", {}).items():
+        header = [f"by {key}", "count", *(title for name in systems for title in (name, "95 % interval"))]
+        rows = []
+        for value, one in slices.items():
+            found = [system["slices"][key][value] for system in systems.values()]
+            scores = [
+                cell
+                for each in found
+                for cell in (f"{scale * each[score]:.2f}", _interval(each["interval"], scale=scale))
+            ]
+            rows.append([f"{value} (few)" if one.get("few") else value, f"{one['count']:,}", *scores])
+        lines += ["", *_table(header, rows)]
+    return lines
+
+
+def calibration_lines(summary: Summary) -> list[str]:
+    """Calibration of each system, with its temperature and without."""
+    systems = {name: one["calibration"] for name, one in summary["systems"].items()}
+    header = ["calibration", *(title for name in CALIBRATED.values() for title in (name, "95 % interval", "without"))]
+    rows = []
+    for name, one in systems.items():
+        row = [name]
+        for key in CALIBRATED:
+            bounds = one["interval" if key == "ece" else f"{key}_interval"]
+            row += [f"{one[key]:.4f}", _interval(bounds, scale=1, digits=4), f"{one['uncalibrated'][key]:.4f}"]
+        rows.append([*row, f"{one['temperature']:.3f}"])
+    return ["", *_table([*header, "temperature"], rows)]
 
 
 def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
@@ -151,6 +189,6 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100) -> str:
-    low, high = (f"{scale * bound:{sign}.2f}" for bound in bounds)
+def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100, digits: int = 2) -> str:
+    low, high = (f"{scale * bound:{sign}.{digits}f}" for bound in bounds)
     return f"[{low}, {high}]"

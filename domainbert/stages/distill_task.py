@@ -183,7 +183,7 @@ class _Lesson:
         text, settings = self.text, self.settings
         sizes = [example.num_outputs for example in examples]
         logits = self.teachers.soft_labels(text, self.task, sizes) if asked_before else None
-        orders = [GlobalOrder(len(text.items), settings.batch_size, seed)]
+        orders = [self.task.order(text.items, settings.batch_size, seed)]
         if text.sentences:
             orders.append(GlobalOrder(len(text.sentences), settings.unlabelled_batch_size, seed))
         return TrainingData(

@@ -91,7 +91,6 @@ def _train_seed(
 
     from domainbert.data.batches import LabelledTrainBatches
     from domainbert.data.examples import entry_ids
-    from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.training.callbacks import KeepBest
@@ -103,13 +102,13 @@ def _train_seed(
     held_out = task.encode(validation.items, start.tokenizer, start.window)
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
-    order = GlobalOrder(len(examples), settings.batch_size, seed)
+    order = task.order(train.items, settings.batch_size, seed)
     how = (settings.optim, settings.schedule, steps.total)
     module = FineTuning(start.model, task, *how, validation.items, seed, entries.row)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],
-        lambda step: {"lines": [train.items[i].line for i in order.batch(step)[1].tolist()]},
+        lambda step: {"lines": [train.where(i) for i in order.batch(step)[1].tolist()]},
     )
     headline = settings.task.headline
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)

@@ -10,6 +10,7 @@ from torchmetrics import SumMetric
 
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -37,7 +38,7 @@ class FineTuning(TrainedModule):
     ) -> None:
         super().__init__(model, optim, schedule, num_steps, seed)
         self.task, self.validation = task, validation
-        self.metric = task.metric()
+        self.metric, self.slices = task.metric(), SlicedMetric(task, validation)
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
         self.row: Tensor | None
@@ -53,10 +54,11 @@ class FineTuning(TrainedModule):
         logits = self._logits(batch)
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
+        self.slices.update(logits, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
-        scores = self.metric.compute()
+        scores = {**self.metric.compute(), **self.slices.compute()}
         self.metric.reset()
         if self.not_finite.compute():
             self.unusable.append(self.global_step)

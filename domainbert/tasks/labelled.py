@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -106,6 +106,8 @@ class Labelled(Generic[AnyItem]):
     path: Path
     items: Sequence[AnyItem]
     kind: Kind
+    parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
+    """The files of a set of several, one after the other; their folder is its path, and lines are those of each."""
 
     @property
     def unit(self) -> str:
@@ -119,6 +121,14 @@ class Labelled(Generic[AnyItem]):
     def units(self) -> list[Unit]:
         """The units that folds do not divide, in the order of the file: by default each item by itself."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
+
+    def where(self, number: int) -> int | str:
+        """The line of an item; in a set of several files the file, too."""
+        for part in self.parts:
+            if number < len(part.items):
+                return f"{part.path}:{part.items[number].line}"
+            number -= len(part.items)
+        return self.items[number].line
 
     @property
     def contents(self) -> list[Content]:

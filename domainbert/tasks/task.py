@@ -8,15 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
-from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import Content, Labelled, check_labels_known, find_labels, label_set, text_of
+from domainbert.data.order import GlobalOrder
+from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.labelled import Content, Labelled, label_set, text_of
+from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -43,6 +44,7 @@ class Task(ABC, Generic[Item, Prediction]):
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.
         scored_as: the scores of a test set, if it has any.
+        headline: the metric by which its validation is judged; None of a task that only predicts.
     """
 
     head: ClassVar[str]
@@ -53,6 +55,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+        self.headline: Headline | None = None
 
     @property
     def name(self) -> str:
@@ -75,6 +78,10 @@ class Task(ABC, Generic[Item, Prediction]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
+
+    def order(self, items: Sequence[Item], batch_size: int, seed: int) -> GlobalOrder:
+        """The order in which a training reads its items: passes that have each of them once, unless a task says so."""
+        return GlobalOrder(len(items), batch_size, seed)
 
     def bind(self, head: nn.Module) -> None:
         """Note the head whose logits will come, where the loss needs more of it."""
@@ -120,6 +127,10 @@ class Task(ABC, Generic[Item, Prediction]):
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
 
+    def remarks(self, scores: Mapping[str, float]) -> list[str]:
+        """Lines for a person about the model that is kept, whose validation gave these scores."""
+        return []
+
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
         """A prediction for a file: its fields, unless a task says otherwise."""
         return asdict(prediction)  # type: ignore[call-overload]
@@ -154,16 +165,19 @@ def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     return found
 
 
-def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
+def read_task(
+    config: TaskConfig, train: LabelledSet, validation: LabelledSet
+) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
     """Training and validation set, after printing what was found, and the task with the labels of the former.
 
     Raises:
         DomainbertError: anything wrong with a file; or labels in the latter that the former does not have.
     """
-    learnt, checked = (config.read(path) for path in (train, validation))
+    learnt, checked = (read_set(config, one) for one in (train, validation))
     print(f"{learnt.describe()}\n{checked.describe()}")
     task = task_class(type(config)).of_training(config, learnt)
-    check_labels_known(find_labels(checked.items), config.known_labels(task.labels), validation)
+    task.headline = config.headline
+    check_set_known(checked, config.known_labels(task.labels))
     return learnt, checked, task
 
 

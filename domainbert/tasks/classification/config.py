@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Dropout, Range
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.text_files import TextFormat
+from domainbert.tasks.label_weights import LabelWeights, check_weighted
+from domainbert.tasks.text_files import TextFormat, check_mean_over
+
+_F1 = Headline("f1", "macro F1")
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,41 @@ class Classification(TaskConfig):
     """One of several classes for each text."""
 
     title = "Text classifier"
-    headline = Headline("f1", "macro F1")
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""
+
+    mean_over: str | None = None
+    """One of `by` of the format: the mean of macro F1 over its slices takes the place of macro F1 as what counts."""
+
+    class_weights: LabelWeights | None = None
+    """Weight of each class in the loss, 1 where it is not named; `balanced` takes n / (classes * count). They are
+    scaled so that the mean over the training set is 1, and the loss is the weighted sum divided by the texts."""
+
+    label_smoothing: Dropout = 0.0
+    """Share of the target that is spread evenly over all classes."""
+
+    balanced_sampling: bool | Annotated[float, Range(0, 1, above=True, below=True)] = False
+    """`true` draws all classes equally often; a power between 0 and 1 in proportion to their count to that power. An
+    epoch stays as long as it is."""
+
+    calibrate: bool = False
+    """Fit a temperature on validation, by which predictions divide the logits; `evaluate` reports calibration."""
+
+    def __post_init__(self) -> None:
+        """Check the key of the mean, and that classes are balanced once."""
+        check_mean_over(self.mean_over, self.format)
+        if self.class_weights is not None and self.balanced_sampling:
+            raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")
+
+    @property
+    def headline(self) -> Headline:
+        """Macro F1, or its mean over slices."""
+        return _F1.mean_over(self.mean_over)
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`."""
+        check_weighted(self.class_weights, labels, "class_weights")
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

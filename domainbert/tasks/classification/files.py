@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import Problems
@@ -12,7 +11,16 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.text_files import (
+    LabelReader,
+    parsed,
+    problems_with_slices,
+    refuse,
+    slices_of,
+    some_texts,
+    text_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,8 @@ class LabelledText:
     text: str
     label: str
     line: int
+    by: Mapping[str, str] = field(default_factory=dict)
+    """The slices that it is in, by key."""
 
     @property
     def content(self) -> str:
@@ -59,12 +69,12 @@ class ClassFile(Labelled[LabelledText]):
         return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 
-def read(config: Classification, path: Path) -> ClassFile:
+def read(config: Classification, file: Single) -> ClassFile:
     """See `TaskConfig.read`."""
-    return read_classification(path, config.format)
+    return read_classification(file, config.format)
 
 
-def read_classification(path: Path, format: ClassificationFormat | None = None) -> ClassFile:
+def read_classification(file: Single, format: ClassificationFormat | None = None) -> ClassFile:
     """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...
@@ -75,13 +85,16 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
             another one, because of white space around it or invisible characters in it; numbers beside names, or a
             number or name that `label_names` does not have, or text that may be either.
     """
-    format, problems = format or ClassificationFormat(), Problems(str(path))
-    kind, names, rows = text_rows(path, format, problems)
+    format, problems = format or ClassificationFormat(), Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        refuse(problem_with_text(row, format.text_key), labels.problem_with(row, line))
-        return LabelledText(str(row[format.text_key]), labels.name(row[format.label_key]), line)
+        refuse(
+            problem_with_text(row, format.text_key), labels.problem_with(row, line), *problems_with_slices(row, format)
+        )
+        label = labels.name(row[format.label_key])
+        return LabelledText(str(row[format.text_key]), label, line, slices_of(row, format))
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
-    return ClassFile(path, texts, kind, labels.nameless)
+    return ClassFile(path_of(file), texts, kind, labels.nameless)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
+from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+from domainbert.tasks.text_files import (
+    LabelReader,
+    parsed,
+    problems_with_slices,
+    refuse,
+    slices_of,
+    some_texts,
+    text_rows,
+)
+
+_Row = tuple[str, list[Any], dict[str, str]]  # a text, its labels as they stand there, its slices
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,8 @@ class LabelledText:
     text: str
     labels: tuple[str, ...]
     line: int
+    by: Mapping[str, str] = field(default_factory=dict)
+    """The slices that it is in, by key."""
 
     @property
     def content(self) -> str:
@@ -50,49 +62,50 @@ class MultiLabelFile(Labelled[LabelledText]):
         ]
 
 
-def read(config: MultiLabel, path: Path) -> MultiLabelFile:
+def read(config: MultiLabel, file: Single) -> MultiLabelFile:
     """See `TaskConfig.read`."""
-    return read_multi_label(path, config.format)
+    return read_multi_label(file, config.format)
 
 
-def read_multi_label(path: Path, format: MultiLabelFormat | None = None) -> MultiLabelFile:
+def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> MultiLabelFile:
     """Read texts with any number of labels each.
 
     Raises:
         DomainbertError: as `read_classification`; labels that are no list; a label twice.
     """
-    format, problems = format or MultiLabelFormat(), Problems(str(path))
-    kind, names, rows = text_rows(path, format, problems)
+    format, problems = format or MultiLabelFormat(), Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
 
-    def parse(row: dict[str, Any], line: int) -> tuple[int, tuple[str, list[Any]]]:
+    def parse(row: dict[str, Any], line: int) -> tuple[int, _Row]:
         if kind != "jsonl":
             column = row[format.label_key]
             row[format.label_key] = [part.strip() for part in column.split(format.separator)] if column.strip() else []
-        refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key))
-        return line, (row[format.text_key], row[format.label_key])
+        slices = problems_with_slices(row, format)
+        refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key), *slices)
+        return line, (row[format.text_key], row[format.label_key], slices_of(row, format))
 
     items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
-    return MultiLabelFile(path, some_texts(items, format, problems), kind)
+    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
 
 
 def _named(
-    found: Sequence[tuple[int, tuple[str, list[Any]]]], key: str, names: Sequence[str] | None, problems: Problems
+    found: Sequence[tuple[int, _Row]], key: str, names: Sequence[str] | None, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
-    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in found):
+    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values, _) in found):
         return [
-            LabelledText(text, tuple(name for name, there in zip(names, values, strict=True) if there), line)
-            for line, (text, values) in found
+            LabelledText(text, tuple(name for name, there in zip(names, values, strict=True) if there), line, by)
+            for line, (text, values, by) in found
         ]
     reader = LabelReader(key, names)
 
-    def parse(given: tuple[str, list[Any]], line: int) -> LabelledText:
-        text, values = given
+    def parse(given: _Row, line: int) -> LabelledText:
+        text, values, by = given
         refuse(*(reader.problem_with({key: value}, line) for value in values))
         labels = tuple(map(reader.name, values))
         twice = [label for label, count in Counter(labels).items() if count > 1]
         refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))
-        return LabelledText(text, labels, line)
+        return LabelledText(text, labels, line, by)
 
     return parsed(found, problems, parse)
 
