@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class LabelledFile:
     label: Path | None = None
     """The labels of these texts, in the same lines of another file."""
 
-    by: Mapping[str, str] = field(default_factory=dict)
+    by: dict[str, str] = field(default_factory=dict)
     """Slices that all its texts are in, such as {language: arabic}, where the rows do not say so: see `by` of the
     format."""
 

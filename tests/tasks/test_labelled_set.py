@@ -14,7 +14,7 @@ from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
-from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
+from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import read_task
 
@@ -47,8 +47,7 @@ def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
         (texts[2], "neutral", 3),
     ]
     assert found.path == Path("french_text.txt") and "3 texts; lines of text" in found.describe()
-    several = MultiLabel(MultiLabelFormat(separator=" "))
-    both = read_set(several, pair("x", ["a", "b"], ["up down", ""], slices=False))
+    both = read_set(MultiLabel(), pair("x", ["a", "b"], ["up;down", ""], slices=False))
     assert [one.labels for one in both.items] == [("up", "down"), ()]
 
 

@@ -62,6 +62,7 @@ class ClassScoring(Scoring):
 
     def __init__(self, config: Classification, test: Labelled[LabelledText]) -> None:
         super().__init__(config, test)
+        self.calibrate = config.calibrate
         self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
@@ -83,14 +84,14 @@ class ClassScoring(Scoring):
         }
         labels, headline = sorted(self.labels), self.headline.key
         found = summarize_classes(gold, systems, labels, resampling, headline, self.slices("f1"))
-        if self.config.calibrate:
+        if self.calibrate:
             summarize_calibration(found, gold, self.predictions, self.temperatures, labels, resampling)
         return found
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
         lines = classification_lines(summary, self.headline.key, self.headline.name)
-        return lines + (calibration_lines(summary) if self.config.calibrate else [])
+        return lines + (calibration_lines(summary) if self.calibrate else [])
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
