@@ -78,8 +78,12 @@ def fit_temperature(logits: NDArray[np.floating], gold: IntArray) -> float:
     A golden-section search in its logarithm: the likelihood is log-concave in 1/T, so it has one summit.
     """
 
+    logits, text = logits.astype(np.float64), np.arange(len(gold))
+    logits = logits - logits.max(axis=1, keepdims=True)
+
     def loss(log_temperature: float) -> float:
-        return float(nll(calibration_sums(with_temperature(logits, math.exp(log_temperature)), gold).sum(axis=0)))
+        scaled = logits / math.exp(log_temperature)
+        return float((np.log(np.exp(scaled).sum(axis=1)) - scaled[text, gold]).mean())
 
     low, high = math.log(_LOWEST), math.log(_HIGHEST)
     inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]

@@ -21,6 +21,7 @@ class ScoresOfCounts(Metric):
     `scores` tells the scores by name, the headline among them, of the summed counts, which have a `shape`.
     """
 
+    takes_logits = False
     counts: torch.Tensor
 
     def __init__(self, scores: Callable[[IntArray], Mapping[str, Any]], *shape: int) -> None:
@@ -41,6 +42,7 @@ class ScoresOfCounts(Metric):
 class CalibratedScores(ScoresOfCounts):
     """As `ScoresOfCounts`, with the temperature that is best for the logits, and calibration without and with it."""
 
+    takes_logits = True
     logits: list[torch.Tensor]
     gold: list[torch.Tensor]
 

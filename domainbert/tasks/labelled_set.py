@@ -71,6 +71,19 @@ def paths_of(given: LabelledSet) -> list[Path]:
     return found
 
 
+def moved(given: LabelledSet, paths: Sequence[Path]) -> Any:
+    """A set as plain values for a YAML, read from other paths, which are in the order of `paths_of`."""
+    left = [str(path) for path in paths]
+    found: list[Any] = []
+    for file in files_of(given):
+        if isinstance(file, Path):
+            found.append(left.pop(0))
+        else:
+            keys = [key for key in ("path", "text", "label") if getattr(file, key) is not None]
+            found.append({**{key: left.pop(0) for key in keys}, "by": dict(file.by)})
+    return found if isinstance(given, list) else found[0]
+
+
 def set_name(given: LabelledSet) -> str:
     """A set in reports: the files of its texts."""
     return ", ".join(map(str, files_of(given)))

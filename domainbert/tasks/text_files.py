@@ -137,8 +137,9 @@ def _parallel_rows(texts: Path, labels: Path, format: TextFormat) -> Iterator[tu
         check_regular(path)
     columns = [[line for _, line in read_lines(path)] for path in files]
     if len(columns[0]) != len(columns[1]):
-        found = " and ".join(f"{len(column):,} lines in {path}" for column, path in zip(columns, files, strict=True))
-        raise DomainbertError(f"{texts}: {found}; expected a label in each line for the text in the same line")
+        (less, other), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
+        expected = "expected a label in each line for the text in the same line"
+        raise DomainbertError(f"{longer}:{less + 1}: {more:,} lines, but {other} has {less:,}; {expected}")
     pairs = zip(*columns, strict=True)
     return ((line, {format.text_key: text, format.label_key: label}) for line, (text, label) in enumerate(pairs, 1))
 

@@ -6,66 +6,93 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.corpus.files import read_lines
+from domainbert.corpus.file_kind import Kind
+from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
 from domainbert.tasks.labelled import Unit
+from domainbert.tasks.labelled_set import LabelledSet, files_of, moved, paths_of, read_set, set_name
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Contents of the files of one fold."""
+    """Contents of the files of one fold: of each file of the training set, in its order."""
 
-    train: str
-    validation: str
+    train: list[str]
+    validation: list[str]
 
 
-def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
-    """Split a training file; sentences of a document stay together, classes are spread evenly.
+def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
+    """Split a training set; sentences of a document stay together, classes are spread evenly.
 
-    The lines are those of the file, in its order; names of labels that stand in the first row of a JSONL file are
-    repeated in the first row of each fold's files.
+    The lines are those of each file, in its order; names of labels that stand in the first row of a JSONL file are
+    repeated in the first row of each fold's files. Labels in a file beside the texts are split with them.
 
     Raises:
         DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
     """
-    file = task.read(train)
-    units = file.units()
-    header = units[0].line - 1
+    whole, name = read_set(task, train), set_name(train)
+    parts = whole.parts or [whole]
+    units = [unit for part in parts for unit in part.units()]
     if len(units) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
-    part = _deal(units, num_folds, seed)
-    _check_labels(units, part, train)
-    lines = [f"{line}\n" for _, line in read_lines(train)]
+        raise DomainbertError(f"k_folds: {num_folds}, but {name} has {len(units)} documents; expected as many or more")
+    fold_of = _deal(units, num_folds, seed)
+    _check_labels(units, fold_of, name)
+    folds = [Fold([], []) for _ in range(num_folds)]
+    begin = 0
+    for file, part in zip(files_of(train), parts, strict=True):
+        own = part.units()
+        here = fold_of[begin : begin + len(own)]
+        begin += len(own)
+        for path in paths_of(file):
+            for number, fold in enumerate(folds):
+                fold.train.append(_lines_of(path, part.kind, own, [one != number for one in here]))
+                fold.validation.append(_lines_of(path, part.kind, own, [one == number for one in here]))
+    return folds
+
+
+def _lines_of(path: Path, kind: Kind, units: Sequence[Unit], chosen: Sequence[bool]) -> str:
+    """The lines of some units of a file, below the header."""
+    lines, header = _lines(path), units[0].line - 1
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
     texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
-    head = "".join(lines[:header])
-
-    def joined(number: int, inside: bool) -> str:
-        text = "".join(text for one, text in zip(part, texts, strict=True) if (one == number) is inside)
-        return head + (_named_as(lines[header], text) if file.kind == "jsonl" else text)
-
-    return [Fold(joined(number, inside=False), joined(number, inside=True)) for number in range(num_folds)]
+    text = "".join(text for one, text in zip(chosen, texts, strict=True) if one)
+    named = kind == "jsonl" and text
+    return "".join(lines[:header]) + (_named_as(lines[header], text) if named else text)
 
 
-def write_folds(folds: Sequence[Fold], suffix: str, out: Path) -> dict[str, dict[str, str]]:
-    """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on, with a suffix such as `.conll`.
+@lru_cache(maxsize=1)
+def _lines(path: Path) -> list[str]:
+    return [f"{line}\n" for _, line in read_lines(path)]
+
+
+def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:
+    """Write `fold-1/train...`, `fold-1/validation...`, `fold-2/...` and so on, with the suffixes of the training set.
+
+    Its files are numbered if there are several.
 
     Returns:
         For each fold, by the name of its folder, the stage's settings that change.
     """
-    changes: dict[str, dict[str, str]] = {}
+    changes: dict[str, dict[str, Any]] = {}
+    paths = paths_of(train)
     for number, fold in enumerate(folds, 1):
         name = f"fold-{number}"
-        paths = {key: out / name / f"{key}{suffix}" for key in ("train", "validation")}
-        _write(paths["train"], fold.train)
-        _write(paths["validation"], fold.validation)
-        changes[name] = {key: str(path) for key, path in paths.items()}
+        for key, texts in (("train", fold.train), ("validation", fold.validation)):
+            places = [
+                out / name / f"{key}{'' if len(paths) == 1 else f'-{place}'}{format_suffix(path)}"
+                for place, path in enumerate(paths, 1)
+            ]
+            for place, text in zip(places, texts, strict=True):
+                _write(place, text)
+            changes.setdefault(name, {})[key] = moved(train, places)
     return changes
 
 
@@ -78,7 +105,7 @@ def _named_as(first: str, rows: str) -> str:
     return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{rest}"
 
 
-def _check_labels(units: Sequence[Unit], part: Sequence[int], train: Path) -> None:
+def _check_labels(units: Sequence[Unit], part: Sequence[int], train: str) -> None:
     """Refuse a label that is in the documents of one fold only: training without them would not know it."""
     folds: dict[str, set[int]] = {}
     for unit, number in zip(units, part, strict=True):

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.labelled_set import LabelledFile, read_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tuning.folds import split_folds, write_folds
@@ -22,7 +23,7 @@ class Files(NamedTuple):
 
 
 def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Files]:
-    changes = write_folds(split_folds(train, task, num_folds, 1), train.suffix, out)
+    changes = write_folds(split_folds(train, task, num_folds, 1), train, out)
     assert list(changes) == [f"fold-{number}" for number in range(1, num_folds + 1)]
     return [Files(Path(change["train"]), Path(change["validation"])) for change in changes.values()]
 
@@ -121,3 +122,28 @@ def _splits(train: Path, seed: int) -> bool:
         return len(split_folds(train, Ner(), 3, seed)) == 3
     except DomainbertError:
         return False
+
+
+def test_parallel_files_are_split_together(tmp_path: Path) -> None:
+    names = ("bad", "good")
+    task = Classification(ClassificationFormat(label_names=names, by=("language",)))
+    files: list[Path | LabelledFile] = []
+    for language, count in (("arabic", 6), ("french", 3)):
+        text, label = (tmp_path / f"{language}_{kind}.txt" for kind in ("text", "labels"))
+        text.write_text("".join(f"{language} {number}\n" for number in range(count)))
+        label.write_text("".join(f"{number % 2}\n" for number in range(count)))
+        files.append(LabelledFile(text=text, label=label, by={"language": language}))
+    whole = {(one.text, one.label, one.by["language"]) for one in read_set(task, files).items}
+    changes = write_folds(split_folds(files, task, 3, 1), files, tmp_path / "folds")
+    seen = []
+    for change in changes.values():
+        held, rest = (
+            [LabelledFile(**{**one, "text": Path(one["text"]), "label": Path(one["label"])}) for one in change[key]]
+            for key in ("validation", "train")
+        )
+        filled = [one for one in held if one.texts.read_text()]
+        found = [(one.text, one.label, one.by["language"]) for one in read_set(task, filled).items]
+        assert len(found) == 3 and {label for _, label, _ in found} == set(names)
+        assert {(one.text, one.label, one.by["language"]) for one in read_set(task, rest).items} == whole - set(found)
+        seen += found
+    assert set(seen) == whole and len(seen) == 9

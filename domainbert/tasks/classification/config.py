@@ -42,7 +42,7 @@ class Classification(TaskConfig):
     label_smoothing: Dropout = 0.0
     """Share of the target that is spread evenly over all classes."""
 
-    balanced_sampling: bool | Annotated[float, Range(0, 1, above=True, below=True)] = False
+    balanced_sampling: Annotated[float, Range(0, 1, above=True, below=True)] | bool = False
     """`true` draws all classes equally often; a power between 0 and 1 in proportion to their count to that power. An
     epoch stays as long as it is."""
 

@@ -156,6 +156,10 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             from domainbert.metrics.validation import CalibratedScores
 
             return CalibratedScores(class_scores, len(self.labels), 3)
+        return self.metric_of_slice()
+
+    def metric_of_slice(self) -> Metric:
+        """Macro F1 and accuracy."""
         return scores_of_counts(class_scores, len(self.labels), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
@@ -163,13 +167,15 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         logits = mean_over_windows(logits, batch)
         counts = count_class_ids(gold, logits.argmax(dim=-1).cpu().numpy(), len(self.labels)).sum(axis=0)
-        metric.update(counts, *((logits, gold) if self.learning.calibrate else ()))
+        metric.update(counts, *((logits, gold) if getattr(metric, "takes_logits", False) else ()))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
-        """The class of each text, and the probabilities of all."""
-        rows = torch.softmax(mean_over_windows(logits, batch) / self.temperature, dim=-1).tolist()
+        """The class of each text, which no temperature changes, and the probabilities of all."""
+        means = mean_over_windows(logits, batch)
+        rows = torch.softmax(means / self.temperature, dim=-1).tolist()
         return [
-            TextPrediction(self.labels[row.index(max(row))], dict(zip(self.labels, row, strict=True))) for row in rows
+            TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
+            for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
 
     def remarks(self, scores: Mapping[str, float]) -> list[str]:
