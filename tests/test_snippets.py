@@ -143,8 +143,8 @@ def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
         "yaml": 35, "sh": 40, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
-    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (18, 26, 45)
-    assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 22
+    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
+    assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
     for page in PAGES:  # a block that is only indented would not be looked at
         outside = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         assert not re.findall(r"\n\n {4}.*", outside), page

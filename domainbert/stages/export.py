@@ -15,6 +15,7 @@ from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
@@ -47,8 +48,8 @@ class Export:
     """`int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. Its output depends on the
     processor: on one without VNNI instructions sums may overflow, so check it there, too."""
 
-    check: Path | None = None
-    """Labelled file, best the validation set: the score of the torch model and of each file is measured on it, and
+    check: LabelledSet | None = None
+    """Labelled set, best that of validation: the score of the torch model and of each file is measured on it, and
     logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone."""
 
     task: TaskConfig | None = None
@@ -86,8 +87,8 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
-    if scoring is not None:
-        lines.append(_score(report, scoring, folder.path, files, str(settings.check)))
+    if scoring is not None and settings.check is not None:
+        lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
     write_text(out / "README.md", _card(report, folder, crf_of(loaded.head) is not None, lines))
     print("\n".join(lines))
@@ -212,7 +213,7 @@ def _in_words(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: str) -> str:
+def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: LabelledSet) -> str:
     """Add the score of the torch model and of each file to the report, and say it in a line."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
@@ -222,7 +223,7 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
             scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, scale = scoring.headline.key, scoring.headline.name, 100 if scoring.headline.percent else 1
-    report |= {"check": check, key: summary["systems"]["torch"][key]}
+    report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
     said = [f"torch {scale * report[key]:.2f}"]
     for pair in summary["paired"]:
         score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
@@ -231,7 +232,8 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         said.append(
             f"{pair['b']} {scale * score:.2f} ({scale * change:+.2f} [{scale * low:+.2f}, {scale * high:+.2f}])"
         )
-    return f"{name} on {Path(check).name}: {', '.join(said)}"
+    names = ", ".join(path_of(file).name for file in files_of(check))
+    return f"{name} on {names}: {', '.join(said)}"
 
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, has_crf: bool, lines: Sequence[str]) -> str:

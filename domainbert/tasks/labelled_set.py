@@ -32,7 +32,7 @@ class LabelledFile:
 
     def __post_init__(self) -> None:
         """Check that it is one of the two."""
-        parts = {name for name in ("path", "text", "label") if getattr(self, name) is not None}
+        parts = set(_parts(self))
         if parts not in ({"path"}, {"text", "label"}):
             found = " and ".join(sorted(parts)) or "none of them"
             raise DomainbertError(f"found {found}; expected path, or text and label")
@@ -71,17 +71,25 @@ def paths_of(given: LabelledSet) -> list[Path]:
     return found
 
 
-def moved(given: LabelledSet, paths: Sequence[Path]) -> Any:
-    """A set as plain values for a YAML, read from other paths, which are in the order of `paths_of`."""
-    left = [str(path) for path in paths]
-    found: list[Any] = []
+def moved(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
+    """A set as plain values for a YAML, read from other paths, which are in the order of `paths_of`.
+
+    Of a list, files with nothing in them are left out.
+    """
+    left, found = list(paths), []
     for file in files_of(given):
-        if isinstance(file, Path):
-            found.append(left.pop(0))
-        else:
-            keys = [key for key in ("path", "text", "label") if getattr(file, key) is not None]
-            found.append({**{key: left.pop(0) for key in keys}, "by": dict(file.by)})
+        here = {key: left.pop(0) for key in _parts(file)}
+        values: Any = {key: str(path) for key, path in here.items()}
+        values = values["path"] if isinstance(file, Path) else {**values, "by": dict(file.by)}
+        if not set(here.values()) & set(empty):
+            found.append(values)
     return found if isinstance(given, list) else found[0]
+
+
+def _parts(file: Single) -> list[str]:
+    if isinstance(file, Path):
+        return ["path"]
+    return [key for key in ("path", "text", "label") if getattr(file, key) is not None]
 
 
 def set_name(given: LabelledSet) -> str:

@@ -12,15 +12,14 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
-from domainbert.corpus.files import read_lines
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.tasks.label_names import is_visible, label_names, number_of
 from domainbert.tasks.labelled_set import LabelledFile, Single
+from domainbert.tasks.set_rows import Row, parallel_rows, with_slices
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
-Row = dict[str, Any]
 Found = TypeVar("Found")
 Given = TypeVar("Given")
 
@@ -110,11 +109,11 @@ def text_rows(
     one = file if isinstance(file, LabelledFile) else LabelledFile(file)
     path, kind = one.texts, _kind_of(one, format)
     if one.label is not None:
-        rows = _parallel_rows(path, one.label, format)
+        rows = parallel_rows(path, one.label, format.text_key, format.label_key)
     else:
         columns = [key for key in format.by if key not in one.by]
         rows = rows_of(path, kind, (format.text_key, format.label_key, *columns), problems)
-    rows = _with_slices(rows, one, problems)
+    rows = with_slices(rows, one, problems)
     for line, row in rows:
         first = row if kind == "jsonl" else {}
         names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
@@ -128,39 +127,6 @@ def _kind_of(file: LabelledFile, format: TextFormat) -> Kind:
     if format.kind != "auto":
         raise DomainbertError(f"{file}: has its labels in {file.label}; expected no format.kind, or one file")
     return "lines"
-
-
-def _parallel_rows(texts: Path, labels: Path, format: TextFormat) -> Iterator[tuple[int, Row]]:
-    """Rows of two files, the texts and their labels, line by line; they may not differ in the number of lines."""
-    files = texts, labels
-    for path in files:
-        check_regular(path)
-    columns = [[line for _, line in read_lines(path)] for path in files]
-    if len(columns[0]) != len(columns[1]):
-        (less, other), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
-        expected = "expected a label in each line for the text in the same line"
-        raise DomainbertError(f"{longer}:{less + 1}: {more:,} lines, but {other} has {less:,}; {expected}")
-    pairs = zip(*columns, strict=True)
-    return ((line, {format.text_key: text, format.label_key: label}) for line, (text, label) in enumerate(pairs, 1))
-
-
-def _with_slices(rows: Iterator[tuple[int, Row]], file: LabelledFile, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """The rows with the slices of the whole file; a row that has a key of these itself is noted as a problem."""
-    for line, row in rows:
-        if twice := [key for key in file.by if key in row]:
-            problems.add(f"{file}:{line}: {twice[0]!r} is in the row and in `by` of the file; expected one of them")
-        yield line, {**row, **file.by}
-
-
-def problems_with_slices(row: Row, format: TextFormat) -> list[str]:
-    """The reasons why the row is not in a slice of each key of `by`."""
-    found = [problem_with_text(row, key) for key in format.by if not is_whole_number(row.get(key))]
-    return [problem.replace("expected a string", "expected a string or whole number") for problem in found if problem]
-
-
-def slices_of(row: Row, format: TextFormat) -> dict[str, str]:
-    """The slices of a row without problems, by key."""
-    return {key: str(row[key]) for key in format.by}
 
 
 def read_words_or_texts(path: Path) -> list[str]:

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -52,25 +51,22 @@ def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int)
         here = fold_of[begin : begin + len(own)]
         begin += len(own)
         for path in paths_of(file):
+            lines = [f"{line}\n" for _, line in read_lines(path)]
             for number, fold in enumerate(folds):
-                fold.train.append(_lines_of(path, part.kind, own, [one != number for one in here]))
-                fold.validation.append(_lines_of(path, part.kind, own, [one == number for one in here]))
+                fold.train.append(_lines_of(lines, part.kind, own, [one != number for one in here]))
+                fold.validation.append(_lines_of(lines, part.kind, own, [one == number for one in here]))
     return folds
 
 
-def _lines_of(path: Path, kind: Kind, units: Sequence[Unit], chosen: Sequence[bool]) -> str:
-    """The lines of some units of a file, below the header."""
-    lines, header = _lines(path), units[0].line - 1
+def _lines_of(lines: Sequence[str], kind: Kind, units: Sequence[Unit], chosen: Sequence[bool]) -> str:
+    """Those of the lines of a file that belong to some of its units, below the header; nothing where there are none."""
+    header = units[0].line - 1
     starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
     texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
     text = "".join(text for one, text in zip(chosen, texts, strict=True) if one)
-    named = kind == "jsonl" and text
-    return "".join(lines[:header]) + (_named_as(lines[header], text) if named else text)
-
-
-@lru_cache(maxsize=1)
-def _lines(path: Path) -> list[str]:
-    return [f"{line}\n" for _, line in read_lines(path)]
+    if not text:
+        return ""
+    return "".join(lines[:header]) + (_named_as(lines[header], text) if kind == "jsonl" else text)
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:
@@ -92,7 +88,8 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
             ]
             for place, text in zip(places, texts, strict=True):
                 _write(place, text)
-            changes.setdefault(name, {})[key] = moved(train, places)
+            empty = [place for place, text in zip(places, texts, strict=True) if not text]
+            changes.setdefault(name, {})[key] = moved(train, places, empty)
     return changes
 
 

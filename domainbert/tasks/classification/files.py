@@ -12,15 +12,8 @@ from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    problems_with_slices,
-    refuse,
-    slices_of,
-    some_texts,
-    text_rows,
-)
+from domainbert.tasks.set_rows import problems_with_slices, slices_of
+from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
 @dataclass(frozen=True)
@@ -91,10 +84,12 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
         refuse(
-            problem_with_text(row, format.text_key), labels.problem_with(row, line), *problems_with_slices(row, format)
+            problem_with_text(row, format.text_key),
+            labels.problem_with(row, line),
+            *problems_with_slices(row, format.by),
         )
         label = labels.name(row[format.label_key])
-        return LabelledText(str(row[format.text_key]), label, line, slices_of(row, format))
+        return LabelledText(str(row[format.text_key]), label, line, slices_of(row, format.by))
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
     return ClassFile(path_of(file), texts, kind, labels.nameless)

@@ -13,15 +13,8 @@ from domainbert.corpus.json_values import is_whole_number, problem_with_list, pr
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.text_files import (
-    LabelReader,
-    parsed,
-    problems_with_slices,
-    refuse,
-    slices_of,
-    some_texts,
-    text_rows,
-)
+from domainbert.tasks.set_rows import problems_with_slices, slices_of
+from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 _Row = tuple[str, list[Any], dict[str, str]]  # a text, its labels as they stand there, its slices
 
@@ -80,9 +73,9 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
         if kind != "jsonl":
             column = row[format.label_key]
             row[format.label_key] = [part.strip() for part in column.split(format.separator)] if column.strip() else []
-        slices = problems_with_slices(row, format)
+        slices = problems_with_slices(row, format.by)
         refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key), *slices)
-        return line, (row[format.text_key], row[format.label_key], slices_of(row, format))
+        return line, (row[format.text_key], row[format.label_key], slices_of(row, format.by))
 
     items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
     return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
