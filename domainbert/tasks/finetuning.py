@@ -58,7 +58,8 @@ class FineTuning(TrainedModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
-        scores = {**self.metric.compute(), **self.slices.compute()}
+        whole = self.metric.compute()
+        scores = {**whole, **self.slices.compute(whole)}
         self.metric.reset()
         if self.not_finite.compute():
             self.unusable.append(self.global_step)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.ranges import Items
 from domainbert.tasks.config import TaskConfig, beside
 from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
 
@@ -49,7 +50,7 @@ class LabelledFile:
 
 
 Single = Path | LabelledFile
-LabelledSet = Path | LabelledFile | list[Path | LabelledFile]
+LabelledSet = Path | LabelledFile | Annotated[list[Path | LabelledFile], Items()]
 """The type of a setting that names a labelled set."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,14 @@ class SlicedMetric(nn.Module):
             if chosen.any():
                 self.task.update(metric, *chosen_examples(logits, batch, chosen.to(logits.device)), self.items)
 
-    def compute(self) -> dict[str, float]:
-        """The mean over the slices, by the name of the headline; nothing where it is none. It begins anew then."""
+    def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
+        """The mean over the slices, by the name of the headline; nothing where it is none. It begins anew then.
+
+        `whole` are the scores of the whole set.
+        """
         if self.headline is None or not self.metrics:
             return {}
-        found = [float(metric.compute()[self.headline.of_slice]) for metric in self.metrics]
+        found = [self.task.score_of_slice(metric.compute(), whole) for metric in self.metrics]
         for metric in self.metrics:
             metric.reset()
         return {self.headline.key: sum(found) / len(found)}

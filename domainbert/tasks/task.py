@@ -120,8 +120,13 @@ class Task(ABC, Generic[Item, Prediction]):
         """Computes the validation metrics, the task's headline among them."""
 
     def metric_of_slice(self) -> Metric:
-        """As `metric`, for the slices that the headline is a mean over; of it the headline alone is asked."""
+        """As `metric`, for the slices that the headline is a mean over; `score_of_slice` alone reads it."""
         return self.metric()
+
+    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """What the headline is a mean of: from the scores of the slice's metric, and from those of the whole set."""
+        assert self.headline is not None
+        return float(scores[self.headline.of_slice])
 
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:

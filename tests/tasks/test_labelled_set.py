@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import FileHashes
+from domainbert.runner.manifest import make_seal, seal_key
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.deciding import part_key
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
@@ -146,6 +150,23 @@ def test_settings_that_name_sets() -> None:
     assert said == [] and again.arguments == settings.arguments, "what the manifest says can be read again"
 
 
+def test_another_label_makes_another_training() -> None:
+    pair("arabic", ["a"], ["x"])
+    given = {"text": "arabic_text.txt", "label": "arabic_labels.txt"}
+
+    def keys() -> tuple[str, str]:
+        settings, said = settings_with(given)
+        assert said == []
+        seal = make_seal(load_stage("finetune"), settings, FileHashes(), {})
+        assert {"arabic_text.txt", "arabic_labels.txt"} < set(seal["inputs"])
+        return seal_key(seal), part_key(settings.instance)
+
+    before = keys()
+    assert keys() == before
+    Path("arabic_labels.txt").write_text("y\n")
+    assert all(one != other for one, other in zip(keys(), before, strict=True))
+
+
 @pytest.mark.parametrize(
     ("train", "said"),
     [
@@ -153,6 +174,7 @@ def test_settings_that_name_sets() -> None:
         ({"path": "one.jsonl", "label": "arabic_labels.txt"}, "found label and path; expected path, or text and label"),
         ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: none.txt does not exist"),
         ({"text": "arabic_text.txt", "labels": "x"}, "train.labels: unknown key; did you mean 'label'?"),
+        ([], "train: found []; expected"),
         (["one.jsonl", "two.jsonl"], "train[1]: two.jsonl does not exist"),
     ],
 )

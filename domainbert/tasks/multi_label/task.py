@@ -16,7 +16,14 @@ from torch.nn import functional
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.classification import THRESHOLDS, count_labels, count_thresholds, threshold_scores
+from domainbert.metrics.classification import (
+    THRESHOLDS,
+    count_labels,
+    count_thresholds,
+    f1_by_threshold,
+    threshold_name,
+    threshold_scores,
+)
 from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import multi_label_lines
@@ -173,6 +180,14 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
         return scores_of_counts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
+
+    def metric_of_slice(self) -> Metric:
+        """Micro F1 at every threshold: which is taken is for the whole set to say."""
+        return scores_of_counts(f1_by_threshold, len(self.labels), 2, len(THRESHOLDS) + 1)
+
+    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """See `Task.score_of_slice`."""
+        return float(scores[threshold_name(float(whole["threshold"]))])
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
