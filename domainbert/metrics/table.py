@@ -80,20 +80,23 @@ def score_lines(
 
 
 def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
-    """The score of each slice with its interval, by key, systems side by side; nothing where there are no slices."""
-    systems, scale = summary["systems"], 100 if percent else 1
+    """The score of each slice with its interval, by key, systems side by side, and the differences of the first.
+
+    Nothing where there are no slices.
+    """
+    systems, pairs, scale = summary["systems"], summary["paired"], 100 if percent else 1
+    names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
     lines: list[str] = []
     for key, slices in next(iter(systems.values())).get("slices", {}).items():
-        header = [f"by {key}", "count", *(title for name in systems for title in (name, "95 % interval"))]
         rows = []
         for value, one in slices.items():
-            found = [system["slices"][key][value] for system in systems.values()]
-            scores = [
-                cell
-                for each in found
-                for cell in (f"{scale * each[score]:.2f}", _interval(each["interval"], scale=scale))
-            ]
-            rows.append([f"{value} (few)" if one.get("few") else value, f"{one['count']:,}", *scores])
+            row = [f"{value} (few)" if one.get("few") else value, f"{one['count']:,}"]
+            for found in (system["slices"][key][value] for system in systems.values()):
+                row += [f"{scale * found[score]:.2f}", _interval(found["interval"], scale=scale)]
+            for found in (pair["slices"][key][value] for pair in pairs):
+                row += [f"{scale * found['difference']:+.2f}", _interval(found["interval"], sign="+", scale=scale)]
+            rows.append(row)
+        header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
         lines += ["", *_table(header, rows)]
     return lines
 

@@ -75,6 +75,11 @@ def test_slices_and_their_mean() -> None:
 
     text = "\n".join(classification_lines(found, "f1_over_language", "macro F1, mean over language"))
     assert "by language" in text and "french (few)" in text and "macro F1, mean over language" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("arabic ")]
+    assert (
+        f"{100 * arabic['difference']:+.2f}" in line
+        and f"{100 * good['slices']['language']['arabic']['f1']:.2f}" in line
+    )
 
 
 def test_without_slices_nothing_changes() -> None:

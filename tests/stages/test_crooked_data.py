@@ -20,6 +20,7 @@ from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.training.optim_config import OptimConfig
+from tests.resuming import TRAINING, Work, assert_same_outcome
 
 LANGUAGES = ("arabic", "french")
 TASK = Classification(
@@ -149,6 +150,21 @@ def test_prediction_and_export_know_the_temperature(runs: Any, made: Any, tmp_pa
     rows = [json.loads(line) for line in (tmp_path / "torch/predictions.jsonl").read_text().splitlines()]
     for row, one in zip(rows, exported, strict=True):
         assert row["label"] == one.label and row["scores"] == pytest.approx(one.scores, abs=1e-4)
+
+
+def test_a_training_on_drawn_classes_goes_on_where_it_was(runs: Any, tmp_path: Path) -> None:
+    """Stopped within its second epoch: the same to the bit."""
+    work = Work(tmp_path)
+    task = {"class_path": "Classification", "init_args": {"balanced_sampling": 0.5, "calibrate": True}}
+    files = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
+    settings = {**TRAINING, **files, "model": str(runs / "pretrain"), "task": task, "batch_size": 24, "max_epochs": 3}
+    assert work.run("finetune", "whole", settings) == 0
+    trained, work.trained = work.trained, []
+    assert trained == [(1, step) for step in range(12)]
+    assert work.run("finetune", "parts", settings, stop=(1, 5)) == 75
+    assert work.run("finetune", "parts", settings, "--resume", "auto") == 0
+    assert work.trained == trained, "no step is made twice"
+    assert_same_outcome(work / "whole", work / "parts")
 
 
 def test_a_student_learns_so_too(runs: Any, made: Any) -> None:
