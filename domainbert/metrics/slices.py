@@ -25,20 +25,19 @@ class Slices:
     """The score that each part gets."""
     mean_over: str | None = None
     """The key over whose values its mean is the headline."""
+    mean_key: str = ""
+    """The name of that mean among the scores: `f1_over_language`."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None) -> Slices:
+    def of(
+        cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None = None, mean_key: str = ""
+    ) -> Slices:
         """Those of units whose values are given by key, one a unit."""
         rows = {
             key: {value: np.flatnonzero(np.array(found) == value) for value in sorted(set(found))}
             for key, found in values.items()
         }
-        return cls(rows, score, mean_over)
-
-    @property
-    def mean_key(self) -> str:
-        """The name of the mean among the scores: `f1_over_language`."""
-        return mean_key(self.score, self.mean_over or "")
+        return cls(rows, score, mean_over, mean_key)
 
     def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
         """The mean of one model's scores over the parts of `mean_over`, from counts (units, ...); none without it."""
@@ -62,11 +61,6 @@ class Drawn:
     def means(self) -> dict[str, FloatArray]:
         """The mean over the parts, by system (resamples,)."""
         return {name: found.mean(axis=-1) for name, found in self.scores.items()}
-
-
-def mean_key(score: str, key: str) -> str:
-    """The name of the mean of a score over the values of a key."""
-    return f"{score}_over_{key}"
 
 
 def draw_slices(

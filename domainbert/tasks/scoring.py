@@ -80,7 +80,7 @@ class Scoring(ABC):
     def slices(self, score: str) -> Slices:
         """The parts of the test set that get this score, too: of the keys that the format names, a unit an item."""
         values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
-        return Slices.of(values, score, self.headline.over)
+        return Slices.of(values, score, self.headline.over, self.headline.key)
 
     @abstractmethod
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import f1_score, log_loss
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import domainbert
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
@@ -106,6 +108,19 @@ def test_training_validates_by_the_mean_and_fits_a_temperature(runs: Any, made: 
     logits = np.log([[one.scores[label] for label in classifier.labels] for one in plain])
     np.testing.assert_allclose(probabilities, with_temperature(logits, temperature), rtol=1e-4)
     assert fit_temperature(logits, np.array(gold)) == pytest.approx(temperature, rel=1e-3)
+
+
+def test_transformers_gives_the_probabilities_before(made: Any) -> None:
+    folder = made[0] / "seed-1"
+    model, info = AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    text = "Élan: attendance of girls rose."
+    tokens = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    with torch.inference_mode():
+        logits = model.eval()(**tokens).logits.numpy()
+    (found,) = domainbert.load_classifier(folder).predict_texts([text])
+    wanted = with_temperature(logits, model.config.domainbert_temperature)[0]
+    assert [found.scores[model.config.id2label[k]] for k in range(len(wanted))] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_evaluation_by_language_with_calibration(runs: Any, made: Any) -> None:
