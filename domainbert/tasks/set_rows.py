@@ -10,7 +10,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.json_values import is_whole_number, problem_with_text
-from domainbert.tasks.labelled_set import LabelledFile
+from domainbert.tasks.labelled_set import LabelledFile, Single
 
 Row = dict[str, Any]
 
@@ -35,6 +35,13 @@ def with_slices(rows: Iterator[tuple[int, Row]], file: LabelledFile, problems: P
         if twice := [key for key in file.by if key in row]:
             problems.add(f"{file}:{line}: {twice[0]!r} is in the row and in `by` of the file; expected one of them")
         yield line, {**row, **file.by}
+
+
+def placed(problem: str, file: Single, line: int) -> str:
+    """A problem with a label, with its place where labels have a file of their own; an empty string is none."""
+    if not problem or isinstance(file, Path) or file.label is None:
+        return problem
+    return f"{problem} ({file.label}:{line})"
 
 
 def problems_with_slices(row: Row, by: Sequence[str]) -> list[str]:

@@ -65,7 +65,7 @@ def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
         ),
         (["a"], ["0", "1"], "x_labels.txt:2: 2 lines, but x_text.txt has 1; expected"),
         (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a filled string"),
-        (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty"),
+        (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a filled string (x_labels.txt:2)"),
         (["a", "b"], ["0", "3"], "x_text.txt:2: label \"3\"; expected one of 'negative', "),
         ([], [], "x_text.txt: no texts"),
     ],

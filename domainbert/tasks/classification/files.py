@@ -12,7 +12,7 @@ from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.set_rows import problems_with_slices, slices_of
+from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
 from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
@@ -85,7 +85,7 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
     def parse(row: dict[str, Any], line: int) -> LabelledText:
         refuse(
             problem_with_text(row, format.text_key),
-            labels.problem_with(row, line),
+            placed(labels.problem_with(row, line), file, line),
             *problems_with_slices(row, format.by),
         )
         label = labels.name(row[format.label_key])

@@ -13,7 +13,7 @@ from domainbert.corpus.json_values import is_whole_number, problem_with_list, pr
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.set_rows import problems_with_slices, slices_of
+from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
 from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 _Row = tuple[str, list[Any], dict[str, str]]  # a text, its labels as they stand there, its slices
@@ -77,24 +77,24 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
         refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key), *slices)
         return line, (row[format.text_key], row[format.label_key], slices_of(row, format.by))
 
-    items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
+    items = _named(parsed(rows, problems, parse), file, LabelReader(format.label_key, names), problems)
     return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
 
 
 def _named(
-    found: Sequence[tuple[int, _Row]], key: str, names: Sequence[str] | None, problems: Problems
+    found: Sequence[tuple[int, _Row]], file: Single, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
+    names = reader.names
     if names is not None and all(_are_indicators(values, len(names)) for _, (_, values, _) in found):
         return [
             LabelledText(text, tuple(name for name, there in zip(names, values, strict=True) if there), line, by)
             for line, (text, values, by) in found
         ]
-    reader = LabelReader(key, names)
 
     def parse(given: _Row, line: int) -> LabelledText:
         text, values, by = given
-        refuse(*(reader.problem_with({key: value}, line) for value in values))
+        refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         twice = [label for label, count in Counter(labels).items() if count > 1]
         refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))
