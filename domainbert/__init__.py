@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from domainbert.serving.by_name import load_classifier, load_tagger
     from domainbert.serving.predictor import load_predictor
+    from domainbert.tasks.labelled import TextPair
 
     __version__: str
 
-__all__ = ["__version__", "load_classifier", "load_predictor", "load_tagger"]
+__all__ = ["TextPair", "__version__", "load_classifier", "load_predictor", "load_tagger"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("domainbert")
+    if name == "TextPair":
+        from domainbert.tasks.labelled import TextPair
+
+        return TextPair
     if name in __all__:
         from domainbert.serving import by_name, predictor
 

@@ -41,7 +41,7 @@ class Room(NamedTuple):
 
 ROOMS = [
     # the two tasks that have a name in Python; the labelled files that `sample` writes
-    Room(TaskConfig, "tasks", 3, ("serving/by_name.py", "samples", "stages/sample.py")),
+    Room(TaskConfig, "tasks", 8, ("serving/by_name.py", "samples", "stages/sample.py")),
     Room(EncoderConfig, "encoders", 9),
     # what `vocab` trains unless told; the words of labelled files are cut as in BERT
     Room(TokenizerKindConfig, "tokenization/kinds", 3, ("stages/vocab.py", "tokenization/bert.py")),
@@ -51,7 +51,7 @@ ROOMS = [
 KNOW_HEADS = ("encoders", "tasks", "serving/onnx/graph.py")
 """Where families map kinds of heads, and tasks choose theirs; the graph has a dimension called "sequence"."""
 
-HEADS = {"tokens", "sequence", "crf"}
+HEADS = {"tokens", "sequence", "span", "crf", "biaffine"}
 
 
 def sources(*but: str) -> dict[str, ast.Module]:
@@ -218,7 +218,7 @@ def the_task(run: Path, printed: str) -> None:
     assert teacher["interval"][0] < teacher["mae"] < teacher["interval"][1]
     assert teacher["mae_by_seed"].keys() == {"seed-1", "seed-2"} and teacher["cost"]["words_per_second"] > 0
     assert scores["paired"][0]["difference"] == teacher["mae"] - scores["systems"]["student"]["mae"]
-    assert f"scores  teacher  mean absolute error  {teacher['mae']:.2f}" in printed
+    assert f"scores  teacher  mean absolute error  {teacher['mae']:.4f}" in printed
     errors = [abs(row["gold"] - row["predicted"]) for row in rows(run / "scores/predictions/teacher/seed-1.jsonl")]
     assert teacher["mae_by_seed"]["seed-1"] == pytest.approx(sum(errors) / len(errors))
 

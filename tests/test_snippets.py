@@ -36,6 +36,12 @@ from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.multi_label.files import read_multi_label
 from domainbert.tasks.ner.config import NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.question_answering.files import read_questions
+from domainbert.tasks.regression.config import RegressionFormat
+from domainbert.tasks.regression.files import read_numbers
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import read_search
 
@@ -141,7 +147,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 35, "sh": 40, "python": 8, "conll": 4, "jsonl": 7, "csv": 2, "tsv": 1, "text": 2,
+        "yaml": 30, "sh": 41, "python": 9, "conll": 4, "jsonl": 8, "json": 1, "csv": 2, "tsv": 1, "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (19, 26, 46)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 23
@@ -259,32 +265,77 @@ LABELS = [
     [("trade", "work"), ()],
     [("trade", "work"), ("prices",), ()],
 ]
+ANSWERS = [
+    [["9 %"], []],
+    [["2014"], ["enrolment"], []],
+]
+WORDS = [
+    [["I-INT", "O", "I-PAR"]],
+    [["NNS", "VBD"], ["DT", "NN"], ["NN", "VBD"]],
+]
+RELATIONS = [
+    [("Losartan", "Ang II", "INHIBITOR"), ("losartan", "Ang II", "none"), ("Losartan", "[[(Ang II", "INHIBITOR")],
+    [("Cash", "attendance", "raises"), ("attendance", "Cash", "none"), ("Loans", "not", "none")],
+]
 CLASSES = [
     ["positive", "negative", "null"],
     ["positive", "negative"],
     ["positive", "negative"],
     ["negative", "positive", "positive"],
+    ["entailment", "contradiction", "neutral"],
 ]
+NUMBERS = [[4.2, 2, 0], [7.5, -2]]
 
 
 def test_sample_files_are_read(tmp_path):
-    entities, classes, labels = [], [], []
-    for number, block in enumerate(of("conll", "jsonl", "csv", "tsv")):
+    entities, classes, labels, numbers, answers, words, relations = [], [], [], [], [], [], []
+    for number, block in enumerate(of("conll", "json", "jsonl", "csv", "tsv")):
         file = tmp_path / f"{number}.{block.language}"
         file.write_text(block.text, encoding="utf-8")
-        assert len(block.text.splitlines()) == 3
-        if block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
+        assert len(block.text.splitlines()) == (7 if block.language == "json" else 3)
+        if '"answers"' in block.text:
+            answers.append([question.texts for question in read_questions(file).items])
+        elif "I-INT" in block.text or "VBD" in block.text:
+            words.append([one.tags for one in TokenLabels(outside=None).read(file).items])
+        elif '"head"' in block.text or "<<" in block.text:
+            relations.append([relation(item) for item in Relations().read(file).items])
+        elif block.language == "conll" or ('"tokens"' in block.text or '"entities"' in block.text):
             format = ENTITIES[len(entities)][2]
             read = read_ner(file, format)
             types = [type for sentence in read.sentences for _, _, type in sentence.spans]
             entities.append((read.scheme, types, format))
         elif re.search(r"\blabels\b", block.text):
             labels.append([text.labels for text in read_multi_label(file).items])
+        elif re.search(r"\bscore\b|\d$", block.text, re.MULTILINE):
+            keys = ("sentence1", "sentence2", "score") if "score" in block.text else ()
+            numbers.append([text.number for text in read_numbers(file, RegressionFormat(*keys)).items])
         else:
-            classes.append([text.label for text in read_classification(file, ClassificationFormat()).texts])
+            format = ClassificationFormat(text_pair_key="text_pair" if "text_pair" in block.text else None)
+            classes.append([text.label for text in read_classification(file, format).texts])
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
+    assert answers == ANSWERS
+    assert numbers == NUMBERS
+    assert (words, relations) == (WORDS, RELATIONS)
+
+
+def relation(item) -> tuple[str, str, str]:
+    """Both entities, and how they are related."""
+    text, marks = item.content.text, item.content.marks
+    head, tail = (text[marks[one][1] : marks[one + 1][0]].strip() for one in (0, 2))
+    return head, tail, item.label
+
+
+def test_sample_trees_are_read(tmp_path):
+    (block,) = of("conllu")
+    (tmp_path / "a.conllu").write_text(block.text, encoding="utf-8")
+    (sentence,) = read_treebank(tmp_path / "a.conllu").items
+    assert list(zip(sentence.words, sentence.heads, sentence.labels, strict=True)) == [
+        ("Cash", 2, "compound"),
+        ("transfers", 3, "nsubj"),
+        ("helped", 0, "root"),
+    ]
 
 
 def cells() -> list[tuple[str, str]]:

@@ -14,11 +14,12 @@ from typing import Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.files import format_suffix, read_lines
 
-Kind = Literal["lines", "jsonl", "conll", "csv", "tsv"]
+Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv"]
 TextFormat = Literal["auto", "lines", "jsonl", "conll"]
 
 _NAMES: dict[Kind, str] = {
     "lines": "lines of text",
+    "json": "JSON",
     "jsonl": "JSONL",
     "conll": "CoNLL",
     "csv": "CSV with a header",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Text, fill_rows, pack_lengths, room_for_text, text_numbers
 from domainbert.data.types import IGNORED, Batch
 from domainbert.tokenization.align import AlignedWords
@@ -116,11 +117,32 @@ def encode_words(
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
     """A text that is labelled as a whole, read at the first special token of each of its windows. The target is a label
     id, or `IGNORED`; or what else a task compares its outputs with, of one shape for all texts."""
+    return _read_whole(words, target, room_for_text(max_length, words.extra), words.extra)
+
+
+def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, max_length: int, extra: int) -> Example:
+    """As `text_example`, a pair of texts with `extra` special tokens. A long pair is read in windows over the second
+    text alone, each of which holds the whole first one, as a question beside the parts of its document.
+
+    `DomainbertError` if it is too long for one window, and the first text leaves the second less than half the room.
+    """
+    room = room_for_text(max_length, extra)
+    taken, left = len(first.input_ids), len(second.input_ids)
+    if taken + left > room and 2 * taken > room:
+        raise DomainbertError(
+            f"a pair of {taken:,} and {left:,} tokens, for which a window (max_length) has room for {room:,}; expected "
+            f"a first text of at most {room // 2:,}, as it stands whole beside each part of the second"
+        )
+    return _read_whole(second, target, room - taken, extra, np.asarray(first.input_ids, dtype=np.int64))
+
+
+def _read_whole(words: AlignedWords, target: ArrayLike, room: int, extra: int, beside: Ints | None = None) -> Example:
+    """A text in windows of at most `room` pieces, each of which the head reads at the special token before it."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
-    bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     first, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
     targets = np.asarray(target)[np.newaxis]
-    windows = [Window(ids[start:stop], first, output, targets, words.extra) for start, stop, _, _ in bounds]
+    bounds = window_bounds(words.first_piece, len(ids), room)
+    windows = [Window(ids[start:stop], first, output, targets, extra, beside) for start, stop, _, _ in bounds]
     return Example(tuple(windows), 1)
 
 

@@ -208,5 +208,4 @@ def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[
     alone does. 0 freezes nothing."""
     if not unfreeze_every:
         return []
-    frozen = encoder.num_hidden_layers - step // unfreeze_every  # up to that depth
-    return [parameter for name, parameter in encoder.named_parameters() if encoder.depth_of(name) <= frozen]
+    return encoder.up_to(encoder.num_hidden_layers - step // unfreeze_every)

@@ -21,8 +21,8 @@ from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
-from domainbert.tasks.labelled import key_of_content
-from domainbert.tasks.task import Task
+from domainbert.tasks.labelled import Labelled, key_of_content
+from domainbert.tasks.task import Task, encode_file
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Precision
 from domainbert.training.precision import autocast_dtype
@@ -32,28 +32,33 @@ from domainbert.training.precision import autocast_dtype
 class TransferText:
     """Texts that a student reads: labelled items, and sentences without labels."""
 
-    items: Sequence[Any]
+    labelled: Labelled[Any]
     sentences: Sequence[str]
 
     @classmethod
-    def of(cls, items: Sequence[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
+    def of(cls, labelled: Labelled[Any], unlabelled: CorpusConfig | None, most: int | None) -> TransferText:
         """The training set and, beside it, at most so many sentences of a corpus."""
         if unlabelled is None:
-            return cls(items, [])
+            return cls(labelled, [])
         texts = (document.text for document in read_documents(unlabelled))
         sentences, total = sample_sentences(texts, most, seed=0)
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
-        return cls(items, sentences)
+        return cls(labelled, sentences)
+
+    @property
+    def items(self) -> Sequence[Any]:
+        """The labelled items."""
+        return self.labelled.items
 
     def encode(self, task: Task[Any, Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """All of it as examples, the labelled ones first."""
         unlabelled = task.encode_contents(self.sentences, tokenizer, max_length)
-        return task.encode(self.items, tokenizer, max_length) + unlabelled
+        return encode_file(task, self.labelled, tokenizer, max_length) + unlabelled
 
     def name(self, number: int) -> str:
         """Origin of a text, for messages."""
         if number < len(self.items):
-            return f"the training text of line {self.items[number].line}"
+            return f"the training text of line {self.labelled.where(number)}"
         return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
 
     @property
@@ -109,6 +114,7 @@ class Teachers:
             "text": text.fingerprint,
             "labels": list(task.labels),
             "task": task.name,
+            **({} if task.scale is None else {"scale": task.scale}),
             "sizes": hash_json(list(sizes)),
         }
 
@@ -142,7 +148,11 @@ def load_teachers(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
                 f"{', '.join(task.labels)}; expected the same"
             )
+        if not set(task.reads) <= set(predictor.task.reads):
+            found, wanted = (" and ".join(one.reads) for one in (predictor.task, task))
+            raise DomainbertError(f"teachers: {path} reads {found}; expected a model of {wanted}")
         _order_labels(teacher, task.labels)
+        task.begin(teacher.model.head)
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
 
@@ -152,12 +162,10 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
     classifier = teacher.model.head.get_submodule("classifier")
     with torch.no_grad():
-        crf = crf_of(teacher.model.head)
-        for parameter in (*classifier.parameters(), *((crf.start, crf.end) if crf is not None else ())):
+        for parameter in classifier.parameters():
             parameter.copy_(parameter[order])
-        if crf is not None:
-            crf.transitions.copy_(crf.transitions[order][:, order])
-            crf.constrain(labels)
+    if (crf := crf_of(teacher.model.head)) is not None:
+        crf.reorder(order)
     teacher.labels = tuple(labels)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from domainbert.base.errors import DomainbertError
 from domainbert.encoders.attention import choose_kernel
 from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
@@ -74,6 +75,28 @@ class Encoder(nn.Module, ABC):
         wanted = self.get_parameter(parameter)
         numbered = enumerate(self.blocks(), start=1)
         return max((n for n, block in numbered if any(one is wanted for one in block.parameters())), default=0)
+
+    def up_to(self, depth: int) -> list[nn.Parameter]:
+        """The parameters of that depth and below: those of the embeddings and of the first blocks."""
+        return [parameter for name, parameter in self.named_parameters() if self.depth_of(name) <= depth]
+
+    def freeze(self, num_layers: int) -> None:
+        """Let the embeddings and the first blocks learn no more: nothing computes a gradient for them.
+
+        Raises:
+            DomainbertError: there are fewer blocks; or one of them shares its weights with a block above.
+        """
+        blocks, frozen = self.blocks(), set(self.up_to(num_layers))
+        if num_layers > len(blocks):
+            raise DomainbertError(f"frozen_layers: {num_layers}; the encoder has {len(blocks)} layers")
+        for number, block in enumerate(blocks[:num_layers], start=1):
+            if not frozen.issuperset(block.parameters()):
+                raise DomainbertError(
+                    f"frozen_layers: {num_layers}; layer {number} shares its weights with one above; "
+                    f"expected 0 (the embeddings) or {len(blocks)} (all layers)"
+                )
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
     @property
     def num_hidden_layers(self) -> int:

@@ -65,6 +65,7 @@ def usual_classes(name: str, *more: str) -> Architectures:
         "masked_lm": (f"{name}ForMaskedLM", *more),
         "tokens": (f"{name}ForTokenClassification",),
         "sequence": (f"{name}ForSequenceClassification",),
+        "span": (f"{name}ForQuestionAnswering",),
     }
 
 

@@ -38,6 +38,15 @@ class Crf(nn.Module):
         ended = ~_inside(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
         return first[labels[:, 0]] & (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
 
+    def reorder(self, order: Tensor) -> None:
+        """Put the labels in another order, in place: label i is what label `order[i]` was; `order` is (C,)."""
+        with torch.no_grad():
+            for parameter in (self.start, self.end):
+                parameter.copy_(parameter[order])
+            self.transitions.copy_(self.transitions[order][:, order])
+        places = order.to(self.allowed.device)
+        self.allowed, self.allowed_first = self.allowed[places][:, places], self.allowed_first[places]
+
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """The logarithm of the summed exponential scores of all label sequences: (E, L, C), (E,) -> (E,)."""
         start, moves = self._scores(emissions)

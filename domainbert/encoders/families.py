@@ -7,26 +7,40 @@ So is such a folder in a user package, `mypkg/<model_type>/` (with _ for -), onc
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
 from domainbert.settings.choices import concrete_subclasses
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from domainbert.encoders.family import Family
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
 
-TOKENS, SEQUENCE = "tokens", "sequence"
-"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it."""
+TOKENS, SEQUENCE, SPAN = "tokens", "sequence", "span"
+"""Kinds of head: a label for each of some tokens; a label for each text, from its [CLS] or from all of it; for each of
+some tokens how well a span begins there, and how well it ends."""
+
+SPAN_OUTPUTS = ("start", "end")
+"""What the outputs of a head of spans are called; transformers gives them no names."""
 
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""
 
-_ON_TOP_OF = {CRF: TOKENS}
-"""Kinds that are one of a family's with more on top: no family has to know of them."""
+BIAFFINE = "biaffine"
+"""Scores of each word as head of each other one, and of labels for that."""
+
+_ON_TOP_OF = {CRF: TOKENS, BIAFFINE: None}
+"""Kinds of our own: one of a family's with more on top, or None, the encoder alone. No family has to know of them."""
+
+_SIZES = {BIAFFINE: ("arc_size", "label_size")}
+"""Sizes of such a head that do not follow from encoder and labels: its arguments, and keys of `config.json`."""
 
 
 def family_names() -> list[str]:
@@ -66,11 +80,19 @@ def family(config: EncoderConfig) -> Family[Any]:
     return found
 
 
-def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, num_labels: int = 0) -> EncoderWithHead:
-    """A freshly initialised encoder with a head of one of the `head_kinds`; `num_labels` are outputs of a task's.
+def build_model(
+    config: EncoderConfig,
+    vocabulary: VocabularyFacts,
+    kind: str,
+    num_labels: int = 0,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> EncoderWithHead:
+    """A freshly initialised encoder with a head of one of the `head_kinds`.
 
+    `num_labels` are outputs of a task's, `sizes` what else a head of ours has to be told (`head_sizes`).
     `DomainbertError` where the family has no such head, or the encoder does not go with the vocabulary.
     """
+    from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import Crf
     from domainbert.encoders.heads import EncoderWithHead
 
@@ -78,6 +100,8 @@ def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, n
     encoder = own.encoder(config, vocabulary)
     if kind not in head_kinds(config):
         raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; it has {', '.join(head_kinds(config))}")
+    if kind == BIAFFINE:
+        return EncoderWithHead(encoder, Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **sizes))
     head = own.head(family_kind(kind) or kind, config, encoder, num_labels)
     if kind == CRF:
         head.crf = Crf(num_labels)
@@ -85,22 +109,36 @@ def build_model(config: EncoderConfig, vocabulary: VocabularyFacts, kind: str, n
 
 
 def head_kinds(config: EncoderConfig) -> list[str]:
-    """The kinds of head that a family has, and those with more on top of them."""
+    """The kinds of head that a family has, and ours that stand on them or on its encoder."""
     own = [kind for kind in config.architectures if kind is not None]
-    return own + [kind for kind, base in _ON_TOP_OF.items() if base in own]
+    return own + [kind for kind, base in _ON_TOP_OF.items() if base is None or base in own]
 
 
 def family_kind(kind: str | None) -> str | None:
-    """The kind of head that a family makes for it."""
+    """The kind of head that a family makes for it; None where it is the encoder alone."""
     return kind if kind is None else _ON_TOP_OF.get(kind, kind)
+
+
+def head_sizes(kind: str | None, fields: Mapping[str, Any]) -> dict[str, int]:
+    """Those of a head's arguments that are sizes, from the fields of a `config.json`; most kinds have none."""
+    found = {name: fields[f"domainbert_{name}"] for name in _SIZES.get(kind or "", ())}
+    for name, size in found.items():
+        require(type(size) is int and size >= 1, f"domainbert_{name}: found {size!r:.80}; expected a positive number")
+    return found
+
+
+def size_facts(kind: str | None, head: nn.Module) -> dict[str, int]:
+    """The keys of `config.json` from which `head_sizes` reads them, for a head of this kind."""
+    return {f"domainbert_{name}": getattr(head, name) for name in _SIZES.get(kind or "", ())}
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
     """Our parameter names to those of Hugging Face, for the encoder with a head of this kind, or without one."""
+    from domainbert.encoders.biaffine import BIAFFINE_NAMES
     from domainbert.encoders.crf import CRF_NAMES
 
-    names = family(config).names(config, family_kind(kind))
-    return names | CRF_NAMES if kind == CRF else names
+    own: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
+    return family(config).names(config, family_kind(kind)) | own.get(kind, {})
 
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Heads of an encoder: masked-LM, token and sequence heads, and the model that joins the two."""
+"""Heads of an encoder: masked-LM, token, span and sequence heads, and the model that joins the two."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MaskedLMHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """A label for each of some tokens."""
+    """A label for each of some tokens; or how well a span begins and ends there."""
 
     def __init__(self, hidden_size: int, num_labels: int, dropout: float) -> None:
         super().__init__()
@@ -79,21 +79,23 @@ def build_head(
     activation: str | None = None,
     pooler: str = "tanh",
     pooler_dropout: float = 0.0,
+    span_dropout: float = 0.0,
 ) -> nn.Module:
     """A freshly initialised head for an encoder of some sizes.
 
     Args:
-        kind, num_labels: `masked_lm`, or `tokens` or `sequence` with so many outputs.
-        dropout: before the classifier.
+        kind, num_labels: `masked_lm`, or `tokens`, `span` or `sequence` with so many outputs.
+        dropout: before the classifier of tokens and sequences.
         activation: of masked LM; None is that of the layers.
         pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
+        span_dropout: before the outputs of spans; most families have none there.
     """
     head: nn.Module
     if kind == "masked_lm":
         activation = activation or sizes.activation
         head = MaskedLMHead(encoder.input_embeddings, sizes.hidden_size, activation, sizes.layer_norm_eps)
-    elif kind == "tokens":
-        head = TokenHead(sizes.hidden_size, num_labels, dropout)
+    elif kind in ("tokens", "span"):
+        head = TokenHead(sizes.hidden_size, num_labels, dropout if kind == "tokens" else span_dropout)
     else:
         head = SequenceHead(sizes.hidden_size, num_labels, dropout, pooler, pooler_dropout)
     initialise(head, sizes.initializer_range)
@@ -110,8 +112,8 @@ def text_means(hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor
 class EncoderWithHead(nn.Module):
     """An encoder and a head that reads some of its positions: the unit that is trained, saved and loaded.
 
-    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] for sequence labels; these
-    may read the text that it begins instead.
+    They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] and the pieces of the context
+    for spans, [CLS] for sequence labels; these may read the text that it begins instead.
     """
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:

@@ -11,6 +11,7 @@ drawn independently of each other, for seed 1 of one has nothing to do with seed
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,19 +22,34 @@ from domainbert.metrics.counts import FloatArray
 
 _CHUNK_CELLS = 1 << 22  # drawn documents held at a time: 32 MB
 
-Statistic = Callable[[NDArray], FloatArray]
+
+class WeightedStatistic(ABC):
+    """A score that is not made of sums, such as a correlation of ranks, which are others in each draw."""
+
+    @abstractmethod
+    def __call__(self, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
+        """The score of each draw (draws,): how often each document is drawn (draws, documents), and the counts of each
+        (documents, labels, ...)."""
+
+
+SummedStatistic = Callable[[NDArray], FloatArray]
 """Takes counts (..., labels, 3) summed over documents, gives scores (...)."""
+
+Statistic = SummedStatistic | WeightedStatistic
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[NDArray[Any]]], statistic: Statistic, resamples: int = 2000, seed: int = 0
+    systems: Mapping[str, Sequence[NDArray[Any]]],
+    statistic: Statistic,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> dict[str, FloatArray]:
     """The scores of each system in every resample: (resamples,).
 
     Args:
         systems: for each name the counts of its seeds, each (documents, labels, 3), of the same documents in the same
             order everywhere; the number of labels may differ between systems.
-        statistic: from summed counts to the score.
+        statistic: from summed counts to the score, or from those of all documents and how often each is drawn.
         resamples: how many times to draw.
         seed: of the draw; the same seed gives the same documents.
     """
@@ -57,13 +73,12 @@ def resample_parts(
         raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
     num_documents = sizes.pop()
     generator = np.random.default_rng(seed)
-    scores: dict[str, list[NDArray]] = {name: [] for name in systems}
+    scores: dict[str, list[FloatArray]] = {name: [] for name in systems}
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
     for weights in _draw_documents(generator, num_documents, resamples):
         for name, counts in stacked.items():
-            flat = counts.reshape(num_documents, -1)
-            drawn = [(weights[:, part] @ flat[part]).reshape(len(weights), *counts.shape[1:]) for part in parts]
-            scores[name].append(np.stack([statistic(one) for one in drawn], axis=-1))
+            drawn = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
+            scores[name].append(np.stack(drawn, axis=-1))
     return {name: _average_drawn_seeds(generator, np.concatenate(found)) for name, found in scores.items()}
 
 
@@ -72,6 +87,11 @@ def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float
     tail = 50 * (1 - confidence)
     low, high = np.percentile(scores, [tail, 100 - tail])
     return float(low), float(high)
+
+
+def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
+    """The score of documents with such counts, (documents, labels, ...), each once."""
+    return float(_score_draws(statistic, np.ones((1, len(counts))), counts[:, None])[0, 0])
 
 
 def _draw_documents(generator: np.random.Generator, num_documents: int, resamples: int) -> Iterator[FloatArray]:
@@ -83,6 +103,14 @@ def _draw_documents(generator: np.random.Generator, num_documents: int, resample
         drawn += num_documents * np.arange(rows)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=rows * num_documents)
         yield counts.reshape(rows, num_documents).astype(np.float64)
+
+
+def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
+    """The score of each draw and seed, (draws, seeds), of counts (documents, seeds, ...)."""
+    if isinstance(statistic, WeightedStatistic):
+        return np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
+    drawn = weights @ counts.reshape(len(counts), -1)
+    return statistic(drawn.reshape(len(weights), *counts.shape[1:]))
 
 
 def _average_drawn_seeds(generator: np.random.Generator, scores: FloatArray) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.bootstrap import Statistic, interval, resample_parts
+from domainbert.metrics.bootstrap import Statistic, interval, resample_parts, score_once
 from domainbert.metrics.counts import FloatArray, IntArray
 
 FEW = 30
@@ -44,7 +44,7 @@ class Slices:
         if self.mean_over is None:
             return {}
         parts = self.rows[self.mean_over].values()
-        return {self.mean_key: float(np.mean([statistic(counts[rows].sum(axis=0)) for rows in parts]))}
+        return {self.mean_key: float(np.mean([score_once(statistic, counts[rows]) for rows in parts]))}
 
 
 NO_SLICES = Slices()
@@ -88,7 +88,7 @@ def add_slices(
             key: {
                 value: {
                     "count": len(rows),
-                    score: float(np.mean([statistic(one[rows].sum(axis=0)) for one in counts[name]])),
+                    score: float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])),
                     "interval": list(interval(found.scores[name][:, place])),
                     **({"few": True} if len(rows) < FEW else {}),
                 }

@@ -87,7 +87,7 @@ def summarize(
         systems: the predictions.
         count: the counts (units, labels, counts) of a model, of the same units in the same order for each.
         score: its scores, nested, numbers at the ends; takes the counts summed over units, too.
-        statistics: by name the scores that get intervals, made of counts summed over units.
+        statistics: by name the scores that get intervals, see `bootstrap.resample_scores`.
         headline: the one whose interval has no name in front; or the mean of one over slices.
         resampling: how the intervals are drawn.
         slices: parts of the test set that are scored apart, in the same resamples.
@@ -180,7 +180,7 @@ def summarize_classes(
 
     found = summarize(systems, count, score, statistics, headline, resampling, slices)
     for name, runs in systems.items():
-        found["systems"][name]["confusion"] = _confusion(gold, list(runs.values()), labels)
+        found["systems"][name]["confusion"] = confusion(gold, list(runs.values()), labels)
     same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")
     return found | {"warnings": same if len(set(gold)) > 1 else []}
 
@@ -208,7 +208,9 @@ def _mean(values: Sequence[Any]) -> Any:
     return first if all(value == first for value in values) else float(np.mean(values))
 
 
-def _confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+def confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
+    """The `labels` that occur in gold or in any run, and `counts`: rows of gold with columns of predictions, the mean
+    over the runs."""
     occurring = set(gold).union(*runs)
     kept = [label for label in labels if label in occurring]
     index = {label: number for number, label in enumerate(kept)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
+from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.summary import Summary
 
 _MOST_CLASSES = 12  # of a confusion matrix that is printed
@@ -52,6 +53,29 @@ def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro
     return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
+def tree_lines(summary: Summary) -> list[str]:
+    """Headline, differences, then scores by label and by length of the arc, systems side by side."""
+    names = {"las": "LAS", "uas": "UAS"}
+    names |= {"las_no_punctuation": "LAS, no punctuation", "uas_no_punctuation": "UAS, no punctuation"}
+    lines = score_lines(summary, names, further={"exact": "exact trees"})
+    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    return lines + _slice_lines("F1 of heads by distance", summary["systems"], "by_length", _F1)
+
+
+def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
+    """Scores that have intervals, by name and title, the first being the headline; then scores by label."""
+    lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
+    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
+    confused = {name: one for name, one in summary["systems"].items() if "confusion" in one}
+    return lines + [line for name, one in confused.items() for line in _confusion_lines(name, one)]
+
+
+def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
+    """Correlations, errors in the unit of the numbers, and R2, with intervals and differences; then scores by slice."""
+    names = {headline: name} | {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+    return score_lines(summary, names, percent=False) + sliced_lines(summary, "pearson", percent=False)
+
+
 def score_lines(
     summary: Summary, names: Mapping[str, str], percent: bool = True, further: Mapping[str, str] | None = None
 ) -> list[str]:
@@ -63,19 +87,19 @@ def score_lines(
         percent: whether they are shares, shown in percent.
         further: scores without intervals, and their titles; a dot leads into nested ones.
     """
-    prefixes, scale = {name: f"{name}_" if number else "" for number, name in enumerate(names)}, 100 if percent else 1
+    prefixes = {name: f"{name}_" if number else "" for number, name in enumerate(names)}
     further = further or {}
     header = ["system", *(title for name in names.values() for title in (name, "95 % interval")), *further.values()]
     rows = []
     for system, one in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
-            row += [f"{scale * one[name]:.2f}", _interval(one[f"{prefix}interval"], scale=scale)]
+            row += [shown_score(one[name], percent), shown_interval(one[f"{prefix}interval"], percent)]
         nested = (reduce(lambda found, part: found[part], name.split("."), one) for name in further)
-        rows.append([*row, *(f"{scale * score:.2f}" for score in nested), str(one["seeds"])])
+        rows.append([*row, *(shown_score(score, percent) for score in nested), str(one["seeds"])])
     lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
     for name, prefix in prefixes.items():
-        lines += _difference_lines(summary["paired"], prefix, names[name], scale)
+        lines += _difference_lines(summary["paired"], prefix, names[name], percent)
     return lines
 
 
@@ -84,7 +108,7 @@ def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str
 
     Nothing where there are no slices.
     """
-    systems, pairs, scale = summary["systems"], summary["paired"], 100 if percent else 1
+    systems, pairs = summary["systems"], summary["paired"]
     names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
     lines: list[str] = []
     for key, slices in next(iter(systems.values())).get("slices", {}).items():
@@ -92,9 +116,9 @@ def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str
         for value, one in slices.items():
             row = [f"{value} (few)" if one.get("few") else value, f"{one['count']:,}"]
             for found in (system["slices"][key][value] for system in systems.values()):
-                row += [f"{scale * found[score]:.2f}", _interval(found["interval"], scale=scale)]
+                row += [shown_score(found[score], percent), shown_interval(found["interval"], percent)]
             for found in (pair["slices"][key][value] for pair in pairs):
-                row += [f"{scale * found['difference']:+.2f}", _interval(found["interval"], sign="+", scale=scale)]
+                row += [shown_score(found["difference"], percent, "+"), shown_interval(found["interval"], percent, "+")]
             rows.append(row)
         header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
         lines += ["", *_table(header, rows)]
@@ -110,7 +134,11 @@ def calibration_lines(summary: Summary) -> list[str]:
         row = [name]
         for key in CALIBRATED:
             bounds = one["interval" if key == "ece" else f"{key}_interval"]
-            row += [f"{one[key]:.4f}", _interval(bounds, scale=1, digits=4), f"{one['uncalibrated'][key]:.4f}"]
+            row += [
+                shown_score(one[key], False),
+                shown_interval(bounds, False),
+                shown_score(one["uncalibrated"][key], False),
+            ]
         rows.append([*row, f"{one['temperature']:.3f}"])
     return ["", *_table([*header, "temperature"], rows)]
 
@@ -143,16 +171,16 @@ def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> li
     return _table(header, rows)
 
 
-def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, scale: float) -> list[str]:
+def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, percent: bool) -> list[str]:
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
-            f"{scale * pair[f'{prefix}difference']:+.2f}",
-            _interval(pair[f"{prefix}interval"], sign="+", scale=scale),
+            shown_score(pair[f"{prefix}difference"], percent, "+"),
+            shown_interval(pair[f"{prefix}interval"], percent, "+"),
         ]
         for pair in paired
     ]
-    header = [f"paired difference, {metric}", "points" if scale == 100 else "by", "95 % interval"]
+    header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
     return ["", *_table(header, rows)] if rows else []
 
 
@@ -190,8 +218,3 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         )
         for row in (header, *rows)
     ]
-
-
-def _interval(bounds: Sequence[float], sign: str = "", scale: float = 100, digits: int = 2) -> str:
-    low, high = (f"{scale * bound:{sign}.{digits}f}" for bound in bounds)
-    return f"[{low}, {high}]"

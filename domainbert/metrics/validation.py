@@ -1,4 +1,4 @@
-"""The metric of a validation during training, whatever the task: scores that are made of counts."""
+"""The metric of a validation during training, whatever the task: scores that are made of counts, or of all items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from domainbert.metrics.calibration import judge_temperature
-from domainbert.metrics.counts import IntArray
+from domainbert.metrics.counts import FloatArray, IntArray
 
 
 class ScoresOfCounts(Metric):
@@ -35,8 +35,7 @@ class ScoresOfCounts(Metric):
 
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
-        found = self.scores(self.counts.cpu().numpy())
-        return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in found.items()}
+        return _as_tensors(self.scores(self.counts.cpu().numpy()))
 
 
 class CalibratedScores(ScoresOfCounts):
@@ -63,5 +62,31 @@ class CalibratedScores(ScoresOfCounts):
         """See `ScoresOfCounts.compute`, and `judge_temperature` for the further scores. What is not a
         number counts as 0: such a model is refused."""
         logits, gold = (dim_zero_cat(state).cpu().numpy() for state in (self.logits, self.gold))
-        found = judge_temperature(np.nan_to_num(logits), gold)
-        return super().compute() | {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        return super().compute() | _as_tensors(judge_temperature(np.nan_to_num(logits), gold))
+
+
+class ScoresOfRows(Metric):
+    """Keeps a row of numbers for each item, for scores that no counts make, such as those at the best threshold.
+
+    `scores` tells the scores by name, the headline among them, of the rows (items, `width`) of all ranks.
+    """
+
+    numbers: list[torch.Tensor]
+
+    def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
+        super().__init__()
+        self.scores, self.width = scores, width
+        self.set_dtype(torch.float64)  # of what a rank without items brings, which has no rows either: so they are flat
+        self.add_state("numbers", [], dist_reduce_fx="cat")
+
+    def update(self, rows: NDArray[np.float64]) -> None:
+        """Add the rows (N, `width`) of a batch."""
+        self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
+
+    def compute(self) -> dict[str, torch.Tensor]:
+        """The scores of everything seen since the last reset."""
+        return _as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
+
+
+def _as_tensors(scores: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

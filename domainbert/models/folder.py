@@ -52,6 +52,11 @@ class ModelFolder:
         return tuple(map(str, self.fields.get(_TEACHERS, ())))
 
     @property
+    def head_sizes(self) -> dict[str, int]:
+        """Sizes of a head of ours, see `families.build_model`."""
+        return families.head_sizes(self.head, self.fields)
+
+    @property
     def reads_texts(self) -> bool:
         """Whether the head reads the [CLS] of a text, and not its tokens."""
         return self.head == families.SEQUENCE
@@ -93,10 +98,8 @@ def open_model(path: Path) -> ModelFolder:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class(fields.get("model_type", "missing")).from_json(fields)
         head, vocab_size = _head(fields, config), _vocab_size(fields, config)
-        # transformers leaves the names out of config.json when they are the two it gives by default
-        labelled = families.family_kind(head) in (families.TOKENS, families.SEQUENCE)
-        given = fields.get("id2label", {0: "LABEL_0", 1: "LABEL_1"} if labelled else {})
-        labels = {int(index): name for index, name in given.items()}
+        families.head_sizes(head, fields)
+        labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")
         if sorted(labels) != list(range(len(labels))):
@@ -107,6 +110,15 @@ def open_model(path: Path) -> ModelFolder:
         raise DomainbertError(f"{file}: {error}") from error
     names = tuple(labels[i] for i in range(len(labels)))
     return ModelFolder(folder, config, vocab_size, head, names, fields, named or _onnx_alone(folder))
+
+
+def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
+    """The names of the outputs by number; transformers leaves them out when they are the two it gives by default."""
+    kind, two = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
+    if kind == families.SPAN:
+        return dict(enumerate(families.SPAN_OUTPUTS))
+    named: Mapping[Any, Any] = fields.get("id2label", two if kind in (families.TOKENS, families.SEQUENCE) else {})
+    return named
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
@@ -156,19 +168,24 @@ def best_seed_folder(path: Path) -> Path:
 
 
 def load_model(
-    path: Path, head: str, labels: Sequence[str] = (), dropout: float | None = None
+    path: Path,
+    head: str,
+    labels: Sequence[str] = (),
+    dropout: float | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """An encoder with a head, in fp32, its opened folder, and the Hugging Face names of what the folder lacked of the
     head, which is made.
 
-    The head's own tensors are taken if the folder has that kind of head with the same labels. What all heads of a
-    family have is taken wherever it is found, and so is BERT's pooler, which is part of Hugging Face's base model.
+    The head's own tensors are taken if the folder has that kind of head with the same labels and sizes. What all heads
+    of a family have is taken wherever it is found, and so is BERT's pooler, which is part of Hugging Face's base model.
 
     Args:
         path: a model folder, written here or by `save_pretrained`.
         head: one of `encoders.families.head_kinds`.
         labels: names of the labels of a token or sequence head, in order; none takes the folder's own.
         dropout: overrides the dropout in `config.json`.
+        sizes: of a head of ours, see `families.build_model`; None takes the folder's own.
 
     Raises:
         DomainbertError: the folder was exported, the encoder's weights are missing, there are more than `config.json`
@@ -182,11 +199,13 @@ def load_model(
     need_weights(folder)
     config = folder.config if dropout is None else folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
-    model = families.build_model(config, folder.vocabulary, head, len(labels))
+    sizes = folder.head_sizes if sizes is None else sizes
+    model = families.build_model(config, folder.vocabulary, head, len(labels), sizes)
     names = families.name_map(config, head)
     tensors = load_tensors(folder.path, config)
     _say_unused(folder.path, check_names(folder.path, tensors, config, head))
-    if not predicts_entries(config, head) and (folder.head != head or labels != folder.labels):
+    same = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
+    if not same and not predicts_entries(config, head):
         own = families.family(config)
         tensors = {name: one for name, one in tensors.items() if name.startswith((own.prefix, *own.of_any_head))}
     check_types(folder.path, tensors, (name for theirs in names.values() for name in theirs))
@@ -268,7 +287,7 @@ def save_model(
         **(facts or {}),
     }
     if families.family_kind(head) != head:
-        fields[_HEAD] = head
+        fields |= {_HEAD: head, **families.size_facts(head, model.head)}
     if teachers:
         fields[_TEACHERS] = list(teachers)
     if labels:

@@ -12,6 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
 from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
+from domainbert.base.scores import shown_interval, shown_score
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.settings.tree import nearest
@@ -209,25 +210,25 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
     metric = {**_METRIC, **metrics.get("metric", {})}
-    scale = 100 if metric["percent"] else 1
+    percent = metric["percent"]
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
     for name, system in metrics.get("systems", {}).items():
         difference, pair = "", differences.get(name)
         if pair is not None:
-            difference = f"{scale * pair['difference']:+.2f} {_interval(pair.get('interval'), scale)}".rstrip()
+            difference = f"{shown_score(pair['difference'], percent, '+')} {_interval(pair, percent)}".rstrip()
         seeds = str(system.get("seeds", ""))
-        interval = _interval(system.get("interval"), scale)
+        interval = _interval(system, percent)
         cost = system.get("cost", {})
         pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
         speed = f"{cost['words_per_second']:,.0f}" if cost else ""
-        score = f"{scale * system[metric['key']]:.2f}"
+        score = shown_score(system[metric["key"]], percent)
         rows.append((stage, name, metric["name"], score, interval, seeds, difference, pieces, speed))
     return rows
 
 
-def _interval(bounds: Sequence[float] | None, scale: float) -> str:
-    return "" if bounds is None else f"[{scale * bounds[0]:.2f}, {scale * bounds[1]:.2f}]"
+def _interval(scored: Mapping[str, Any], percent: bool) -> str:
+    return shown_interval(scored["interval"], percent) if scored.get("interval") else ""
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -15,6 +15,7 @@ Direction = Literal["positive", "negative", "null"]
 DIRECTIONS: tuple[Direction, ...] = ("positive", "negative", "null")
 
 _CHOICE = re.compile(r"<([^<>]*)>")
+_CLOSING = ",.;:)%'"  # no space before them
 _MAIN_AGAIN = 0.5
 _OWN_DOMAIN = 0.7
 
@@ -163,5 +164,15 @@ def natural_text(sentence: Sentence) -> str:
     >>> natural_text([Token(word, "O") for word in "Fees fell ( 12 % ) .".split()])
     'Fees fell (12%).'
     """
-    text = " ".join(token.word for token in sentence)
-    return re.sub(r" (?=[,.;:)%'])|(?<=\() ", "", text)
+    return laid_out(sentence)[0]
+
+
+def laid_out(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
+    """The text that `natural_text` gives, and its characters, end exclusive, that each word takes."""
+    text, offsets = "", []
+    for token in sentence:
+        if text and token.word[0] not in _CLOSING and not text.endswith("("):
+            text += " "
+        offsets.append((len(text), len(text) + len(token.word)))
+        text += token.word
+    return text, offsets

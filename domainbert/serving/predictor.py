@@ -14,12 +14,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.examples import Example
 from domainbert.data.types import Share
+from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.serving.onnx.biaffine import read_biaffine
 from domainbert.serving.onnx.session import OnnxModel, read_crf
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
@@ -38,7 +40,8 @@ class FineTuned:
     """A fine-tuned model, ready to compute; for the arguments see `load_predictor`.
 
     Attributes:
-        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF.
+        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF, or
+            of a biaffine head's scores.
         exported: the model that ONNX Runtime runs, if it is one.
         teachers: names of the models that it was distilled from, if any.
 
@@ -67,7 +70,7 @@ class FineTuned:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.dtype = autocast_dtype(precision)
+        self.dtype = None if task.exact else autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
             if self.dtype is not None:
@@ -108,11 +111,13 @@ def packed_logits(
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """The model of an exported folder without its weights, but with the CRF that decodes."""
+    """The model of an exported folder without its weights, but with the CRF or the biaffine scores that decode."""
     with shapes_only():
-        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels))
+        model = build_model(folder.config, folder.vocabulary, head, len(folder.labels), folder.head_sizes)
     if crf_of(model.head) is not None:
         model.head.crf = read_crf(folder.path, folder.labels)
+    if isinstance(model.head, Biaffine):
+        read_biaffine(folder.path, model.head)
     return model
 
 

@@ -12,7 +12,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig
-from domainbert.distillation.prediction_config import LogitMSE
+from domainbert.distillation.prediction_config import LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
 
@@ -86,10 +87,23 @@ class DistillTask(LabelledTraining):
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student is said once, and that it has positions for a window."""
+        """Check that the student is said once and has positions for a window, and that the task can be taught."""
+        super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        if reason := self.task.untaught(self.unlabelled is not None):
+            raise DomainbertError(f"task: {reason}")
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
+        for number, loss in enumerate(self.losses):
+            if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
+                raise DomainbertError(
+                    f"losses[{number}]: SoftTargets compares distributions over labels, which {self.task.name} has "
+                    "none of; expected LogitMSE, HardTargets or losses on layers"
+                )
+        if self.unlabelled is not None and self.task.reads_pairs:
+            raise DomainbertError("unlabelled: sentences, which are single texts; the task reads pairs, expected none")
 
 
 @stage
@@ -111,9 +125,9 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
-    text = TransferText.of(train.items, settings.unlabelled, settings.max_unlabelled)
-    lesson = _Lesson(settings, task, teachers, text, validation.items)
-    return train_seeds(out, settings.seeds, key, settings.task.headline, lesson.train_seed)
+    text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled)
+    lesson = _Lesson(settings, task, teachers, text, validation)
+    return train_seeds(out, settings.seeds, key, settings.chosen_by, lesson.train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -121,7 +135,9 @@ def check_arguments(given: Given) -> None:
     for number, path in enumerate(given["teachers"]):
         given.check_model(f"teachers[{number}]", path)
         given.check_task(f"teachers[{number}]", path, given["task"].name)
+        given.check_pairs(f"teachers[{number}]", path)
     given.check_model("model")
+    given.check_pairs("model")
     given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
     given.check_training_files()
     given.check_corpus("unlabelled")
@@ -136,7 +152,7 @@ class _Lesson:
     task: Task[Any, Any]
     teachers: Teachers
     text: TransferText
-    validation: Sequence[Any]
+    validation: Labelled[Any]
 
     def train_seed(self, seed: int, folder: Path) -> dict[str, Any]:
         """Train a student, and write it to its folder."""
@@ -146,6 +162,7 @@ class _Lesson:
         from domainbert.distillation.distilling import TaskDistillation
         from domainbert.distillation.weighted import WeightedLosses
         from domainbert.encoders.used_entries import UsedEntries
+        from domainbert.tasks.task import encode_file
         from domainbert.training.callbacks import KeepBest
         from domainbert.training.fit import Steps
 
@@ -155,19 +172,20 @@ class _Lesson:
         weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
         _check_losses(weighted, settings.losses, start, teachers, teachers.kept(task) < len(task.labels))
         examples = self.text.encode(task, start.tokenizer, start.window)
-        held_out = task.encode(self.validation, start.tokenizer, start.window)
+        held_out = encode_file(task, self.validation, start.tokenizer, start.window)
         before = teachers.cache is not None and "predicted" in weighted.reads
         data = self._data(seed, start, examples, held_out, before)
         entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
         steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(self.text.items))
         while_training = weighted.needs_hidden or (weighted.needs_teacher and not before)
         asked = [teacher.model for teacher in teachers.predictors] if while_training else []
-        how = (settings.optim, settings.schedule, steps.total, self.validation, seed, settings.unfreeze_every)
+        how = (settings.optim, settings.schedule, steps.total, self.validation.items, seed, settings.unfreeze_every)
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
-        headline, label = settings.task.headline, f"distill-task seed {seed}"
+        headline, label = settings.chosen_by, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
         best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
-        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best)
+        averages = settings.averages(steps.total)
+        result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
         save_seed(folder, start, entries, task, headline, "Distilled", facts, result)
         return result
@@ -189,19 +207,22 @@ class _Lesson:
         return TrainingData(
             lambda share, steps: DistillationBatches(examples, start.tokenizer, orders, share, steps, logits),
             [validation_batches(held_out, start.tokenizer)],
-            lambda step: {"lines": [text.items[i].line for i in orders[0].batch(step)[1].tolist()]},
+            lambda step: {"lines": [text.labelled.where(i) for i in orders[0].batch(step)[1].tolist()]},
         )
 
 
 def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> Start:
     from domainbert.distillation.students import build_student, student_config
     from domainbert.encoders.config import VocabularyFacts
+    from domainbert.models.added_tokens import add_tokens
     from domainbert.models.folder import load_model
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
-        model, folder, _ = load_model(settings.model, task.head, task.labels, dropout)
-        config, tokenizer = folder.config, folder.tokenizer()
+        model, folder, made = load_model(settings.model, task.head, task.labels, dropout)
+        config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
+        if not made:
+            task.begin(model.head)
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer

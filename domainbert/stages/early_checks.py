@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,10 +139,29 @@ class Given:
             return ""
         return maker.task_of_model(model) if task is None and model is not None else None
 
+    def check_pairs(self, key: str, path: Path | None = None) -> None:
+        """Note a tokenizer, of a model or alone, that frames no pairs of texts where the task reads such."""
+        path = path or self[key]
+        if path is None or not self.there(path) or not self["task"].reads_pairs:
+            return
+        from domainbert.tokenization.load import load_tokenizer
+
+        folder = opened(path)
+        with suppress(DomainbertError):  # one that cannot be read has been told
+            tokenizer = load_tokenizer(path if folder is None else folder.path)
+            with self.under(key):
+                tokenizer.template.extra(pair=True)
+
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
         """Note a window or row that is longer than the encoder's positions, where its architecture is known."""
         with self.under("max_length"):
             check_length(self["max_length"], encoder)
+
+    def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
+        """Note more layers to freeze than the encoder has, where its architecture is known."""
+        frozen = self["frozen_layers"]
+        if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
+            self.problems.append(("frozen_layers", f"{frozen}; the encoder has {size} layers"))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """The architecture of a model folder that an argument names, as far as YAML and files tell it."""

@@ -70,9 +70,10 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
 
     Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
     classes of the training label set that occur in gold or prediction; micro and weighted F1, precision and recall of
-    each class, and the confusion matrix stand beside it. Intervals come from resampling documents
-    (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured
-    on the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
+    each class, and the confusion matrix stand beside it. Numbers: Pearson's correlation, with Spearman's and errors.
+    Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
+    (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
+    the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
     `out` gets `metrics.json` and `predictions/`.
 
     Raises:
@@ -154,6 +155,10 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
     if maker is not None:
         if (found := given.task_of_model(path)) is not None:
             _check_kind(name, path, found, task)
+        learnt = maker.get("task")
+        if isinstance(learnt, TaskConfig) and learnt.reads_pairs != task.reads_pairs:
+            found, wanted = (("pairs" if one.reads_pairs else "single texts") for one in (task, learnt))
+            raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
         return maker.labels_of_training()
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.scores import shown_interval, shown_score
 from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
@@ -18,6 +19,8 @@ from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_co
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from domainbert.data.examples import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
@@ -67,16 +70,16 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     """Write a model for ONNX Runtime, and check that it says what the torch model says.
 
     `model.onnx` takes `input_ids`, `attention_mask` and, of BERT, `token_type_ids` (int64, any number of texts of any
-    length) and gives `logits`: (batch, length, labels) for entities, (batch, labels) for classes, (batch, length,
-    vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a head. A CRF's logits are its
-    emissions, and `crf.json` has its transitions. Tokenizer, `config.json`, model card and `metrics.json` stand beside
+    length) and gives `logits`: (batch, length, labels) for entities and for the start and end of answers, (batch,
+    labels) for classes, (batch, length, vocabulary) for masked LM; or the `last_hidden_state` of an encoder without a
+    head. A CRF's logits are its emissions, and `crf.json` has its transitions; those of a parser are projections, and
+    `biaffine.safetensors` has what scores them. Tokenizer, `config.json`, model card and `metrics.json` stand beside
     it.
 
     Raises:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
             file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
     """
-    from domainbert.encoders.crf import crf_of
     from domainbert.serving.onnx.graph import need_onnx
 
     need_onnx()
@@ -90,7 +93,7 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     if scoring is not None and settings.check is not None:
         lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(report, folder, crf_of(loaded.head) is not None, lines))
+    write_text(out / "README.md", _card(report, folder, _meaning(loaded.head), lines))
     print("\n".join(lines))
     return report
 
@@ -144,10 +147,13 @@ def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
     """Write the ONNX files, and the configuration and tokenizer beside them."""
+    from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import crf_of
     from domainbert.models.folder import ONNX_FILE
+    from domainbert.serving.onnx.biaffine import write_biaffine
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
     from domainbert.serving.onnx.session import write_crf
+    from domainbert.tasks.task import task_of_folder
 
     files = [out / ONNX_FILE]
     write_onnx(files[0], model)
@@ -156,7 +162,10 @@ def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str
         quantize_int8(files[0], files[1])
     crf = crf_of(model.head)
     if crf is not None:
+        task_of_folder(folder).bind(model.head)  # which knows the labels that may not follow each other
         write_crf(out, crf, folder.labels)
+    if isinstance(model.head, Biaffine):
+        write_biaffine(out, model.head)
     write_json(out / "config.json", folder.fields, as_is=True)
     folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
     return files
@@ -168,17 +177,19 @@ def _longest(folder: ModelFolder) -> int:
 
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
-    """Made-up texts of all lengths, and some of the labelled file."""
-    from domainbert.serving.onnx.parity import made_up_texts, whole_example
-    from domainbert.tasks.labelled import words_of_content
-    from domainbert.tokenization.align import align_words
+    """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
+    from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
+    from domainbert.tasks.task import task_of_folder
 
-    longest, extra = _longest(folder), folder.tokenizer().template.extra()
-    texts: list[Any] = list(made_up_texts(folder.vocab_size, longest - extra))
+    tokenizer, longest = folder.tokenizer(), _longest(folder)
+    extra = tokenizer.template.extra()
+    texts = made_up_texts(folder.vocab_size, longest - extra)
+    examples = [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:
-        labelled = [words for words in map(words_of_content, scoring.test.contents) if words]
-        texts += [words.input_ids for words in align_words(folder.tokenizer(), labelled[:_TEXTS])]
-    return [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
+        contents = scoring.test.contents[:_TEXTS]
+        read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
+        examples += [first_window(one) for one in read if one.num_outputs]
+    return examples
 
 
 def _compare(
@@ -222,29 +233,40 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
             scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
-    key, name, scale = scoring.headline.key, scoring.headline.name, 100 if scoring.headline.percent else 1
+    key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
-    said = [f"torch {scale * report[key]:.2f}"]
+    said = [f"torch {shown_score(report[key], percent)}"]
     for pair in summary["paired"]:
         score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
         low, high = sorted(-bound + 0.0 for bound in pair["interval"])
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
-        said.append(
-            f"{pair['b']} {scale * score:.2f} ({scale * change:+.2f} [{scale * low:+.2f}, {scale * high:+.2f}])"
-        )
+        moved = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
+        said.append(f"{pair['b']} {shown_score(score, percent)} ({moved})")
     names = ", ".join(path_of(file).name for file in files_of(check))
     return f"{name} on {names}: {', '.join(said)}"
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, has_crf: bool, lines: Sequence[str]) -> str:
+def _meaning(head: nn.Module) -> str:
+    """What the logits are that are no scores of labels yet; empty of others."""
+    from domainbert.encoders.biaffine import Biaffine
+    from domainbert.encoders.crf import crf_of
+
+    if crf_of(head) is not None:
+        return "emissions of a CRF; crf.json has its transitions, and says how to decode"
+    if isinstance(head, Biaffine):
+        return "projections of words; biaffine.safetensors has what scores them, and says how to decode"
+    return ""
+
+
+def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     other = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
     kind = other if task is None else task.title
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= dict(line.split(": ", 1) for line in lines)
-    if has_crf:
-        facts["logits"] = "emissions of a CRF; crf.json has its transitions, and says how to decode"
+    if meaning:
+        facts["logits"] = meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
     return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE)

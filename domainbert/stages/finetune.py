@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Length
+from domainbert.base.ranges import Count, Length
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.settings.deciding import part_key
 from domainbert.settings.stage import stage
@@ -21,6 +21,7 @@ from domainbert.stages.labelled_training import (
     train_seeds,
     validation_batches,
 )
+from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
@@ -46,11 +47,27 @@ class Finetune(LabelledTraining):
     encoder has positions for; those beyond the rows of its pretraining were never trained, so give that length here if
     inputs are longer."""
 
+    frozen_layers: Count | None = None
+    """The embeddings and so many layers above them do not learn; 0 freezes the embeddings alone, None nothing."""
+
+    adversarial: AdversarialConfig | None = None
+    """The loss once more, with the word embeddings of each text moved to where it rises fastest; None leaves it out."""
+
+    r_drop: RDropConfig | None = None
+    """Each text is read twice, and the two predictions are drawn to each other; None reads it once."""
+
     def __post_init__(self) -> None:
         """Check that an encoder is of use, and that it has positions for a window."""
+        super().__post_init__()
+        if (self.adversarial or self.r_drop) and self.is_sharded:
+            raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
+        if self.init == "random" and self.frozen_layers is not None:
+            raise DomainbertError("frozen_layers: would stay random; expected init: pretrained, or no frozen_layers")
         check_length(self.max_length, self.encoder)
+        if self.max_length is not None:
+            self.task.check_window(self.max_length)
 
 
 @stage
@@ -70,7 +87,7 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
     train_seed = partial(_train_seed, settings, task, train, validation)
-    return train_seeds(out, settings.seeds, key, settings.task.headline, train_seed)
+    return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
 
 
 def check_arguments(given: Given) -> None:
@@ -79,8 +96,11 @@ def check_arguments(given: Given) -> None:
         given.check_tokenizer("model")
     else:
         given.check_model("model", trained=given["init"] == "pretrained")
-    given.check_max_length(given["encoder"] or given.encoder_of(given["model"]))
+    encoder = given["encoder"] or given.encoder_of(given["model"])
+    given.check_max_length(encoder)
+    given.check_frozen_layers(encoder)
     given.check_training_files()
+    given.check_pairs("model")
     given.check_loggers()
 
 
@@ -93,26 +113,29 @@ def _train_seed(
     from domainbert.data.examples import entry_ids
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.task import encode_file
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
     start = _start(settings, task)
     start.model.encoder.activation_checkpointing = settings.activation_checkpointing
-    examples = task.encode(train.items, start.tokenizer, start.window)
-    held_out = task.encode(validation.items, start.tokenizer, start.window)
+    if settings.frozen_layers is not None:
+        start.model.encoder.freeze(settings.frozen_layers)
+    examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
     order = task.order(train.items, settings.batch_size, seed)
-    how = (settings.optim, settings.schedule, steps.total)
-    module = FineTuning(start.model, task, *how, validation.items, seed, entries.row)
+    how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
+    module = FineTuning(start.model, task, *how, settings.adversarial, settings.r_drop)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],
         lambda step: {"lines": [train.where(i) for i in order.batch(step)[1].tolist()]},
     )
-    headline = settings.task.headline
+    headline = settings.chosen_by
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)
-    result = fit_labelled(f"finetune seed {seed}", module, data, steps, settings.runtime(folder), headline, best)
+    watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
+    result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}
     save_seed(folder, start, entries, task, headline, "Fine-tuned", facts, result)
     return result
@@ -121,12 +144,15 @@ def _train_seed(
 def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
+    from domainbert.models.added_tokens import add_tokens
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
     if settings.init == "pretrained":
-        model, folder, _ = load_model(settings.model, task.head, task.labels)
+        model, folder, made = load_model(settings.model, task.head, task.labels, sizes=task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
+        if not made:
+            task.begin(model.head)
     else:
         path, encoder = settings.model, settings.encoder
         if encoder is None:
@@ -134,6 +160,7 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
             encoder, path = folder.config, folder.path
         config, tokenizer, teachers = encoder, load_tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config, vocabulary, task.head, len(task.labels))
+        model = build_model(config, vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
+    tokenizer = add_tokens(model, tokenizer, task.added_tokens)
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

@@ -19,21 +19,21 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.models.card import model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
-from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.config import LOSS, TASK_KEY, Headline, TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training
-from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from domainbert.data.examples import Example
     from domainbert.data.types import ValidationBatches
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.used_entries import UsedEntries
-    from domainbert.tasks.config import Headline
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import Task
     from domainbert.tokenization.load import DomainTokenizer
+    from domainbert.training.averaging import Averaging
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import Steps, TrainingData
 
@@ -63,11 +63,18 @@ class LabelledTraining(Training):
     patience: PositiveInt | None = None
     """Epochs without improvement on validation after which training stops; None never stops early."""
 
+    select_by: str | None = None
+    """Validation metric by which epoch and seed are chosen, such as `accuracy`, or `loss`; None takes the task's
+    headline."""
+
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
     """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""
 
     schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1)
     """Learning rate over the steps."""
+
+    averaging: AveragingConfig | None = None
+    """An average of the weights over the steps is validated, and kept, in their place; None keeps them as they are."""
 
     seeds: Seeds = field(default=(1,), metadata=PARTS)
     """Seeds, one training each: of new weights, the order and the dropout. If others are asked for, those that are
@@ -80,6 +87,33 @@ class LabelledTraining(Training):
     """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each epoch (of a
     large model not after each, if saving takes more than a twentieth of the time) and when a signal ends the training,
     too."""
+
+    def __post_init__(self) -> None:
+        """Check what the settings have to be together, and that the task has the metric."""
+        _ = self.chosen_by
+        if self.averaging is not None and self.is_sharded:
+            raise DomainbertError("averaging: needs whole weights, which fsdp divides; expected another strategy")
+        if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
+            raise DomainbertError(
+                f"averaging: last, with patience: {self.patience}; a training that stops early never comes to its last "
+                "steps: expected ema, or no patience"
+            )
+
+    @property
+    def chosen_by(self) -> Headline:
+        """The metric by which epoch and seed are chosen; `DomainbertError` names those of the task."""
+        return self.task.headline if self.select_by is None else self.task.validation_metric(self.select_by)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the weights are spread over the devices."""
+        return (self.trainer or {}).get("strategy") == "fsdp"
+
+    def averages(self, num_steps: int) -> list[Averaging]:
+        """What averages the weights of a training of `num_steps`, if anything does."""
+        from domainbert.training.averaging import Averaging
+
+        return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
 
 
 @dataclass(frozen=True)
@@ -185,6 +219,7 @@ def fit_labelled(
     runtime: Runtime,
     headline: Headline,
     best: KeepBest | None,
+    averages: Sequence[Averaging] = (),
 ) -> dict[str, Any]:
     """Train as `fit` does, and leave the weights of the epoch that `best` keeps in the module; of the last where it is
     None, as nothing is to be predicted. `TrainingFailed` if the model of that epoch says nothing finite.
@@ -194,7 +229,8 @@ def fit_labelled(
     """
     from domainbert.training.fit import fit
 
-    fitted = fit(label, module, data, steps, runtime, best)
+    module.measures_loss = headline == LOSS
+    fitted = fit(label, module, data, steps, runtime, best, watch=averages)
     row = fitted.validation
     if row["step"] in module.unusable:
         raise diverged(f"{label}: the logits after step {row['step']:,} are not finite")
@@ -246,4 +282,4 @@ def save_seed(
     card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
     trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
-    save_model(folder, *trained, entries.put_back(weights), start.teachers, facts_of_task)
+    save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)

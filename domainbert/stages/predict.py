@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +43,15 @@ class Predict:
     are CoNLL. The format it was read as is printed."""
 
     text_key: str = "text"
-    """Key of the text in JSONL; the object's other keys are kept, but for those of the prediction."""
+    """Key of the text in JSONL (questions stand under `question`, with a `context`); the object's other keys are kept,
+    but for those of the prediction."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL, by number or name."""
 
     precision: Precision = "32-true"
-    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16."""
+    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. A regression is
+    in full precision whatever it says."""
 
 
 @stage
@@ -68,6 +71,7 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     from domainbert.base.progress import Progress
     from domainbert.serving.predictor import load_predictor
     from domainbert.serving.texts import read_texts
+    from domainbert.tasks.labelled import told_where
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(settings.model, settings.precision)
@@ -76,7 +80,9 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     count, replaced = 0, Counter[str]()
     with (out / "predictions.jsonl").open("w", encoding="utf-8") as file, Progress("predict", unit="texts") as progress:
         for chunk in _chunks(input, items, out):
-            for (row, _), found in zip(chunk, predictor.predict([content for _, content in chunk]), strict=True):
+            with told_where(partial(_place, input, count)):
+                predicted = predictor.predict([content for _, content in chunk])
+            for (row, _), found in zip(chunk, predicted, strict=True):
                 result = predictor.as_json(found)
                 replaced.update(row.keys() & result.keys())
                 file.write(json.dumps(row | result, ensure_ascii=False) + "\n")
@@ -108,6 +114,10 @@ def _chunks(input: Path, items: Iterator[Item], out: Path) -> Iterator[list[Item
             raise
         kept = f"the predictions of the {count:,} texts before it are kept in {out / 'predictions.jsonl'}"
         raise TrainingFailed(f"{error}; {kept}") from error
+
+
+def _place(input: Path, before: int, number: int) -> str:
+    return f"{input}: text {before + number + 1:,}"
 
 
 def check_arguments(given: Given) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
@@ -83,6 +83,10 @@ class Headline:
         return {"key": self.key, "name": self.name, "percent": self.percent}
 
 
+LOSS = Headline("loss", "loss", "minimize", percent=False)
+"""The task's loss on the validation set, per text or word as in training; it is measured where it is asked for."""
+
+
 @dataclass(frozen=True)
 class TaskConfig(ABC):
     """Settings of a task: what is predicted, and how the labelled files say it."""
@@ -94,10 +98,23 @@ class TaskConfig(ABC):
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 
+    further: ClassVar[tuple[Headline, ...]] = ()
+    """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
+
+    has_soft_targets = True
+    """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
         """The metric that counts."""
+
+    def validation_metric(self, key: str) -> Headline:
+        """A validation metric, one of the task's or the loss; `DomainbertError` names those that there are."""
+        known = {one.key: one for one in (self.headline, *self.further, LOSS)}
+        if key not in known:
+            raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(known)}")
+        return known[key]
 
     @property
     def name(self) -> str:
@@ -108,6 +125,15 @@ class TaskConfig(ABC):
         """The items of a labelled file, as `read(config, path)` of `files.py` beside the configuration gives them."""
         found: Labelled[Any] = beside(type(self), "files").read(self, path)
         return found
+
+    def check_window(self, max_length: int) -> None:
+        """`DomainbertError` where windows of so many tokens are too short for what the task reads."""
+        return None
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether its models read two texts together: no sentence of a corpus, and by a tokenizer that frames pairs."""
+        return False
 
     @property
     def reading(self) -> object:
@@ -123,6 +149,10 @@ class TaskConfig(ABC):
     def check_labels(self, labels: Collection[str]) -> None:
         """`DomainbertError` if its settings name labels that are not among those of training."""
         return None
+
+    def untaught(self, unlabelled: bool) -> str:
+        """Why `distill-task` cannot teach it, perhaps beside text without labels; empty where it can."""
+        return ""
 
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -68,6 +69,28 @@ def key_of_content(content: Content) -> object:
     return list(content) if isinstance(content, Sequence) else content.key
 
 
+class UnreadableContents(DomainbertError):
+    """What is wrong with some of the contents that a model was given: a sentence for each, by its place among them."""
+
+    def __init__(self, found: Mapping[int, str]) -> None:
+        self.found = found
+        first, count = min(found), len(found)
+        more = f" (and {count - 1:,} more like this)" if count > 1 else ""
+        super().__init__(f"text {first + 1:,}: {found[first]}{more}")
+
+
+@contextmanager
+def told_where(where: Callable[[int], str]) -> Iterator[None]:
+    """Say of contents that a model cannot read where each of them stands, such as path and line."""
+    try:
+        yield
+    except UnreadableContents as error:
+        problems = Problems("texts")
+        for number, found in error.found.items():
+            problems.add(f"{where(number)}: {found}")
+        problems.raise_if_any()
+
+
 class Item(Protocol):
     """A labelled text or sentence."""
 
@@ -122,13 +145,22 @@ class Labelled(Generic[AnyItem]):
         """The units that folds do not divide, in the order of the file: by default each item by itself."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
-    def where(self, number: int) -> int | str:
-        """The line of an item; in a set of several files the file, too."""
+    def part(self, units: Sequence[int]) -> str | None:
+        """What a file with some of the units, by their numbers, holds; None where it is their lines, each unit's from
+        its own to that of the next."""
+        return None
+
+    def place(self, number: int) -> str:
+        """The file and the line of an item."""
         for part in self.parts:
             if number < len(part.items):
-                return f"{part.path}:{part.items[number].line}"
+                return part.place(number)
             number -= len(part.items)
-        return self.items[number].line
+        return f"{self.path}:{self.items[number].line}"
+
+    def where(self, number: int) -> int | str:
+        """The line of an item; in a set of several files the file, too."""
+        return self.place(number) if self.parts else self.items[number].line
 
     @property
     def contents(self) -> list[Content]:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.labelled import Labelled, told_where
 from domainbert.tasks.labelled_set import check_set_known
 from domainbert.tasks.predictor import Predictor
 
@@ -27,7 +27,7 @@ class Scoring(ABC):
     Attributes:
         headline: the metric that counts.
         predictions: of each item, by system and seed.
-        labels: names of the outputs of all models.
+        labels: those that the models know, taken together.
         suffix: of the files of predictions.
     """
 
@@ -56,9 +56,11 @@ class Scoring(ABC):
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items, write predictions and gold to `path`, and remember them."""
-        check_set_known(self.test, self.config.known_labels(predictor.labels))
-        self.labels.update(predictor.labels)
-        found = self.predict(predictor)
+        known = self.config.known_labels(predictor.labels)
+        check_set_known(self.test, known)
+        self.labels.update(known)
+        with told_where(self.test.place):
+            found = self.predict(predictor)
         if len(found) != len(self.test.items):
             expected = f"{len(self.test.items):,} {self.test.unit}"
             raise DomainbertError(f"{self.test.path}: {expected}, but {len(found):,} predictions")
@@ -82,9 +84,9 @@ class Scoring(ABC):
         values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
         return Slices.of(values, score, self.headline.over, self.headline.key)
 
-    @abstractmethod
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:
-        """Gold and prediction of an item for a file."""
+        """Gold and prediction of an item for a file of JSONL."""
+        raise NotImplementedError(f"{type(self).__name__} has neither a `row` nor a `write` of its own")
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:
@@ -111,7 +113,8 @@ class CountedScoring(Scoring):
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
         """The scores of one model, nested as for JSON; `totals` (labels, counts) are its counts summed over items."""
-        return {name: float(statistic(totals)) for name, statistic in self.statistics.items()}
+        counts = self.count(predictions)
+        return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
     def warnings(self) -> list[str]:
         """A line for each system whose models have learnt nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
 from domainbert.data.order import GlobalOrder
 from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import Content, Labelled, label_set, text_of
+from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
 from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
@@ -40,16 +41,20 @@ class Task(ABC, Generic[Item, Prediction]):
 
     Attributes:
         head: kind of head, one of `encoders.families.head_kinds`.
+        head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
         predictor: what predicts with a finished model.
+        exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
         headline: the metric by which its validation is judged; None of a task that only predicts.
     """
 
     head: ClassVar[str]
+    head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     exclusive: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scored_as: ClassVar[type[Scoring] | None] = None
 
@@ -83,6 +88,24 @@ class Task(ABC, Generic[Item, Prediction]):
         """The order in which a training reads its items: passes that have each of them once, unless a task says so."""
         return GlobalOrder(len(items), batch_size, seed)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What its models read, in the plural; another task of this name may read other things."""
+        return ("texts",)
+
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """Shift and factor from outputs while they are trained to those of a folder; None where these are the same."""
+        return None
+
+    def begin(self, head: nn.Module) -> None:
+        """Change the head of a finished model, in place, so that it gives what is trained; `finish` undoes it."""
+        return None
+
+    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The weights of a trained model, an `EncoderWithHead`, as they stand in its folder."""
+        return weights
+
     def bind(self, head: nn.Module) -> None:
         """Note the head whose logits will come, where the loss needs more of it."""
         return None
@@ -90,6 +113,11 @@ class Task(ABC, Generic[Item, Prediction]):
     def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
         """What the model reads of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
         return text_of(row, text_key)
+
+    @property
+    def added_tokens(self) -> Sequence[str]:
+        """Strings that have to be entries of the vocabulary, found in any text; a training adds those that it lacks."""
+        return ()
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -104,6 +132,11 @@ class Task(ABC, Generic[Item, Prediction]):
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss summed over a micro-batch, a scalar; whoever calls it divides by `counted`."""
+
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits (M, C) of what is predicted, from those (N, C) at the positions that the head reads: by default
+        these."""
+        return logits
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
         """Divergence (N,) of a student's outputs from its teacher's: logits (N, C), divided by the temperature.
@@ -165,6 +198,13 @@ def scores_of_counts(scores: Callable[[Any], Mapping[str, Any]], *shape: int) ->
     return ScoresOfCounts(scores, *shape)
 
 
+def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
+    """A validation metric whose scores need a row of so many numbers of each item: see `ScoresOfRows`."""
+    from domainbert.metrics.validation import ScoresOfRows
+
+    return ScoresOfRows(scores, width)
+
+
 def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     """The task of a configuration: in `task.py` beside it, the class of its name with `Task` behind it."""
     name, module = f"{kind.__name__}Task", beside(kind, "task")
@@ -188,6 +228,14 @@ def read_task(
     task.headline = config.headline
     check_set_known(checked, config.known_labels(task.labels))
     return learnt, checked, task
+
+
+def encode_file(
+    task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
+) -> list[Example]:
+    """The items of a labelled file as examples; `DomainbertError` with the lines of those that no model can read."""
+    with told_where(file.place):
+        return task.encode(file.items, tokenizer, max_length)
 
 
 def task_of_folder(folder: ModelFolder) -> Task[Any, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import reprlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,28 +16,54 @@ from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
+from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.label_names import is_visible, label_names, number_of
 from domainbert.tasks.labelled_set import LabelledFile, Single
-from domainbert.tasks.set_rows import Row, parallel_rows, with_slices
+from domainbert.tasks.set_rows import Row, parallel_rows, problems_with_slices, slices_of, with_slices
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
+Stretch = tuple[int, int]
+"""The first character, and the one after the last."""
 Found = TypeVar("Found")
 Given = TypeVar("Given")
 
 
 @dataclass(frozen=True)
-class TextFormat:
-    """Where a text and its labels stand in a JSONL, CSV or TSV file."""
+class RowFormat:
+    """Where a text, or a pair of texts, and its labels stand in a JSONL, CSV or TSV file."""
 
     text_key: str = "text"
     """Key (JSONL) or column (CSV, TSV) of the text."""
+
+    text_pair_key: str | None = None
+    """Key or column of the second text, where pairs of texts are read; None where each text stands by itself."""
 
     label_key: str = "label"
     """Key or column of its labels."""
 
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
     """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    by: tuple[str, ...] = ()
+    """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
+
+    def __post_init__(self) -> None:
+        """Check that no two of the keys are one."""
+        for name in ("text_pair_key", "label_key"):
+            key = getattr(self, name)
+            if self.keys.count(key) > 1:
+                raise DomainbertError(f"{name}: found {key!r}, which is another key too; expected different ones")
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys or columns that a file has to have."""
+        return [key for key in (self.text_key, self.text_pair_key, self.label_key) if key is not None]
+
+
+@dataclass(frozen=True)
+class TextFormat(RowFormat):
+    """The same for labels that have names."""
 
     label_names: tuple[str, ...] | None = None
     """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
@@ -44,15 +72,35 @@ class TextFormat:
     label_names_file: Path | None = None
     """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
 
-    by: tuple[str, ...] = ()
-    """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
 
+@dataclass(frozen=True)
+class TextTaskConfig(TaskConfig):
+    """Settings of a task that reads each text, or pair of texts, as a whole; its `format` is a `RowFormat`."""
 
-def check_mean_over(key: str | None, format: TextFormat) -> None:
-    """`DomainbertError` if the key of a mean over slices is not among those of the format."""
-    if key is not None and key not in format.by:
-        expected = f"expected one of {listed(format.by)}" if format.by else "expected a key that format.by names"
-        raise DomainbertError(f"mean_over: found {key!r}; {expected}")
+    mean_over: str | None = field(default=None, kw_only=True)
+    """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
+
+    def __post_init__(self) -> None:
+        """Check the key of the mean."""
+        key, keys = self.mean_over, self.by
+        if key is not None and key not in keys:
+            expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"
+            raise DomainbertError(f"mean_over: found {key!r}; {expected}")
+
+    @property
+    @abstractmethod
+    def whole(self) -> Headline:
+        """The metric that counts, over the whole set."""
+
+    @property
+    def headline(self) -> Headline:
+        """The metric that counts, or its mean over slices."""
+        return self.whole.mean_over(self.mean_over)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """See `TaskConfig.reads_pairs`."""
+        return isinstance(self.reading, RowFormat) and self.reading.text_pair_key is not None
 
 
 def refuse(*found: str) -> None:
@@ -61,6 +109,24 @@ def refuse(*found: str) -> None:
     for problem in filter(None, found):
         problems.add(problem)
     problems.raise_if_any()
+
+
+def stretch_of(text: str, value: Mapping[str, Any]) -> Stretch:
+    """The characters of a text that an object with `start` and `end` names, and perhaps quotes as its `text`.
+
+    `DomainbertError` if these are no numbers, outside the text, or what stands there is something else.
+    """
+    start: Any = value.get("start")
+    end: Any = value.get("end")
+    if not is_whole_number(start) or not is_whole_number(end):
+        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; expected numbers of characters")
+    if not 0 <= start < end <= len(text):
+        raise DomainbertError(f"characters {start}-{end}; expected some of the {len(text)} of the text, end exclusive")
+    own = value.get("text")
+    if isinstance(own, str) and own != text[start:end]:
+        found = f"characters {start}-{end} are {reprlib.repr(text[start:end])}, its text is {reprlib.repr(own)}"
+        raise DomainbertError(f"{found}; expected the same (offsets count Unicode characters, not bytes)")
+    return start, end
 
 
 def parsed(rows: Iterable[tuple[int, Given]], problems: Problems, parse: Callable[[Given, int], Found]) -> list[Found]:
@@ -99,40 +165,59 @@ def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> 
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
 
 
-def text_rows(
-    file: Single, format: TextFormat, problems: Problems
-) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """The kind of a file of texts, the names of labels that stand there as numbers, and the rows with their lines.
+def text_problems(row: Row, format: RowFormat) -> list[str]:
+    """What is wrong with the text of a row, or with those of its pair, and with its slices; empty strings where nothing
+    is."""
+    keys = (format.text_key, format.text_pair_key)
+    return [*(problem_with_text(row, key) for key in keys if key is not None), *problems_with_slices(row, format.by)]
+
+
+def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
+    """The text of a row, or those of its pair, and its slices, as the fields of a `TextItem`."""
+    second = None if format.text_pair_key is None else row[format.text_pair_key]
+    return {"text": row[format.text_key], "text_pair": second, "by": slices_of(row, format.by)}
+
+
+def rows_of_texts(file: Single, format: RowFormat, problems: Problems) -> tuple[Kind, Iterator[tuple[int, Row]]]:
+    """The kind of a file of texts, and its rows with their lines.
 
     Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
     one = file if isinstance(file, LabelledFile) else LabelledFile(file)
-    path, kind = one.texts, _kind_of(one, format)
     if one.label is not None:
-        rows = parallel_rows(path, one.label, format.text_key, format.label_key)
+        _check_parallel(one, format)
+        kind: Kind = "lines"
+        rows = parallel_rows(one.texts, one.label, format.text_key, format.label_key)
     else:
-        columns = [key for key in format.by if key not in one.by]
-        rows = rows_of(path, kind, (format.text_key, format.label_key, *columns), problems)
-    rows = with_slices(rows, one, problems)
+        kind = file_kind(one.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
+        rows = rows_of(one.texts, kind, [*format.keys, *(key for key in format.by if key not in one.by)], problems)
+    return kind, with_slices(rows, one, problems)
+
+
+def _check_parallel(file: LabelledFile, format: RowFormat) -> None:
+    """`DomainbertError` where the format says what two files with a text and a label a line cannot be."""
+    for name, usual in (("kind", "auto"), ("text_pair_key", None)):
+        if getattr(format, name) != usual:
+            raise DomainbertError(f"{file}: has its labels in {file.label}; expected no format.{name}, or one file")
+
+
+def text_rows(
+    file: Single, format: TextFormat, problems: Problems
+) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
+    """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two."""
+    kind, rows = rows_of_texts(file, format, problems)
     for line, row in rows:
         first = row if kind == "jsonl" else {}
-        names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
+        names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
         return kind, names, chain([(line, row)], rows)
     return kind, None, rows
-
-
-def _kind_of(file: LabelledFile, format: TextFormat) -> Kind:
-    if file.label is None:
-        return file_kind(file.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
-    if format.kind != "auto":
-        raise DomainbertError(f"{file}: has its labels in {file.label}; expected no format.kind, or one file")
-    return "lines"
 
 
 def read_words_or_texts(path: Path) -> list[str]:
     """The words of a tagged file, or the texts of one with classes or entities, whatever its labels.
 
-    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV.
+    They stand where they usually do: in the first column of CoNLL, under "tokens" or "text" in JSONL, "text" in CSV,
+    the second of a pair under "text_pair".
     """
     kind = file_kind(path, "auto", ("conll", "jsonl", "csv", "tsv"), setting="")
     print(f"{path}: read as {kind}")
@@ -145,19 +230,20 @@ def read_words_or_texts(path: Path) -> list[str]:
             refuse(problem_with_strings(row, "tokens"))
             words: list[str] = row["tokens"]
             return words
-        refuse(problem_with_text(row, "text", may_be_empty=True))
-        return [row["text"]]
+        keys = ["text", *(["text_pair"] if "text_pair" in row else [])]
+        refuse(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
+        return [row[key] for key in keys]
 
     found = parsed(rows_of(path, kind.kind, ["text"], problems), problems, words_of)
     problems.raise_if_any()
     return [word for words in found for word in words]
 
 
-def some_texts(items: list[Found], format: TextFormat, problems: Problems) -> list[Found]:
+def some_texts(items: list[Found], format: RowFormat, problems: Problems) -> list[Found]:
     """The items of a file that has been read; `DomainbertError` if it had problems, or no text."""
     problems.raise_if_any()
     if not items:
-        expected = f"expected at least one with {format.text_key!r} and {format.label_key!r}"
+        expected = f"expected at least one with {' and '.join(map(repr, format.keys))}"
         raise DomainbertError(f"{problems.subject}: no texts; {expected}")
     return items
 

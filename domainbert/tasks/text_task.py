@@ -1,18 +1,23 @@
-"""Tasks that read each text as a whole: at [CLS], the windows of a long text averaged."""
+"""Tasks that read each text, or pair of texts, as a whole: at [CLS], the windows of a long one averaged."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from domainbert.data.examples import Example, text_example
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import Example, pair_example, text_example
+from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
-from domainbert.tasks.labelled import Content
+from domainbert.tasks.config import TASK_KEY
+from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.labelled import Content, Labelled, TextPair, UnreadableContents, text_of, words_of_content
 from domainbert.tasks.labelled import Item as LabelledItem
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
@@ -20,12 +25,62 @@ from domainbert.tokenization.load import DomainTokenizer
 
 Item = TypeVar("Item", bound=LabelledItem)
 
+_PAIR_KEY = "domainbert_text_pair_key"  # key of config.json
+_USUAL_KEY = "text_pair"
+_SINGLE, _PAIRS = "single texts", "pairs of texts"
+
 
 class TextTask(Task[Item, Prediction]):
-    """A task with a linear head on the pooled [CLS]."""
+    """A task with a linear head on the pooled [CLS].
+
+    Attributes:
+        pair_key: where the second text stands in a row to predict, if its models read pairs of texts.
+        reads_both: whether it is not told which they read, as the folder of the model is from elsewhere.
+    """
 
     head = "sequence"
     counted = "num_examples"
+    pair_key: str | None = None
+    reads_both: bool = False
+
+    @classmethod
+    def of_training(cls, config: Any, train: Labelled[Any]) -> TextTask[Item, Prediction]:
+        """See `Task.of_training`."""
+        task = super().of_training(config, train)
+        assert isinstance(task, cls)
+        task.pair_key = getattr(config.reading, "text_pair_key", None)
+        return task
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TextTask[Item, Prediction]:
+        """See `Task.of_folder`; `DomainbertError` if the key of the second text is none."""
+        task, key = super().of_folder(labels, fields), fields.get(_PAIR_KEY)
+        if key is not None and not isinstance(key, str):
+            raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
+        assert isinstance(task, cls)
+        task.pair_key, task.reads_both = key, TASK_KEY not in fields
+        return task
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """See `Task.folder_facts`: the key of the second text."""
+        return {} if self.pair_key is None else {_PAIR_KEY: self.pair_key}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Task.reads`."""
+        if self.reads_both:
+            return _SINGLE, _PAIRS
+        return (_SINGLE,) if self.pair_key is None else (_PAIRS,)
+
+    def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
+        """See `Task.content_of`."""
+        first, key = text_of(row, text_key), self.pair_key or _USUAL_KEY
+        second = row.get(key)
+        is_pair = isinstance(second, str)
+        if (_PAIRS if is_pair else _SINGLE) not in self.reads:
+            found = "a second text" if is_pair else "no string"
+            raise DomainbertError(f"{found} under {key!r}; expected {self.reads[0]} for this model")
+        return TextPair(first, str(second)) if is_pair else first
 
     @abstractmethod
     def target(self, item: Item) -> ArrayLike:
@@ -38,23 +93,55 @@ class TextTask(Task[Item, Prediction]):
 
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
-        return _encoded([item.content for item in items], [self.target(i) for i in items], tokenizer, max_length)
+        return self._encoded([item.content for item in items], [self.target(i) for i in items], tokenizer, max_length)
 
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """See `Task.encode_contents`; words are read with spaces between them."""
-        return _encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
+        return self._encoded(contents, [self.unknown] * len(contents), tokenizer, max_length)
+
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits (E, C) of the texts: the mean over the windows of each."""
+        return mean_over_windows(logits, batch)
 
     def targets(self, batch: Batch) -> Tensor:
         """The target of each text of a batch (E, ...); every window of a text has it."""
         found: Tensor = batch["targets"]
         return found.new_zeros(len(batch["items"]), *found.shape[1:]).index_copy(0, batch["example"], found)
 
+    def _encoded(
+        self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """See `Task.encode`."""
+        self._check_contents(contents)
+        texts = [_texts(content) for content in contents]
+        aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)
+        around = tokenizer.template.extra(pair=True) if any(len(one) > 1 for one in texts) else 0
+        room_for_text(max_length, around)  # an error of the settings, and not of each pair
+        examples, problems = [], {}
+        for number, (one, target) in enumerate(zip(texts, arrays, strict=True)):
+            if len(one) == 1:
+                examples.append(text_example(next(aligned), target, max_length))
+                continue
+            try:
+                examples.append(pair_example(next(aligned), next(aligned), target, max_length, around))
+            except DomainbertError as error:
+                problems[number] = str(error)
+        if problems:
+            raise UnreadableContents(problems)
+        return examples
 
-def _encoded(
-    contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
-) -> list[Example]:
-    texts = [content if isinstance(content, str) else " ".join(content) for content in contents]
-    aligned = align_text(tokenizer, texts)
-    return [text_example(words, np.asarray(target), max_length) for words, target in zip(aligned, targets, strict=True)]
+    def _check_contents(self, contents: Sequence[Content]) -> None:
+        """Refuse single texts where the models read pairs, and pairs where they do not."""
+        kinds = [_PAIRS if isinstance(one, TextPair) else _SINGLE for one in contents]
+        strange = [number for number, kind in enumerate(kinds) if kind not in self.reads]
+        if strange:
+            found = "a single text" if _PAIRS in self.reads else "a pair of texts"
+            raise UnreadableContents(dict.fromkeys(strange, f"{found}; expected {self.reads[0]} for this model"))
+
+
+def _texts(content: Content) -> tuple[str, ...]:
+    if isinstance(content, TextPair):
+        return content.first, content.second
+    return (content,) if isinstance(content, str) else (" ".join(words_of_content(content)),)

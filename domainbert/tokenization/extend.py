@@ -1,11 +1,11 @@
-"""Add to a vocabulary the words that save the most pieces on a corpus, and keep every entry and id it has."""
+"""Add to a vocabulary the words that save the most pieces on a corpus, or given tokens; every entry keeps its id."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.load import DomainTokenizer
@@ -41,3 +41,17 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
     backend = Tokenizer.from_str(json.dumps(state))
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)
+
+
+def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
+    """The tokenizer with entries that are found in a text as they are written, before it is normalised and cut.
+
+    Those it has already keep their ids, the others are appended after the last id. They are not special: a special
+    token that is spelt out in a text is text.
+    """
+    backend = Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.add_tokens([AddedToken(token, normalized=False) for token in tokens])
+    found = DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)
+    if tokenizer.tokens != found.tokens[: tokenizer.vocab_size]:
+        raise DomainbertError("the ids of the vocabulary have gaps; expected one that tokens can be appended to")
+    return found

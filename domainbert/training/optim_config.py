@@ -24,7 +24,8 @@ class OptimConfig:
     """Peak learning rate of a fine-tuning head; None takes `lr`."""
 
     layer_decay: PositiveFraction = 1.0
-    """Each layer below the top learns at this multiple of the rate of the one above; 1 switches it off."""
+    """Each layer below the top learns at this multiple of the rate of the one above, the embeddings below the first
+    layer; the top one has `lr`, the head `head_lr`. 1 switches it off."""
 
     weight_decay: Fraction = 0.01
     """Decoupled weight decay; biases, norms and embeddings have none."""
@@ -61,6 +62,24 @@ class ScheduleConfig:
 
     min_lr_ratio: Fraction = 0.0
     """The last learning rate as a share of the peak."""
+
+    def __post_init__(self) -> None:
+        """Check the shares."""
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class AveragingConfig:
+    """The average of the weights after each optimiser step, which takes their place at validation and in the folder."""
+
+    name: Literal["ema", "last"]
+    """`ema`: an exponential moving average from the first step on. `last`: the mean over the last part of the steps."""
+
+    decay: Beta = 0.999
+    """Of `ema`: a step weighs so much less than the one after it; 0.999 remembers about a thousand steps."""
+
+    fraction: PositiveFraction = 0.25
+    """Of `last`: the share of all steps, at the end, that are averaged; until then nothing is."""
 
     def __post_init__(self) -> None:
         """Check the shares."""

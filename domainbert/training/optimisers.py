@@ -58,8 +58,9 @@ def build_optimizer(
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
     2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or everything. Weight
     decay goes to weight matrices alone: not to biases and norms (fewer than two dimensions) nor to embeddings. Learning
-    rates follow `head_lr` and `layer_decay`. A parameter that several models share learns as that of the first; those
-    of `extra` learn as heads do.
+    rates follow `head_lr` and `layer_decay`: at depth d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
+    arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is that of the head). A parameter that
+    several models share learns as that of the first; those of `extra` learn as heads do.
     """
     hidden: list[Named] = []
     others: list[Named] = []

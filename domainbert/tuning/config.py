@@ -123,7 +123,7 @@ class TuneConfig:
     several objectives nothing is pruned, and the best trial is the best by the first."""
 
     direction: tuple[Direction, ...] | None = None
-    """`maximize` or `minimize` for each objective. None takes the task's direction for its headline metric, minimizes
+    """`maximize` or `minimize` for each objective. None takes the task's directions for its metrics, minimizes
     losses (everything that `distill` measures), sizes and latencies, and maximizes others."""
 
     trials: Annotated[int, Range(1, 1_000_000)] = 20

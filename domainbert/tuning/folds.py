@@ -6,18 +6,18 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.corpus.file_kind import Kind
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
-from domainbert.tasks.labelled import Unit
-from domainbert.tasks.labelled_set import LabelledSet, files_of, moved, paths_of, read_set, set_name
+from domainbert.tasks.labelled import Labelled, Unit
+from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
 
 
 @dataclass(frozen=True)
@@ -39,34 +39,49 @@ def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int)
     """
     whole, name = read_set(task, train), set_name(train)
     parts = whole.parts or [whole]
-    units = [unit for part in parts for unit in part.units()]
-    if len(units) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {name} has {len(units)} documents; expected as many or more")
-    fold_of = _deal(units, num_folds, seed)
-    _check_labels(units, fold_of, name)
-    folds = [Fold([], []) for _ in range(num_folds)]
-    begin = 0
-    for file, part in zip(files_of(train), parts, strict=True):
-        own = part.units()
-        here = fold_of[begin : begin + len(own)]
-        begin += len(own)
-        for path in paths_of(file):
-            lines = [f"{line}\n" for _, line in read_lines(path)]
-            for number, fold in enumerate(folds):
-                fold.train.append(_lines_of(lines, part.kind, own, [one != number for one in here]))
-                fold.validation.append(_lines_of(lines, part.kind, own, [one == number for one in here]))
+    units = [part.units() for part in parts]
+    everything = list(chain(*units))
+    if len(everything) < num_folds:
+        found = f"{name} has {len(everything)} documents"
+        raise DomainbertError(f"k_folds: {num_folds}, but {found}; expected as many or more")
+    dealt = _deal(everything, num_folds, seed)
+    _check_labels(everything, dealt, name)
+    folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(dealt)
+    for file, part, own in zip(files_of(train), parts, units, strict=True):
+        fold_of = list(islice(remaining, len(own)))
+        contents = _Contents(file, part, own)
+        for number, fold in enumerate(folds):
+            fold.train.extend(contents.of([unit for unit, one in enumerate(fold_of) if one != number]))
+            fold.validation.extend(contents.of([unit for unit, one in enumerate(fold_of) if one == number]))
     return folds
 
 
-def _lines_of(lines: Sequence[str], kind: Kind, units: Sequence[Unit], chosen: Sequence[bool]) -> str:
-    """Those of the lines of a file that belong to some of its units, below the header; nothing where there are none."""
-    header = units[0].line - 1
-    starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    texts = ["".join(lines[start:end]) for start, end in pairwise(starts)]
-    text = "".join(text for one, text in zip(chosen, texts, strict=True) if one)
-    if not text:
-        return ""
-    return "".join(lines[:header]) + (_named_as(lines[header], text) if kind == "jsonl" else text)
+@dataclass(frozen=True)
+class _Contents:
+    """One file of a set, or two that belong together, to be divided by units."""
+
+    file: Single
+    read: Labelled[Any]
+    units: Sequence[Unit]
+
+    def of(self, chosen: Sequence[int]) -> list[str]:
+        """The contents, of each path, of a file with some of the units alone; empty where these are none."""
+        own = self.read.part(chosen) if chosen else None
+        return [self._lines_of(lines, chosen) for lines in self.lines] if own is None else [own]
+
+    @cached_property
+    def lines(self) -> list[list[str]]:
+        """The lines of each path."""
+        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths_of(self.file)]
+
+    def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
+        """The lines of some units, below those that stand before the first unit."""
+        if not chosen:
+            return ""
+        header = self.units[0].line - 1
+        starts = [header, *(unit.line - 1 for unit in self.units[1:]), len(lines)]
+        text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
+        return "".join(lines[:header]) + (_named_as(lines[header], text) if self.read.kind == "jsonl" else text)
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:

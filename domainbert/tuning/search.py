@@ -33,11 +33,11 @@ class Search:
 
     @property
     def headline(self) -> Headline | None:
-        """The metric by which the stage keeps its best evaluation: that of its task, where it can stop early."""
-        if "patience" not in defaults_of(self.space.stage.settings):
+        """The metric by which the stage keeps its best evaluation, where it trains on a task."""
+        if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        task: TaskConfig = self.space.settings(self.space.first()).arguments["task"]
-        return task.headline
+        chosen_by: Headline = self.space.settings(self.space.first()).instance.chosen_by
+        return chosen_by
 
     @property
     def terms(self) -> dict[str, Any]:
@@ -104,12 +104,15 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
 
 
 def _with_direction(search: Search) -> Search:
-    """Take the direction of the headline from the task, unless the YAML gives directions."""
+    """Take the directions of its metrics from the task, unless the YAML gives directions."""
     config, headline = search.config, search.headline
     if config.direction is not None or headline is None:
         return search
+    task = search.space.settings(search.space.first()).arguments.get("task")
+    further = task.further if isinstance(task, TaskConfig) else ()
+    known = {one.monitor: one.direction for one in (*further, headline)}
     usual = zip(config.objective, config.directions, strict=True)
-    directions = [headline.direction if name == headline.monitor else direction for name, direction in usual]
+    directions = [known.get(name, direction) for name, direction in usual]
     return replace(search, config=replace(config, direction=tuple(directions)))
 
 

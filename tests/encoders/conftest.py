@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -51,10 +52,17 @@ class Reference:
         """Facts of the vocabulary that theirs has."""
         return VocabularyFacts(VOCAB_SIZE, self.their_config.pad_token_id)
 
+    def config_with(self, **changes: Any) -> transformers.PretrainedConfig:
+        """Their configuration with other values of some keys."""
+        config = copy.deepcopy(self.their_config)
+        for name, value in changes.items():
+            setattr(config, name, value)
+        return config
+
     def theirs(self, head: str | None) -> transformers.PreTrainedModel:
         """A random model in eval mode, in which no bias is 0, no norm 1 and attention is far from uniform."""
         torch.manual_seed(1)
-        model = self.classes[head](self.their_config).eval()
+        model = self.classes[head](self.config_with(num_labels=num_labels(head))).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -62,11 +70,16 @@ class Reference:
 
     def ours(self, head: str, theirs: transformers.PreTrainedModel) -> EncoderWithHead:
         """Our model with the weights of theirs."""
-        model = build_model(self.config, self.vocabulary, head, NUM_LABELS)
+        model = build_model(self.config, self.vocabulary, head, num_labels(head))
         state, missing = from_hugging_face(theirs.state_dict(), name_map(self.config, head))
         assert missing == []
         model.load_state_dict(state)
         return model.eval()
+
+
+def num_labels(head: str | None) -> int:
+    """Outputs of a head here; a span has a start and an end."""
+    return 2 if head == "span" else NUM_LABELS
 
 
 BERT_SIZES: dict[str, Any] = {
@@ -84,6 +97,12 @@ def parameters_of(theirs: transformers.PreTrainedModel) -> dict[str, torch.nn.Pa
     return {name: one for name, one in theirs.named_parameters(remove_duplicate=False) if name not in copies}
 
 
+def logits_of(output: Any) -> torch.Tensor:
+    """The logits of a model of transformers; (B, S, 2) of the starts and ends of spans."""
+    found: torch.Tensor = output.logits if "logits" in output else torch.stack(tuple(output.values())[:2], dim=-1)
+    return found
+
+
 def reference_of(
     name: str,
     kind: type[EncoderConfig],
@@ -93,6 +112,7 @@ def reference_of(
 ) -> Reference:
     """Of a family whose classes begin with `name` and end as most do; `facts` are further ones of the `Reference`."""
     ends = {"masked_lm": "ForMaskedLM", "tokens": "ForTokenClassification", "sequence": "ForSequenceClassification"}
+    ends |= {"span": "ForQuestionAnswering"}
     classes = {head: getattr(transformers, name + end) for head, end in {None: "Model", **ends}.items()}
     configuration = getattr(transformers, f"{name}Config")
     theirs = configuration(vocab_size=VOCAB_SIZE, num_labels=NUM_LABELS, **sizes, **(only_theirs or {}))

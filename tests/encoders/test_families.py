@@ -66,7 +66,7 @@ def test_classes_of_transformers_name_the_head(reference):
         assert architecture(reference.config, kind) == written.__name__
         assert kind_of(reference.config, written.__name__) == kind
     assert architecture(reference.config, "crf") == reference.classes["tokens"].__name__
-    assert kind_of(reference.config, "SomeForQuestionAnswering") is None
+    assert kind_of(reference.config, "SomeForMultipleChoice") is None
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,17 @@ def test_a_config_goes_to_another_process_with_all_it_was_read_from():
 
 
 def test_a_head_that_a_family_does_not_have(reference):
-    with pytest.raises(DomainbertError, match="no head of kind 'poem'; it has masked_lm, tokens, sequence, crf"):
+    with pytest.raises(DomainbertError, match="no head of kind 'poem'; it has masked_lm, tokens, sequence, span, crf"):
         build_model(reference.config, reference.vocabulary, "poem")
 
 
-@pytest.mark.parametrize("kind", ["masked_lm", "tokens", "sequence"])
+@pytest.mark.parametrize("kind", ["masked_lm", "tokens", "sequence", "span"])
 def test_fresh_weights(reference, kind):
     """As they are in transformers: as far apart, with the same biases and norms."""
     torch.manual_seed(0)
-    pad = reference.vocabulary.pad_id
-    model = build_model(reference.config, VocabularyFacts(5_000, pad), kind, 50)
-    config = type(reference.their_config).from_dict(reference.their_config.to_dict() | {"vocab_size": 5_000})
-    config.num_labels = 50
+    pad, outputs = reference.vocabulary.pad_id, 2 if kind == "span" else 50
+    model = build_model(reference.config, VocabularyFacts(5_000, pad), kind, outputs)
+    config = reference.config_with(vocab_size=5_000, num_labels=outputs)
     theirs = reference.classes[kind](config).state_dict()
     for name, tensor in to_hugging_face(model.state_dict(), name_map(reference.config, kind)).items():
         if tensor.ndim == 2:

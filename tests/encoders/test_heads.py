@@ -10,7 +10,7 @@ from domainbert.encoders.layers import initialise
 from domainbert.encoders.packed import Packed
 
 
-@pytest.mark.parametrize("kind", ["tokens", "sequence", "masked_lm"])
+@pytest.mark.parametrize("kind", ["tokens", "span", "sequence", "masked_lm"])
 @pytest.mark.parametrize("num_reads", [1, 63, 64, 65])
 def test_training_gives_logits_and_gradients_of_what_is_read_alone(kind, num_reads):
     """It computes a multiple of 64 positions."""

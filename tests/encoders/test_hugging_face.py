@@ -20,14 +20,16 @@ from domainbert.models.folder import load_model, open_model, save_model, save_wi
 from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from tests.encoders.conftest import parameters_of
+from tests.encoders.conftest import logits_of, parameters_of
 
 AUTO = {
     "masked_lm": transformers.AutoModelForMaskedLM,
     "tokens": transformers.AutoModelForTokenClassification,
     "sequence": transformers.AutoModelForSequenceClassification,
+    "span": transformers.AutoModelForQuestionAnswering,
 }
 LABELS = ["O", "B-x", "I-x", "B-y", "I-y"]
+OUTPUTS = {"masked_lm": [], "tokens": LABELS, "sequence": LABELS, "span": ["start", "end"]}
 
 
 def make_tokenizer(reference) -> DomainTokenizer:
@@ -49,7 +51,7 @@ def both_logits(model, theirs, head):
     tokens = batch()
     read = torch.arange(3) * 17 if head == "sequence" else torch.arange(3 * 17)
     with torch.inference_mode():
-        wanted = theirs.eval()(tokens.input_ids).logits
+        wanted = logits_of(theirs.eval()(tokens.input_ids))
         return model.eval()(tokens, read), wanted if head == "sequence" else wanted.flatten(0, 1)
 
 
@@ -63,7 +65,7 @@ def test_ours_loads_there(reference, head, tmp_path):
         make_tokenizer(reference),
         head,
         "card",
-        [] if head == "masked_lm" else LABELS,
+        OUTPUTS[head],
     )
     theirs, info = AUTO[head].from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
@@ -71,7 +73,7 @@ def test_ours_loads_there(reference, head, tmp_path):
     found, wanted = both_logits(model, theirs, head)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
     if head != "masked_lm":
-        assert theirs.config.id2label == dict(enumerate(LABELS))
+        assert theirs.config.id2label == dict(enumerate(OUTPUTS[head]))
 
 
 @pytest.mark.parametrize("head", list(AUTO))
@@ -80,7 +82,8 @@ def test_theirs_loads_here(reference, head, tmp_path):
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, head)
     assert made == [] and folder.head == head and folder.config == reference.config and folder.vocab_size == 101
-    assert folder.labels == tuple(f"LABEL_{number}" for number in range(5))
+    assert load_model(tmp_path, head, folder.labels)[2] == [], "fine-tuning goes on from the head"
+    assert folder.labels == (("start", "end") if head == "span" else tuple(f"LABEL_{number}" for number in range(5)))
     found, wanted = both_logits(model, theirs, head)
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)
 
@@ -105,7 +108,7 @@ def test_an_encoder_without_a_head_and_without_a_prefix(reference, tmp_path):
 @pytest.mark.parametrize("head", list(AUTO))
 def test_round_trip_is_exact(reference, head, tmp_path):
     model = reference.ours(head, reference.theirs(head))
-    labels = [] if head == "masked_lm" else LABELS
+    labels = OUTPUTS[head]
     save_model(tmp_path / "a", model, reference.config, make_tokenizer(reference), head, "card", labels)
     loaded, folder, made = load_model(tmp_path / "a", head)
     assert made == [] and folder.config == reference.config and folder.labels == tuple(labels)
@@ -141,12 +144,12 @@ def test_tied_tensors_that_were_saved_twice(reference, head, tmp_path):
     once = load_file(file)
     assert tied and not tied.keys() & once.keys()
     save_file({**once, **{copy: once[source].clone() for copy, source in tied.items()}}, file)
-    model, _, made = load_model(tmp_path, head, () if head == "masked_lm" else LABELS)
+    model, _, made = load_model(tmp_path, head, OUTPUTS[head])
     assert all(not name.startswith(family(reference.config).prefix) or "pooler" in name for name in made)
     for copy, source in tied.items():
         save_file({**once, copy: once[source] + 1}, file)
         if head != "masked_lm":
-            load_model(tmp_path, head, LABELS)
+            load_model(tmp_path, head, OUTPUTS[head])
             continue
         with pytest.raises(DomainbertError, match=re.escape(f"{copy} differs from {source}; expected a head that is")):
             load_model(tmp_path, head)

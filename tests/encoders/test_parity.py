@@ -11,8 +11,9 @@ from domainbert.encoders.families import family_names, name_map
 from domainbert.encoders.layers import ACTIVATIONS
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
+from domainbert.serving.onnx.graph import PlainModel
 from domainbert.tokenization.template import bert_template
-from tests.encoders.conftest import REFERENCES, parameters_of
+from tests.encoders.conftest import REFERENCES, logits_of, parameters_of
 
 TOLERANCE = {"atol": 1e-5, "rtol": 0}
 
@@ -48,7 +49,7 @@ def test_all_hidden_states_with_padding(make_reference, activation):
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence"])
+@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
 def test_logits_with_padding(make_reference, head, activation):
     reference = make_reference(activation)
     theirs = reference.theirs(head)
@@ -57,14 +58,14 @@ def test_logits_with_padding(make_reference, head, activation):
     first = torch.arange(4) * 23
     read = first if head == "sequence" else segments.flatten().nonzero().flatten()
     with torch.inference_mode():
-        wanted = theirs(ids, attention_mask=segments).logits
+        wanted = logits_of(theirs(ids, attention_mask=segments))
         found = reference.ours(head, theirs)(tokens, read)
     wanted = wanted if head == "sequence" else wanted.flatten(0, 1)[read]
     torch.testing.assert_close(found, wanted, **TOLERANCE)
     assert found.std() > 0.1
 
 
-@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence"])
+@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
 def test_gradients(reference, head):
     """Those of every parameter, by their names; in double precision, so that no difference hides."""
     theirs = reference.theirs(head).double()
@@ -73,7 +74,7 @@ def test_gradients(reference, head):
     model = reference.ours(head, theirs).double()
     model.load_state_dict(from_double(theirs, reference, head))
     read = torch.arange(4) * 23 if head == "sequence" else segments.flatten().nonzero().flatten()
-    wanted = theirs(ids, attention_mask=segments).logits
+    wanted = logits_of(theirs(ids, attention_mask=segments))
     wanted = wanted if head == "sequence" else wanted.flatten(0, 1)[read]
     found = model(tokens, read)
     torch.testing.assert_close(found, wanted, atol=reference.double, rtol=0)
@@ -95,6 +96,19 @@ def from_double(theirs, reference, head):
     return {
         ours: torch.cat([state[name] for name in names]) for ours, names in name_map(reference.config, head).items()
     }
+
+
+@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
+def test_the_model_that_is_exported(reference, head):
+    """It reads padded rows, all of their positions."""
+    theirs, tokens = reference.theirs(head), padded_batch()
+    real = tokens.segment_ids > 0
+    with torch.inference_mode():
+        wanted = logits_of(theirs(tokens.input_ids, attention_mask=tokens.segment_ids))
+        found = PlainModel(reference.ours(head, theirs))(tokens.input_ids, tokens.segment_ids)
+    assert found.shape == wanted.shape
+    chosen = slice(None) if head == "sequence" else real
+    torch.testing.assert_close(found[chosen], wanted[chosen], **TOLERANCE)
 
 
 def test_a_packed_row_is_its_texts_alone(reference):

@@ -118,6 +118,15 @@ def test_two_processes_train_as_one(trainings, commands, way):
     assert parameters == trainings.json(way, "manifest.json")["metrics"]["num_parameters"]
 
 
+@pytest.mark.parametrize("family", ["albert", "deberta-v3", "electra", "modernbert", "roberta", "xlm-roberta"])
+def test_every_family_trains_sharded_as_alone(trainings, commands, family):
+    encoder = ("--encoder", f"{family}-tiny")  # MPNet differs from BERT only in its bias, which DeBERTa has as well
+    trainings.run(commands["domainbert"](*trainings.pretrain(f"{family}-alone", *encoder)))
+    words = trainings.pretrain(f"{family}-fsdp", *encoder, "--trainer.devices", "2", *FSDP)
+    trainings.run(commands["domainbert"](*words))
+    assert_same_training(trainings, f"{family}-fsdp", f"{family}-alone")
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_what_two_processes_saved_one_and_four_go_on_from(trainings, commands, strategy):
     stopped = f"stopped-{strategy}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 _STAGES = ("tests/stages/test_pretrain.py", "tests/stages/test_finetune.py", "tests/stages/test_evaluate.py")
 _DISTILLING = ("tests/distillation", "tests/distillation/test_soft_labels.py", "tests/data/test_examples.py")
 _GOLDEN = "tests/pretraining/test_masked_lm.py"  # losses of a whole training
+_ANSWERING = ("tests/tasks/test_question_answering.py",)
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
@@ -30,6 +31,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/distillation/test_soft_labels.py",),
         ("tests/stages/test_distill_task.py",),
     ),
+    "metrics/answers.py": (("tests/metrics/test_answers.py",), ("tests/tasks/test_question_stages.py",)),
     "metrics/bootstrap.py": (("tests/metrics/test_bootstrap.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/calibration.py": (("tests/metrics/test_calibration.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/classification.py": (
@@ -44,6 +46,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py", "tests/metrics/test_slices.py"),
         ("tests/stages/test_evaluate.py",),
     ),
+    "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
+    "metrics/meaningful.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
     "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/validation.py": (
@@ -89,8 +93,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/tasks/test_ner.py", "tests/tasks/test_classification.py"),
         _PREDICTING,
     ),
+    "tasks/extra_losses.py": (("tests/tasks/test_extra_losses.py",), ("tests/stages/test_finetune_settings.py",)),
     "tasks/finetuning.py": (
-        ("tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py", "tests/training/test_module.py"),
+        (
+            "tests/tasks/test_extra_losses.py",
+            "tests/tasks/test_crf_loss.py",
+            "tests/tasks/test_ner.py",
+            "tests/training/test_module.py",
+        ),
         _STAGES,
     ),
     "pretraining/module.py": (("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"), _STAGES),
@@ -98,8 +108,22 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
     ),
+    "encoders/biaffine.py": (("tests/encoders/test_biaffine.py",), ("tests/tasks/test_parsing.py",)),
+    "metrics/attachment.py": (("tests/tasks/test_parsing.py",), ()),
+    "tasks/parsing/spanning.py": (("tests/tasks/test_trees.py",), ()),
+    "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
+    "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
+    "tasks/parsing/task.py": (("tests/tasks/test_parsing.py",), ()),
+    "tasks/question_answering/encoding.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/spans.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
+    "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
+    "tasks/relations/task.py": (("tests/tasks/test_relations.py",), ()),
+    "tasks/relations/windows.py": (("tests/tasks/test_relations.py",), ()),
+    "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
+    "tasks/word_losses.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
     "tasks/ner/task.py": (("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py"), _STAGES),
-    "training/optimisers.py": (("tests/training/test_optimisers.py",), _STAGES),
+    "training/averaging.py": (("tests/training/test_averaging.py",), ("tests/stages/test_finetune_settings.py",)),
+    "training/optimisers.py": (("tests/training/test_optimisers.py", "tests/training/test_layer_decay.py"), _STAGES),
     "training/schedules.py": (("tests/training/test_schedules.py",), _STAGES),
     "training/module.py": (
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),

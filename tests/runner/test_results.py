@@ -27,6 +27,6 @@ def test_a_metric_that_is_no_share_is_shown_as_it_is() -> None:
         for said in ({"metric": metric}, {})
     ]
     assert [table.splitlines()[-1].split() for table in tables] == [
-        ["s", "a", "error", "1.25", "[1.00,", "1.50]", "2", "-0.50"],
+        ["s", "a", "error", "1.2500", "[1.0000,", "1.5000]", "2", "-0.5000"],
         ["s", "a", "F1", "50.00", "[100.00,", "150.00]", "2", "-50.00"],
     ]

@@ -297,6 +297,7 @@ def test_a_random_field_is_written_to_the_bit(tmp_path):
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    crf.constrain(LABELS)
     write_crf(tmp_path, crf, LABELS)
     found = read_crf(tmp_path, LABELS)
     assert torch.equal(found.end, crf.end)

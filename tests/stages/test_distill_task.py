@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -289,7 +290,7 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
     items, fitted = file.items, task_class(type(runs.tasks[task])).of_training(runs.tasks[task], file)
     words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
     sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
-    text = TransferText(items[:9], sentences)
+    text = TransferText(replace(file, items=items[:9]), sentences)
     asked = load_teachers([runs / f"{task}-pretrained"], fitted, "32-true", tmp_path, 64)
     (teacher,) = asked.predictors
     with torch.no_grad():  # the few steps of the fixtures tell texts little apart

@@ -44,12 +44,12 @@ def test_each_score_stands_beside_its_own_interval(names: tuple[str, str]) -> No
     low, high = one["interval"]
     assert row.split() == [
         "one",
-        "0.31",
-        f"[{low:.2f},",
-        f"{high:.2f}]",
-        "3.12",
-        f"[{10 * low:.2f},",
-        f"{10 * high:.2f}]",
+        "0.3125",
+        f"[{low:.4f},",
+        f"{high:.4f}]",
+        "3.1250",
+        f"[{10 * low:.4f},",
+        f"{10 * high:.4f}]",
         "1",
     ]
     assert [line.split("  ")[0] for line in rest if line.startswith("paired")] == [

@@ -44,7 +44,7 @@ def scored(task: Any, items: list[Any], tokenizer: Any, scores: np.ndarray) -> d
 def test_macro_f1_of_classes(tokenizer: Any) -> None:
     gold = GENERATOR.choice(LABELS, size=60).tolist()
     items = [
-        LabelledText(text, label, number, {"language": language})
+        LabelledText(text, label, number, by={"language": language})
         for number, (text, label, language) in enumerate(zip(TEXTS, gold, LANGUAGES, strict=True), 1)
     ]
     config = Classification(ClassificationFormat(by=("language",)), mean_over="language", calibrate=True)
@@ -65,7 +65,7 @@ def test_macro_f1_of_classes(tokenizer: Any) -> None:
 def test_micro_f1_of_labels_at_the_one_threshold(tokenizer: Any) -> None:
     holds = GENERATOR.random((60, 3)) < 0.4
     items = [
-        TextWithLabels(text, tuple(np.array(LABELS)[row]), number, {"language": language})
+        TextWithLabels(text, tuple(np.array(LABELS)[row]), number, by={"language": language})
         for number, (text, row, language) in enumerate(zip(TEXTS, holds, LANGUAGES, strict=True), 1)
     ]
     config = MultiLabel(MultiLabelFormat(by=("language",)), mean_over="language")

@@ -18,6 +18,7 @@ from domainbert.tasks.config import Headline, task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
+from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.task import task_class, task_of_folder
 
 CONFIG = """\
@@ -102,7 +103,8 @@ def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypat
         ("sequence", {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}, Classification),
         ("sequence", {"problem_type": "multi_label_classification", "id2label": {"0": "LABEL_0"}}, MultiLabel),
         ("sequence", {"problem_type": "regression"}, None),
-        ("sequence", {"id2label": {"0": "LABEL_0"}}, None),
+        ("sequence", {"id2label": {"0": "LABEL_0"}}, Regression),
+        ("sequence", {"problem_type": "regression", "id2label": {"0": "score"}}, Regression),
         ("masked_lm", {}, None),
         (None, {}, None),
     ],

@@ -232,6 +232,18 @@ def test_the_task_says_the_direction_of_its_headline(monkeypatch: pytest.MonkeyP
     assert search(objective=objective, direction=list(given)).config.directions == given
 
 
+def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STAGES, "finetune", "domainbert.stages.finetune:finetune")
+    monkeypatch.setattr("domainbert.stages.finetune.check_arguments", None)  # there is nothing in the files
+    settings = {"model": "model", "task": "Classification", "train": "train.jsonl", "validation": "dev.jsonl"}
+    for name in ("model", "train.jsonl", "dev.jsonl"):
+        Path(name).touch()
+    usual = {"stage": "finetune", "space": {"optim.lr": {"low": 1e-5, "high": 1e-3}}, "objective": "validation/f1"}
+    assert search(**usual, settings=settings).headline == Headline("f1", "macro F1")
+    chosen = search(**usual, settings={**settings, "select_by": "loss"}).headline
+    assert chosen is not None and (chosen.monitor, chosen.direction) == ("validation/loss", "minimize")
+
+
 @pytest.mark.parametrize(("log", "median"), [(True, 0.01), (False, 0.5)])
 def test_a_logarithmic_range_is_drawn_evenly_in_its_logarithm(log: bool, median: float) -> None:
     """Half of the draws lie below the geometric mean, a quarter in each quarter of the exponents."""

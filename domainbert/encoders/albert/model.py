@@ -27,6 +27,7 @@ _HEADS = {
     "masked_lm": {"head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "albert.pooler", "head.classifier": "classifier"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 

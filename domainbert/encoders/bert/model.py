@@ -18,6 +18,7 @@ _HEADS = {
     },
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "bert.pooler.dense", "head.classifier": "classifier"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 

@@ -41,6 +41,7 @@ _HEADS = {
     },
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "pooler.dense", "head.classifier": "classifier"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 _MICROSOFT, _TRANSFORMERS = "lm_predictions.lm_head.", "cls.predictions."
 

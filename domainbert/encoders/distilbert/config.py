@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from domainbert.base.ranges import Dropout, Length
 from domainbert.encoders.config import Activation, Deviation, EncoderConfig, Heads, Layers, Width, usual_classes
+
+_QA_DROPOUT = 0.1  # of transformers
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,19 @@ class DistilBertConfig(EncoderConfig):
     seq_classif_dropout: Dropout = 0.2
     """Dropout before the classifier of a sequence head."""
 
+    qa_dropout: Dropout = _QA_DROPOUT
+    """Dropout before the start and end of a span head."""
+
     max_position_embeddings: Length = 512
     """Longest sequence, special tokens included."""
 
     initializer_range: Deviation = 0.02
     """Standard deviation of the initial weights."""
+
+    def to_json(self) -> dict[str, Any]:
+        """See `EncoderConfig.to_json`; the usual `qa_dropout`, of one kind of head alone, goes without saying."""
+        fields = super().to_json()
+        return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
 
     @property
     def max_length(self) -> int:

@@ -23,6 +23,7 @@ _HEADS = {
     "masked_lm": {"head.dense": "vocab_transform", "head.norm": "vocab_layer_norm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "pre_classifier", "head.classifier": "classifier"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 
@@ -45,7 +46,8 @@ class DistilBertFamily(Family[DistilBertConfig]):
     def head(self, kind: str, config: DistilBertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """See `Family.head`."""
         dropout = config.seq_classif_dropout if kind == "sequence" else config.dropout
-        return build_head(kind, encoder, config.sizes, num_labels, dropout=dropout, pooler="relu")
+        span = config.qa_dropout
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=dropout, pooler="relu", span_dropout=span)
 
 
 FAMILY = DistilBertFamily()

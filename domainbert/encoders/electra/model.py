@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from domainbert.encoders.base import Encoder
@@ -16,6 +18,7 @@ _HEADS = {
     "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 
@@ -36,7 +39,7 @@ class ElectraFamily(Family[ElectraConfig]):
     def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """See `Family.head`; the masked-LM head and the pooler have the exact GELU, whatever the layers have."""
         rate = config.head_dropout
-        how = {"activation": "gelu", "pooler": "gelu"}
+        how: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **how)
 
     def encoder_names(self, config: ElectraConfig) -> NameMap:

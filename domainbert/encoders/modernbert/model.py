@@ -97,7 +97,7 @@ class ModernMaskedLMHead(MaskedLMHead):
 
 
 class ModernTokenHead(TokenHead):
-    """A label for each of some tokens, from their normalised transform."""
+    """A label for each of some tokens, or the start and end of a span, from their normalised transform."""
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout)
@@ -150,6 +150,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
         "masked_lm": {"head.dense": "head.dense", "head.norm": "head.norm"},
         "tokens": {"head.dense": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
         "sequence": {"head.pooler": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
+        "span": {"head.dense": "head.dense", "head.norm": "head.norm", "head.classifier": "classifier"},
     }
     of_any_head = ("head.",)
     output_bias = "decoder.bias"
@@ -165,7 +166,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
         if kind == "masked_lm":
             head = ModernMaskedLMHead(encoder.input_embeddings, config)
         else:
-            head = (ModernTokenHead if kind == "tokens" else ModernSequenceHead)(config, num_labels)
+            head = (ModernSequenceHead if kind == "sequence" else ModernTokenHead)(config, num_labels)
         _initialise(head, config)
         return head
 

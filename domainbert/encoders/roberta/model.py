@@ -19,6 +19,7 @@ _HEADS = {
     "masked_lm": {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
+    "span": {"head.classifier": "qa_outputs"},
 }
 
 

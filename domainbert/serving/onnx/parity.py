@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,13 @@ def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, ma
     targets = np.full(len(positions), IGNORED, dtype=np.int64)
     window = Window(ids, positions, np.arange(len(positions)), targets, extra)
     return Example((window,), len(positions))
+
+
+def first_window(example: Example) -> Example:
+    """What a model reads first of an example, with nothing to compare its outputs with."""
+    window = example.windows[0]
+    targets = np.full(len(window.positions), IGNORED, dtype=np.int64)
+    return Example((replace(window, targets=targets),), example.num_outputs)
 
 
 def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> dict[int, Tensor]:

@@ -30,7 +30,7 @@ _HOW = (
     "The logits of the model are the emissions of a conditional random field: the best label of each word by itself is "
     "not what the model predicts. A word's emission is the logits at its first piece. The score of labels y1 ... yn is "
     "start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels with the highest "
-    "(Viterbi). -10000 stands where IOB2 forbids."
+    "(Viterbi). -10000 stands where a label is forbidden."
 )
 _NEVER = -1e4
 
@@ -92,7 +92,7 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
     """A batch of examples, whose numbers are `items`, a window a row: `INPUTS`, (R, S) each.
 
-    `items`, `positions`, `example` and `outputs` are as those of `examples.collate`.
+    `items`, `positions`, `example`, `outputs` and `targets` are as those of `examples.collate`.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
@@ -108,6 +108,7 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
         + np.repeat(rows.first_positions + 1, reads),
         "example": np.repeat([number for number, _ in windows], reads),
         "outputs": np.concatenate([window.outputs for _, window in windows]),
+        "targets": np.concatenate([window.targets for _, window in windows]),
     }
 
 
@@ -132,9 +133,8 @@ def _session(file: Path) -> Any:
 def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
     """Write `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,), and how to use them.
 
-    What IOB2 forbids of these labels is written as -10000.
+    What its task forbids is written as -10000.
     """
-    crf.constrain(labels)
     start = crf.start.detach().masked_fill(~crf.allowed_first, _NEVER)
     transitions = crf.transitions.detach().masked_fill(~crf.allowed, _NEVER)
     numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": crf.end.detach().tolist()}

@@ -8,11 +8,9 @@ from typing import Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
-from domainbert.tasks.text_files import TextFormat, check_mean_over
-
-_F1 = Headline("f1", "macro F1")
+from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 
 @dataclass(frozen=True)
@@ -24,16 +22,15 @@ class ClassificationFormat(TextFormat):
 
 
 @dataclass(frozen=True)
-class Classification(TaskConfig):
+class Classification(TextTaskConfig):
     """One of several classes for each text."""
 
     title = "Text classifier"
+    whole = Headline("f1", "macro F1")
+    further = (Headline("accuracy", "accuracy"),)
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""
-
-    mean_over: str | None = None
-    """One of `by` of the format: the mean of macro F1 over its slices takes the place of macro F1 as what counts."""
 
     class_weights: LabelWeights | None = None
     """Weight of each class in the loss, 1 where it is not named; `balanced` takes n / (classes * count). They are
@@ -51,14 +48,9 @@ class Classification(TaskConfig):
 
     def __post_init__(self) -> None:
         """Check the key of the mean, and that classes are balanced once."""
-        check_mean_over(self.mean_over, self.format)
+        super().__post_init__()
         if self.class_weights is not None and self.balanced_sampling:
             raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")
-
-    @property
-    def headline(self) -> Headline:
-        """Macro F1, or its mean over slices."""
-        return _F1.mean_over(self.mean_over)
 
     def check_labels(self, labels: Collection[str]) -> None:
         """See `TaskConfig.check_labels`."""

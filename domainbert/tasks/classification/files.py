@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import problem_with_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
+from domainbert.tasks.labelled import Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
-from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+from domainbert.tasks.set_rows import placed
+from domainbert.tasks.text_files import (
+    LabelReader,
+    parsed,
+    refuse,
+    some_texts,
+    text_fields,
+    text_problems,
+    text_rows,
+)
+from domainbert.tasks.text_items import TextFile, TextItem
 
 
 @dataclass(frozen=True)
-class LabelledText:
-    """A text, its class, and the line of the file where it stands."""
+class LabelledText(TextItem):
+    """A text or pair, its class, and the line of the file where it stands."""
 
-    text: str
     label: str
     line: int
-    by: Mapping[str, str] = field(default_factory=dict)
-    """The slices that it is in, by key."""
-
-    @property
-    def content(self) -> str:
-        """The text."""
-        return self.text
 
     @property
     def labels(self) -> tuple[str]:
@@ -38,7 +38,7 @@ class LabelledText:
 
 
 @dataclass(frozen=True)
-class ClassFile(Labelled[LabelledText]):
+class ClassFile(TextFile[LabelledText]):
     """Contents of a file of texts with classes, and how it was read."""
 
     nameless: bool = False
@@ -52,9 +52,8 @@ class ClassFile(Labelled[LabelledText]):
     def describe(self) -> str:
         """A line with the kind of file, the number of texts and of each class."""
         counts = label_counts(self.items)
-        said = (
-            f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} classes ({in_words(counts)})"
-        )
+        said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        said += f"; {len(counts)} classes ({in_words(counts)})"
         return said + ("; classes are numbers without names (label_names gives them some)" if self.nameless else "")
 
     def units(self) -> list[Unit]:
@@ -83,13 +82,8 @@ def read_classification(file: Single, format: ClassificationFormat | None = None
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        refuse(
-            problem_with_text(row, format.text_key),
-            placed(labels.problem_with(row, line), file, line),
-            *problems_with_slices(row, format.by),
-        )
-        label = labels.name(row[format.label_key])
-        return LabelledText(str(row[format.text_key]), label, line, slices_of(row, format.by))
+        refuse(*text_problems(row, format), placed(labels.problem_with(row, line), file, line))
+        return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
     return ClassFile(path_of(file), texts, kind, labels.nameless)

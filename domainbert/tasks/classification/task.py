@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,7 +71,7 @@ class ClassScoring(Scoring):
 
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
         """See `Scoring.row`."""
-        gold = {"text": item.text, "gold": item.label}
+        gold = {**item.as_row, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
 
     def summary(self, resampling: Resampling) -> Summary:
@@ -100,22 +99,18 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     predictor = Classifier
     scored_as = ClassScoring
 
-    def __init__(
-        self,
-        labels: Sequence[str],
-        learning: Classification | None = None,
-        counts: Mapping[str, int] = MappingProxyType({}),
-        temperature: float = 1.0,
-    ) -> None:
+    def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)
-        self.learning, self.temperature = learning or Classification(), temperature
-        self.weights = _class_weights(self.learning, self.labels, counts)
+        self.learning, self.temperature = learning or Classification(), 1.0
+        self.weights: list[float] | None = None
 
     @classmethod
     def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> ClassificationTask:
         """See `Task.of_training`."""
-        counts = label_counts(train.items)
-        return cls(tuple(counts), config, counts)
+        task = super().of_training(config, train)
+        assert isinstance(task, cls)
+        task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
+        return task
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
@@ -123,11 +118,15 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         temperature = fields.get(_TEMPERATURE, 1.0)
         if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
-        return cls(labels, temperature=temperature)
+        task = super().of_folder(labels, fields)
+        assert isinstance(task, cls)
+        task.temperature = temperature
+        return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The temperature that is best on validation, if one was asked for."""
-        return {_TEMPERATURE: float(f"{scores['temperature']:.6g}")} if self.learning.calibrate else {}
+        own = {_TEMPERATURE: float(f"{scores['temperature']:.6g}")} if self.learning.calibrate else {}
+        return {**super().folder_facts(scores), **own}
 
     def order(self, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
         """See `Task.order`; classes may be drawn more evenly than they occur."""

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
-from domainbert.tasks.text_files import TextFormat, check_mean_over
+from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
-
-_F1 = Headline("f1", "micro F1")
 
 
 @dataclass(frozen=True)
@@ -29,35 +27,26 @@ class MultiLabelFormat(TextFormat):
     """Between the labels in a column of CSV or TSV; white space beside it belongs to none of them."""
 
     def __post_init__(self) -> None:
-        """Check the separator."""
+        """Check the keys, and the separator."""
+        super().__post_init__()
         if not self.separator.strip():
             raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
 
 
 @dataclass(frozen=True)
-class MultiLabel(TaskConfig):
+class MultiLabel(TextTaskConfig):
     """Any number of labels for each text, or none."""
 
     title = "Multi-label text classifier"
+    whole = Headline("f1", "micro F1")
+    further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
     format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
     """Keys of the labelled files."""
 
-    mean_over: str | None = None
-    """One of `by` of the format: the mean of micro F1 over its slices takes the place of micro F1 as what counts."""
-
     pos_weight: LabelWeights | None = None
     """Weight in the loss of the texts that a label holds of, beside those it does not; 1 where it is not named.
     `balanced` takes the number of the latter divided by that of the former."""
-
-    def __post_init__(self) -> None:
-        """Check the key of the mean."""
-        check_mean_over(self.mean_over, self.format)
-
-    @property
-    def headline(self) -> Headline:
-        """Micro F1, or its mean over slices."""
-        return _F1.mean_over(self.mean_over)
 
     def check_labels(self, labels: Collection[str]) -> None:
         """See `TaskConfig.check_labels`."""

@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts
+from domainbert.corpus.json_values import is_whole_number, problem_with_list
+from domainbert.tasks.labelled import Unit, in_words, label_counts
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
-from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+from domainbert.tasks.set_rows import placed
+from domainbert.tasks.text_files import (
+    LabelReader,
+    parsed,
+    refuse,
+    some_texts,
+    text_fields,
+    text_problems,
+    text_rows,
+)
+from domainbert.tasks.text_items import TextFile, TextItem
 
-_Row = tuple[str, list[Any], dict[str, str]]  # a text, its labels as they stand there, its slices
+Given = tuple[dict[str, Any], list[Any]]  # the fields of a text, and its labels as they stand in the row
 
 
 @dataclass(frozen=True)
-class LabelledText:
-    """A text, its labels, and the line of the file where it stands."""
+class LabelledText(TextItem):
+    """A text or pair, its labels, and the line of the file where it stands."""
 
-    text: str
     labels: tuple[str, ...]
     line: int
-    by: Mapping[str, str] = field(default_factory=dict)
-    """The slices that it is in, by key."""
-
-    @property
-    def content(self) -> str:
-        """The text."""
-        return self.text
 
 
 @dataclass(frozen=True)
-class MultiLabelFile(Labelled[LabelledText]):
+class MultiLabelFile(TextFile[LabelledText]):
     """Contents of a file of texts with labels."""
 
     def describe(self) -> str:
         """A line with the number of texts, of those without labels, and of each label."""
         counts = label_counts(self.items)
         bare = sum(not text.labels for text in self.items)
-        said = f"{self.path}: {len(self.items):,} texts, {bare:,} of them without labels; {FileKind(self.kind)}"
+        said = f"{self.path}: {len(self.items):,} {self.unit}, {bare:,} of them without labels; {FileKind(self.kind)}"
         return f"{said}; {len(counts)} labels ({in_words(counts)})"
 
     def units(self) -> list[Unit]:
@@ -69,36 +71,34 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
     format, problems = format or MultiLabelFormat(), Problems(str(file))
     kind, names, rows = text_rows(file, format, problems)
 
-    def parse(row: dict[str, Any], line: int) -> tuple[int, _Row]:
+    def parse(row: dict[str, Any], line: int) -> tuple[int, Given]:
         if kind != "jsonl":
             column = row[format.label_key]
             row[format.label_key] = [part.strip() for part in column.split(format.separator)] if column.strip() else []
-        slices = problems_with_slices(row, format.by)
-        refuse(problem_with_text(row, format.text_key), problem_with_list(row, format.label_key), *slices)
-        return line, (row[format.text_key], row[format.label_key], slices_of(row, format.by))
+        refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
+        return line, (text_fields(row, format), row[format.label_key])
 
     items = _named(parsed(rows, problems, parse), file, LabelReader(format.label_key, names), problems)
     return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
 
 
 def _named(
-    found: Sequence[tuple[int, _Row]], file: Single, reader: LabelReader, problems: Problems
+    found: Sequence[tuple[int, Given]], file: Single, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
     names = reader.names
-    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values, _) in found):
+    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in found):
         return [
-            LabelledText(text, tuple(name for name, there in zip(names, values, strict=True) if there), line, by)
-            for line, (text, values, by) in found
+            LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in found
         ]
 
-    def parse(given: _Row, line: int) -> LabelledText:
-        text, values, by = given
+    def parse(given: Given, line: int) -> LabelledText:
+        fields, values = given
         refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         twice = [label for label, count in Counter(labels).items() if count > 1]
         refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))
-        return LabelledText(text, labels, line, by)
+        return LabelledText(**fields, labels=labels, line=line)
 
     return parsed(found, problems, parse)
 

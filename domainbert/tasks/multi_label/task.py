@@ -72,11 +72,11 @@ class MultiLabelScoring(CountedScoring):
     @property
     def title(self) -> str:
         """See `Scoring.title`."""
-        return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} texts"
+        return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} {self.test.unit}"
 
     def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:
         """See `Scoring.row`."""
-        gold = {"text": item.text, "gold": list(item.labels)}
+        gold = {**item.as_row, "gold": list(item.labels)}
         return {**gold, "predicted": prediction.labels, "scores": prediction.scores}
 
     def count(self, predictions: Sequence[LabelsOfText]) -> NDArray[np.int64]:
@@ -123,11 +123,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
         """See `Task.of_training`; also if balanced weights are asked for a label that holds of every text."""
-        task, counts, texts = (
-            cls(super().of_training(config, train).labels),
-            label_counts(train.items),
-            len(train.items),
-        )
+        task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
+        assert isinstance(task, cls)
         if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
             expected = "expected weights by name, or a label that some texts lack"
             raise DomainbertError(f"pos_weight: balanced; {train.path}: label {always[0]!r} in every text; {expected}")
@@ -140,12 +137,15 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         threshold = fields.get(_THRESHOLD, _USUAL)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
             raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
-        return cls(labels, threshold)
+        task = super().of_folder(labels, fields)
+        assert isinstance(task, cls)
+        task.threshold = threshold
+        return task
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The `problem_type` for `transformers`, and the threshold that is best on validation."""
         threshold = round(scores["threshold"], 2)  # it was logged in single precision
-        return {"problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
+        return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE, _THRESHOLD: threshold}
 
     def target(self, item: LabelledText) -> NDArray[np.int64]:
         """1 for each of its labels, 0 for the others: (labels,)."""

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.base.ranges import Column, check_fields
 from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.tagged_files import TaggedFormat
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 
 @dataclass(frozen=True)
-class NerFormat:
+class NerFormat(TaggedFormat):
     """How words and entity tags stand in a CoNLL or JSONL file."""
-
-    token_column: Column | str = 0
-    """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
-    the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
-
-    tag_column: Column | str = -1
-    """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
 
     scheme: SchemeChoice = "auto"
     """Tag scheme of the file; "auto" detects and prints it."""
 
     repair: bool = False
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
-
-    kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
 
     text_key: str = "text"
     """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and
@@ -41,17 +30,6 @@ class NerFormat:
     """The key of such entities: a list of objects with `start`, `end` and `label` (or `type`, as `predict` writes
     them), or of lists of the three. null means the key "entities", where the first row has it."""
 
-    label_names: tuple[str, ...] | None = None
-    """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
-    as a list under "label_names"."""
-
-    label_names_file: Path | None = None
-    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
-
-    def __post_init__(self) -> None:
-        """Check the columns."""
-        check_fields(self)
-
 
 @dataclass(frozen=True)
 class Ner(TaskConfig):
@@ -60,6 +38,7 @@ class Ner(TaskConfig):
     title = "Token classifier"
     reads_training = True
     headline = Headline("f1", "entity F1")
+    further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
     format: NerFormat = field(default_factory=NerFormat)
     """Columns, tag scheme and repair of the labelled files."""

@@ -1,17 +1,15 @@
-"""The strict reader of CoNLL files: one word a line with its columns, blank lines between sentences."""
+"""Tagged sentences of a file as IOB2: the check of its tags against their scheme, whatever the file is."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.columns import Table, read_table
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
+from domainbert.tasks.labelled import in_words, label_counts
 from domainbert.tasks.ner.config import SchemeChoice
 from domainbert.tasks.ner.tags import (
     Scheme,
@@ -22,31 +20,20 @@ from domainbert.tasks.ner.tags import (
     split_tag,
     to_iob2,
 )
+from domainbert.tasks.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
 _ENTITY = re.compile("[BIESLU]-.")
 
 
 @dataclass(frozen=True)
-class Sentence:
+class Sentence(TaggedSentence):
     """Words with one IOB2 tag each."""
-
-    words: list[str]
-    tags: list[str]
-    line: int
-    """The line of the file where the sentence begins, from 1."""
-    document: int
-    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
 
     @property
     def spans(self) -> list[Span]:
         """The entities: `(start, end, type)` in words, `end` exclusive."""
         return spans_from_tags(self.tags)
-
-    @property
-    def content(self) -> list[str]:
-        """The words."""
-        return self.words
 
     @property
     def labels(self) -> list[str]:
@@ -55,15 +42,11 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class NerFile(Labelled[Sentence]):
+class NerFile(TaggedFile[Sentence]):
     """Contents of a tagged file, and how it was read."""
 
     scheme: Scheme
     """The scheme of the file; the tags of the sentences are IOB2 whatever it is."""
-    layout: str
-    """Kind of file, and how the columns were found, in words."""
-    marks: list[int]
-    """The lines that say where documents begin; empty if none does."""
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
 
@@ -73,31 +56,6 @@ class NerFile(Labelled[Sentence]):
         return self.items
 
     @property
-    def unit(self) -> str:
-        """The name of what the bootstrap draws."""
-        return "documents" if self.marks else "sentences"
-
-    def units(self) -> list[Unit]:
-        """The documents; one begins where it is marked."""
-        units: list[Unit] = []
-        for _, group in groupby(self.items, key=lambda one: one.document):
-            document = list(group)
-            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
-            first = min(self.marks, default=begin)
-            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
-        return units
-
-    @property
-    def num_documents(self) -> int:
-        """Documents, marked or not."""
-        return len({sentence.document for sentence in self.items})
-
-    @property
-    def num_words(self) -> int:
-        """Words of all sentences."""
-        return sum(len(sentence.words) for sentence in self.items)
-
-    @property
     def num_spans(self) -> int:
         """Entities of all sentences."""
         return sum(len(sentence.spans) for sentence in self.items)
@@ -105,10 +63,9 @@ class NerFile(Labelled[Sentence]):
     def describe(self) -> str:
         """A line with sizes, layout, scheme, entities of each type, repairs."""
         types = label_counts(self.items)
-        grouped = f" in {self.num_documents:,} documents" if self.marks else ""
         lines = [
-            f"{self.path}: {len(self.items):,} sentences{grouped}, {self.num_words:,} words; {self.layout}; "
-            f"scheme {self.scheme}; {sum(types.values()):,} entities{f' ({in_words(types)})' if types else ''}"
+            f"{self.path}: {self.sizes}; scheme {self.scheme}; "
+            f"{sum(types.values()):,} entities{f' ({in_words(types)})' if types else ''}"
         ]
         if self.repairs:
             lines.append(f"  {len(self.repairs):,} tags repaired:")
@@ -116,16 +73,6 @@ class NerFile(Labelled[Sentence]):
             hidden = len(self.repairs) - _LISTED_REPAIRS
             lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
         return "\n".join(lines)
-
-
-class TaggedRows(NamedTuple):
-    """One sentence as it stands in the file, its tags still of any scheme; `lines` are those of its words."""
-
-    words: list[str]
-    tags: list[str]
-    lines: list[int]
-    line: int
-    document: int
 
 
 def read_conll(
@@ -137,43 +84,23 @@ def read_conll(
 ) -> NerFile:
     """Read a CoNLL file; its tags come back as IOB2.
 
-    Columns are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
-    control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
     For the arguments see `NerFormat`; `repair` is by the reading of conlleval.
 
     Raises:
-        DomainbertError: the file cannot be read; a line has another number of columns than the first; an unknown tag; a
-            tag that the scheme forbids while `repair` is off; an entity at `-DOCSTART-`; a line break of Unicode
-            outside of a word; no sentence at all.
+        DomainbertError: as `read_columns`; an unknown tag; a tag that the scheme forbids while `repair` is off; an
+            entity at `-DOCSTART-`; no sentence at all.
     """
-    table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
-    token, tag = table.column_index(token_column), table.column_index(tag_column)
-    if token == tag:
-        raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
-    table.check_breaks(token)
-    _check_marks(table, tag)
-    sentences = [
-        TaggedRows(
-            [row.columns[token] for row in block.rows],
-            [row.columns[tag] for row in block.rows],
-            [row.line for row in block.rows],
-            block.rows[0].line,
-            block.document,
-        )
-        for block in table.blocks
-    ]
-    layout = (
-        f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-    )
-    return tagged_file(path, "conll", sentences, scheme, repair, layout, [mark.line for mark in table.marks])
+    table = read_columns(path, token_column, tag_column)
+    _check_marks(path, table.marks)
+    return tagged_file(path, "conll", table.rows, scheme, repair, table.layout, [mark.line for mark in table.marks])
 
 
-def _check_marks(table: Table, tag: int) -> None:
+def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
     """The `-DOCSTART-` lines are no words, so an entity there would be lost."""
-    problems = Problems(str(table.path))
-    for mark in table.marks:
-        if len(mark.columns) == table.width and _ENTITY.match(mark.columns[tag]):
-            problems.add(f"{table.path}:{mark.line}: -DOCSTART- has the tag {mark.columns[tag][:40]!r}; expected O")
+    problems = Problems(str(path))
+    for mark in marks:
+        if mark.tag is not None and _ENTITY.match(mark.tag):
+            problems.add(f"{path}:{mark.line}: -DOCSTART- has the tag {mark.tag[:40]!r}; expected O")
     problems.raise_if_any()
 
 
@@ -205,7 +132,7 @@ def tagged_file(
             else:
                 problems.add(f"{where}; expected {tag} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
-    return NerFile(path, sentences, kind, found, layout, list(marks), repairs)
+    return NerFile(path, sentences, kind, layout, list(marks), found, repairs)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from domainbert.data.examples import encode_words
 from domainbert.tasks.labelled import Content
 from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
-from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
-from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tokenization.align import AlignedWords, align_words
 
 TaggedWords = tuple[list[str], list[float]]
 """The tag of each word of a sentence, and its probability."""
@@ -72,20 +71,8 @@ class Tagger(Predictor[list[Entity]]):
         return [tagged.get(number, ([], [])) for number in range(len(aligned))]
 
 
-def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) -> list[AlignedWords]:
-    """The pieces of texts, whose words are their pre-tokens, and of lists of words."""
-    texts = [content for content in contents if isinstance(content, str)]
-    of_text = iter(align_text(tokenizer, texts))
-    of_words = iter(align_words(tokenizer, [content for content in contents if not isinstance(content, str)]))
-    return [next(of_text if isinstance(content, str) else of_words) for content in contents]
-
-
 def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:
-    if isinstance(words, AlignedText) and isinstance(content, str):
-        text, offsets = content, words.word_offsets
-    else:
-        text, ends = " ".join(content), accumulate(len(word) + 1 for word in content)
-        offsets = [(end - 1 - len(word), end - 1) for word, end in zip(content, ends, strict=True)]
+    text, offsets = placed_words(content, words)
     first, last, kind = span
     start, end = offsets[first][0], offsets[last - 1][1]
     return Entity(start, end, kind, text[start:end], sum(scores[first:last]) / (last - first))

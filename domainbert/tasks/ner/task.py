@@ -7,14 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
-from domainbert.data.types import IGNORED
-from domainbert.encoders.crf import Crf, WordGrid, crf_of
+from domainbert.encoders.crf import Crf, crf_of
 from domainbert.metrics.entities import count_entities, entity_scores, surface
 from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
 from domainbert.metrics.table import entity_lines
@@ -22,10 +19,12 @@ from domainbert.tasks.decoding import decode_words, iob2_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
-from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger, aligned_contents
+from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger
 from domainbert.tasks.ner.tags import are_iob2_labels, entity_types, iob2_labels, spans_from_tags
-from domainbert.tasks.scoring import Scoring
+from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.word_losses import word_loss
+from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -35,14 +34,13 @@ if TYPE_CHECKING:
 _SCHEME = "domainbert_tags"  # key of config.json
 
 
-class EntityScoring(Scoring):
+class EntityScoring(TaggedScoring):
     """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
 
     test: NerFile
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
         super().__init__(config, test)
-        self.suffix = f".{test.kind}"
         self._seen = None
         if train is not None:
             print(train.describe())
@@ -55,11 +53,6 @@ class EntityScoring(Scoring):
         return self.test.num_spans
 
     @property
-    def num_units(self) -> int:
-        """The documents."""
-        return self.test.num_documents
-
-    @property
     def title(self) -> str:
         """See `Scoring.title`."""
         return f"strict entity F1 over {self.num_gold:,} gold entities"
@@ -68,36 +61,6 @@ class EntityScoring(Scoring):
         """See `Scoring.score`; repaired tags are counted."""
         super().score(system, seed, predictor, path)
         self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
-
-    def predict(self, predictor: Any) -> list[list[str]]:
-        """Tags of every sentence; one without words has none and is not shown to the model."""
-        sentences = self.test.sentences
-        remaining = iter(predictor.predict_words([sentence.words for sentence in sentences if sentence.words]))
-        tags: list[list[str]] = [next(remaining, []) if sentence.words else [] for sentence in sentences]
-        for sentence, one in zip(sentences, tags, strict=True):
-            if len(sentence.words) != len(one):
-                raise DomainbertError(
-                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(one)} tags predicted"
-                )
-        return tags
-
-    def row(self, item: Sentence, prediction: list[str]) -> dict[str, Any]:
-        """See `Scoring.row`."""
-        return {"tokens": item.words, "gold": item.tags, "predicted": prediction}
-
-    def write(self, path: Path, predictions: Sequence[list[str]]) -> None:
-        """As the test set is: JSONL, or CoNLL with the columns that conlleval reads: word, gold, predicted."""
-        if self.test.kind == "jsonl":
-            return super().write(path, predictions)
-        document = -1
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
-            for sentence, tags in zip(self.test.sentences, predictions, strict=True):
-                if self.test.marks and sentence.document != document:
-                    document = sentence.document
-                    stream.write("-DOCSTART-\tO\tO\n\n")
-                for row in zip(sentence.words, sentence.tags, tags, strict=True):
-                    stream.write("\t".join(row) + "\n")
-                stream.write("\n")
 
     def summary(self, resampling: Resampling) -> Summary:
         """The scores of all systems, after a check that all gold entities of the file were scored."""
@@ -180,8 +143,8 @@ class NerTask(Task[Sentence, list[Entity]]):
         return encode_words(aligned, None, self.labels, max_length)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, summed over the pre-tokens."""
-        return functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
+        """Cross-entropy of the pre-tokens, or of a CRF its likelihood; see `word_loss`."""
+        return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
         """Strict entity F1."""
@@ -216,7 +179,7 @@ class NerTask(Task[Sentence, list[Entity]]):
 
 
 class CrfNerTask(NerTask):
-    """The same with a CRF over the words; pieces that continue a word learn from the emissions alone."""
+    """The same with a CRF over the words."""
 
     head = "crf"
 
@@ -225,18 +188,3 @@ class CrfNerTask(NerTask):
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the words' tags, with cross-entropy of other pieces."""
-        assert self.crf is not None
-        targets = batch["targets"]
-        words = (batch["outputs"] >= 0) & (targets != IGNORED)
-        others = targets.masked_fill(batch["outputs"] >= 0, IGNORED)
-        with torch.autocast(logits.device.type, enabled=False):
-            summed = functional.cross_entropy(logits.float(), others, ignore_index=IGNORED, reduction="sum")
-            if bool(words.any()):
-                chosen = WordGrid(batch["example"], batch["outputs"].masked_fill(~words, -1))
-                emissions, tags = chosen.fill(logits.float()), chosen.fill(targets)
-                likelihood = self.crf.score(emissions, tags, chosen.lengths)
-                summed = summed + (self.crf.log_partition(emissions, chosen.lengths) - likelihood).sum()
-        return summed

@@ -1,0 +1,80 @@
+"""A biaffine head that scores dependency arcs and their labels (Dozat and Manning 2017, arXiv:1611.01734, section 3.1),
+for all sentences of a batch at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from domainbert.encoders.layers import Dropout
+from domainbert.encoders.names import NameMap
+
+_PARTS = ("project.weight", "project.bias", "root", "arc", "label")
+BIAFFINE_NAMES: NameMap = {f"head.{name}": (f"biaffine.{name}",) for name in _PARTS}
+"""The head, which Hugging Face's classes do not know and leave out."""
+
+
+class Biaffine(nn.Module):
+    """Projects the states of words, and scores each word as head of each other one from the projections.
+
+    One linear layer makes the four projections of a word, whose place in P = 2 (A + L) is this: dependent of an arc
+    (A), dependent of a label (L), head of an arc (A), head of a label (L). Their activation is ELU and their
+    initialisation Xavier's, as in the parser of AllenNLP, with which SciBERT was fine-tuned. The root, head 0, stands
+    in no text: it has learnt projections, as a head alone.
+
+    Args:
+        hidden_size, num_labels: H and C.
+        dropout: on states and on projections.
+        arc_size, label_size: A and L; 100 each as in SciBERT's fine-tuning, where the paper has 500 and 100.
+    """
+
+    def __init__(
+        self, hidden_size: int, num_labels: int, dropout: float, arc_size: int = 100, label_size: int = 100
+    ) -> None:
+        super().__init__()
+        self.arc_size, self.label_size = arc_size, label_size
+        self.dropout = Dropout(dropout)
+        self.project = nn.Linear(hidden_size, 2 * (arc_size + label_size))
+        self.root = nn.Parameter(torch.randn(arc_size + label_size))
+        self.arc = nn.Parameter(torch.empty(arc_size + 1, arc_size))
+        self.label = nn.Parameter(torch.empty(num_labels, label_size + 1, label_size + 1))
+        for weight in (self.project.weight, self.arc, self.label):
+            nn.init.xavier_uniform_(weight)
+        nn.init.zeros_(self.project.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """States (N, H) -> projections (N, P)."""
+        return self.dropout(functional.elu(self.project(self.dropout(hidden))))
+
+    def arc_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Scores h_d U h_h + u h_h of each head h for each word d: projections (E, W, P), (E,) -> (E, W, 1 + W).
+
+        Head 0 is the root. What can be no head, the word itself and what stands behind the sentence's end, has -inf.
+        """
+        (dependents, _), (heads, _) = self._dependents(words), self._heads(words)
+        scores = _with_one(dependents) @ self.arc @ heads.transpose(1, 2)
+        number = torch.arange(heads.shape[1], device=words.device)
+        impossible = (number > lengths.view(-1, 1, 1)) | (number == number[1:].unsqueeze(1))  # (E, W, 1 + W)
+        return scores.masked_fill(impossible, -torch.inf)
+
+    def label_scores(self, words: Tensor, heads: Tensor, some: Tensor) -> Tensor:
+        """Scores of each label of the arcs of `some` words: projections (E, W, P), heads (E, W), (E, W) -> (M, C)."""
+        (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
+        chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
+        return torch.einsum("mi,cij,mj->mc", _with_one(dependents[some]), self.label, _with_one(chosen[some]))
+
+    def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections (E, W, A) and (E, W, L) of the words as dependents."""
+        return words[..., : self.arc_size], words[..., self.arc_size : len(self.root)]
+
+    def _heads(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections (E, 1 + W, A) and (E, 1 + W, L) as heads, of the root and of the words."""
+        root = self.root.to(words).expand(len(words), 1, -1)
+        heads = torch.cat([root, words[..., len(self.root) :]], dim=1)
+        return heads[..., : self.arc_size], heads[..., self.arc_size :]
+
+
+def _with_one(values: Tensor) -> Tensor:
+    """A 1 behind the values (..., W): the product with a matrix then has a bias."""
+    return functional.pad(values, (0, 1), value=1.0)

@@ -1,0 +1,147 @@
+"""Labelled sets of the other tasks: relations, pairs, labels of words, questions. `trees.py` has those of parsing.
+
+Their sentences come from the grammar of `datasets.py`; some may occur in the corpus, without their labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from domainbert.samples.datasets import SPLITS, Abstract
+from domainbert.samples.vocabulary import Vocabulary
+from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, laid_out
+
+Row = dict[str, Any]
+
+HELD_OUT_SHARE = 0.3
+"""Share of noun phrases and verbs in validation and test text that are written with held-out words."""
+
+RELATIONS = {"improves": "better", "worsens": "worse", "no_effect": "no_change", "none": "aim"}
+"""Labels of an intervention and an outcome, and the rule of the sentences that hold both."""
+
+WORD_LABELS = ("intervention", "outcome", "population")
+"""Types whose words are labelled, each as I-type: as in EBM-NLP no word is marked as the first."""
+
+_UNANSWERABLE = 0.25
+_UNRELATED = 1 / 3
+
+
+class TaskData:
+    """All these sets of one seed; the same seed and sizes give the same data, to the byte."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._vocabulary = seed, Vocabulary(seed)
+
+    def relations(self, texts: dict[str, int]) -> dict[str, list[Row]]:
+        """`text`, `head` (an intervention), `tail` (an outcome) and their `label`, for each split."""
+        return self._different("relations", texts, _relation)
+
+    def pairs(self, texts: dict[str, int]) -> dict[str, list[Row]]:
+        """`text`, a finding, and `text_pair`, a conclusion that follows from it, contradicts it or is about else."""
+        return self._different("pairs", texts, _pair)
+
+    def questions(self, texts: dict[str, int]) -> dict[str, Row]:
+        """Abstracts with at least so many questions in all, in the form of SQuAD 2.0, for each split."""
+        made = {}
+        for split in SPLITS:
+            writer, rng = self._writer("questions", split)
+            paragraphs: list[Row] = []
+            while sum(len(one["qas"]) for one in paragraphs) < texts[split]:
+                made_up = _paragraph(writer, rng, f"{split}-{len(paragraphs)}")
+                paragraphs += [made_up] if made_up["qas"] else []
+            made[split] = {"version": "v2.0", "data": [{"title": "synthetic", "paragraphs": paragraphs}]}
+        return made
+
+    def _different(
+        self, part: str, texts: dict[str, int], make: Callable[[Writer, Random], Row]
+    ) -> dict[str, list[Row]]:
+        """Rows by split, no text of them twice."""
+        seen: set[str] = set()
+        made: dict[str, list[Row]] = {}
+        for split in SPLITS:
+            writer, rng = self._writer(part, split)
+            rows = made.setdefault(split, [])
+            while len(rows) < texts[split]:
+                writer.start()
+                row = make(writer, rng)
+                if row["text"] not in seen:
+                    seen.add(row["text"])
+                    rows.append(row)
+        return made
+
+    def _writer(self, part: str, split: str) -> tuple[Writer, Random]:
+        rng = Random(f"{self._seed}/{part}/{split}")
+        return Writer(rng, self._vocabulary, 0.0 if split == "train" else HELD_OUT_SHARE), rng
+
+
+def word_labels(abstracts: list[Abstract]) -> list[Abstract]:
+    """The same abstracts with a label for each word of some entities, in place of IOB2."""
+    return [[[_word_label(token) for token in sentence] for sentence in abstract] for abstract in abstracts]
+
+
+def _word_label(token: Token) -> Token:
+    kind = token.tag[2:]
+    return Token(token.word, f"I-{kind}" if kind in WORD_LABELS else "O")
+
+
+def _relation(writer: Writer, rng: Random) -> Row:
+    label = rng.choice(list(RELATIONS))
+    found = None
+    while found is None:
+        found = _one_of_each(writer.sentence(RELATIONS[label]))
+    text, head, tail = found
+    ends = {"head": ("intervention", head), "tail": ("outcome", tail)}
+    places = {name: {"start": start, "end": end, "type": kind} for name, (kind, (start, end)) in ends.items()}
+    return {"text": text, **places, "label": label}
+
+
+def _pair(writer: Writer, rng: Random) -> Row:
+    found, concluded = rng.choice(DIRECTIONS), rng.choice(DIRECTIONS)
+    text = laid_out(writer.sentence(f"finding_{found}"))[0]
+    if rng.random() < _UNRELATED:
+        return {"text": text, "text_pair": laid_out(writer.sentence("context"))[0], "label": "neutral"}
+    label = "entailment" if found == concluded else "contradiction"
+    return {"text": text, "text_pair": laid_out(writer.sentence(f"conclusion_{concluded}"))[0], "label": label}
+
+
+def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
+    """An abstract, with a question for each sentence that has one outcome and one intervention, named nowhere else."""
+    writer.start()
+    context, asked = "", []
+    for rule in writer.plan(rng.choice(DIRECTIONS), conclude=False):
+        sentence = writer.sentence(rule)
+        begin = len(context) + 1 if context else 0
+        found = _one_of_each(sentence)
+        context = f"{context} {laid_out(sentence)[0]}" if context else laid_out(sentence)[0]
+        if found is not None:
+            asked.append([(begin + start, begin + end) for start, end in found[1:]])
+    questions = []
+    for number, (intervention, outcome) in enumerate(asked):
+        what, answer = (context[slice(*place)] for place in (intervention, outcome))
+        if context.count(what) > 1:  # it goes with something else, too
+            continue
+        row: Row = {"id": f"{name}-{number}", "question": f"What is said to go with {what}?"}
+        row |= {"is_impossible": False, "answers": [{"text": answer, "answer_start": outcome[0]}]}
+        questions.append(row)
+    if rng.random() < _UNANSWERABLE:
+        question = "What is said to go with the weather of that year?"
+        questions.append({"id": f"{name}-none", "question": question, "is_impossible": True, "answers": []})
+    return {"context": context, "qas": questions}
+
+
+def _one_of_each(sentence: Sentence) -> tuple[str, tuple[int, int], tuple[int, int]] | None:
+    """The text of a sentence, and where its intervention and its outcome stand; None unless it has one of each."""
+    text, offsets = laid_out(sentence)
+    places: dict[str, list[tuple[int, int]]] = {"intervention": [], "outcome": []}
+    for (start, end), token in zip(offsets, sentence, strict=True):
+        if token.tag[2:] in places:
+            found = places[token.tag[2:]]
+            if token.tag[0] == "B":
+                found.append((start, end))
+            else:
+                found[-1] = (found[-1][0], end)
+    if [len(found) for found in places.values()] != [1, 1]:
+        return None
+    return text, places["intervention"][0], places["outcome"][0]

@@ -1,0 +1,1 @@
+"""Dependency trees over the words of sentences."""

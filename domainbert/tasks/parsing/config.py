@@ -1,0 +1,57 @@
+"""Dependency parsing, as the YAML names it. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from domainbert.base.ranges import check_fields
+from domainbert.encoders.config import Width
+from domainbert.tasks.config import Headline, TaskConfig
+
+Decoding = Literal["mst", "greedy"]
+
+
+@dataclass(frozen=True)
+class ParsingFormat:
+    """How the labels of a file in CoNLL-U or CoNLL-X are read; the columns are where these formats have them."""
+
+    subtypes: bool = True
+    """Keep what stands behind a colon in a label (`nsubj:pass`). `false` keeps the universal part alone (`nsubj`),
+    which is what the evaluation of CoNLL 2018 compares."""
+
+
+@dataclass(frozen=True)
+class Parsing(TaskConfig):
+    """Dependency trees: a head, or the root, for each word, and a label for the arc between them."""
+
+    title = "Dependency parser"
+    headline = Headline("las", "LAS")
+
+    format: ParsingFormat = field(default_factory=ParsingFormat)
+    """How labels are read."""
+
+    decode: Decoding = "mst"
+    """How a tree is made of the scores, in validation and in `evaluate`; `predict` decodes as `finetune` was told.
+    `mst` gives the best tree, with one root. `greedy` gives each word its best head, as SciBERT did: there may be
+    cycles, and several roots or none."""
+
+    arc_size: Width = 100
+    """Width of the projections that arcs are scored with."""
+
+    label_size: Width = 100
+    """Width of the projections that labels are scored with."""
+
+    def __post_init__(self) -> None:
+        """Check the widths."""
+        check_fields(self)
+
+    def untaught(self, unlabelled: bool) -> str:
+        """See `TaskConfig.untaught`."""
+        return f"{self.name} gives no logits to compare with a teacher's; expected finetune of a smaller model"
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`."""
+        return head == "biaffine"

@@ -1,0 +1,68 @@
+"""Extractive question answering, as the YAML names it. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Range, check_fields
+from domainbert.tasks.config import Headline, TaskConfig
+
+_SPECIALS = 3  # tokens around a pair; some vocabularies have one more
+
+Pieces = Annotated[int, Range(1, 100_000)]
+
+
+@dataclass(frozen=True)
+class QuestionFormat:
+    """How questions, contexts and answers stand in a file."""
+
+    kind: Literal["auto", "json", "jsonl"] = "auto"
+    """`json` is SQuAD's, 1.1 or 2.0; `jsonl` has a question a line, with the keys `id`, `question`, `context` and
+    `answers`, as in `datasets`; "auto" goes by the first line, and prints it."""
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(TaskConfig):
+    """The answer to a question, as a span of its context, or none. A model folder keeps these settings."""
+
+    title = "Question answering model"
+    headline = Headline("f1", "F1")
+    has_soft_targets = False
+    reads_pairs = True
+
+    format: QuestionFormat = field(default_factory=QuestionFormat)
+    """Kind of the labelled files."""
+
+    max_question_length: Pieces = 64
+    """Pieces of a question that are read; longer ones are counted in print."""
+
+    max_answer_length: Pieces = 30
+    """Pieces of the longest answer that is predicted."""
+
+    n_best: Annotated[int, Range(1, 1000)] = 20
+    """Answers that a prediction lists, the best first; the score of each is its share among them."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_fields(self)
+
+    def check_window(self, max_length: int) -> None:
+        """See `TaskConfig.check_window`."""
+        if max_length <= self.max_question_length + _SPECIALS:
+            raise DomainbertError(
+                f"max_length: {max_length}; a question of max_question_length {self.max_question_length} leaves no "
+                "room for its context; expected longer windows, or shorter questions"
+            )
+
+    @property
+    def reading(self) -> object:
+        """See `TaskConfig.reading`."""
+        return self.format
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`."""
+        return head == "span"

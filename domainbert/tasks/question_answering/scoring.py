@@ -1,0 +1,118 @@
+"""Questions as a test set: exact match and F1 as SQuAD's scripts count them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.metrics.answers import best_threshold, score_answer
+from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.counts import FloatArray
+from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.table import score_lines
+from domainbert.tasks.question_answering.files import Question, QuestionFile
+from domainbert.tasks.question_answering.reader import Reply
+from domainbert.tasks.scoring import CountedScoring
+
+_EXACT, _F1, _QUESTIONS = range(3)
+_KINDS = ("answerable", "unanswerable")
+_FURTHER = {
+    "answerable.exact": "exact, answerable",
+    "answerable.f1": "F1, answerable",
+    "unanswerable.f1": "unanswerable",
+    "best_exact": "best exact",
+    "best_f1": "best F1",
+}
+
+
+def _mean(column: int) -> Statistic:
+    """The mean of a score over questions, of counts (..., 2, 3)."""
+
+    def mean(counts: NDArray[Any]) -> FloatArray:
+        summed = counts.sum(axis=-2)
+        found: FloatArray = summed[..., column] / summed[..., _QUESTIONS]
+        return found
+
+    return mean
+
+
+class AnswerScoring(CountedScoring):
+    """Questions with answers. Where some have none they are scored as SQuAD 2.0's, else as SQuAD 1.1's.
+
+    The bootstrap draws contexts.
+    """
+
+    test: QuestionFile
+    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": _mean(_F1), "exact": _mean(_EXACT)}
+
+    @property
+    def num_units(self) -> int:
+        """The contexts."""
+        return max(self.test.context_numbers) + 1
+
+    @property
+    def title(self) -> str:
+        """See `Scoring.title`."""
+        rules = "SQuAD 2.0" if self.test.has_unanswerable else "SQuAD 1.1"
+        return f"F1 and exact match over {self.num_gold:,} questions, as {rules} counts them"
+
+    def row(self, item: Question, prediction: Reply) -> dict[str, Any]:
+        """See `Scoring.row`; the other candidates are left out."""
+        gold = {"id": item.id, "question": item.question, "gold": item.texts}
+        found = {"predicted": prediction.answer, "start": prediction.start, "end": prediction.end}
+        return {**gold, **found, "score": prediction.score, "margin": prediction.margin}
+
+    def write(self, path: Path, predictions: Sequence[Reply]) -> None:
+        """A line of JSON for each question; beside it the official format, the answer of each id."""
+        super().write(path, predictions)
+        answers = {item.id: one.answer for item, one in zip(self.test.items, predictions, strict=True)}
+        path.with_suffix(".json").write_text(json.dumps(answers, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
+        """Exact match, F1 and number of questions, each summed: (contexts, 2, 3), those with an answer first."""
+        counts = np.zeros((self.num_units, 2, 3))
+        kinds = [int(not item.answers) for item in self.test.items]
+        np.add.at(counts, (self.test.context_numbers, kinds), self._rows([one.answer for one in predictions]))
+        return counts
+
+    def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:
+        """All scores are means over questions, as evaluate-v2.0.py gives them, from 0 to 1."""
+        found = super().scores(predictions, totals)
+        if not self.test.has_unanswerable:
+            return found
+        for kind, (exact, f1, questions) in zip(_KINDS, totals.tolist(), strict=True):
+            share = max(questions, 1)
+            found[kind] = {"exact": exact / share, "f1": f1 / share, "support": int(questions)}
+        return found | self._best(predictions)
+
+    def _best(self, predictions: Sequence[Reply]) -> dict[str, float]:
+        """Scores of the best candidates at the threshold that is best here: an upper bound, not what the model says."""
+        rows = self._rows([one.candidates[0].text if one.candidates else "" for one in predictions])
+        answerable = np.asarray([float(bool(item.answers)) for item in self.test.items])
+        margins = np.asarray([np.inf if one.margin is None else one.margin for one in predictions])
+        found: dict[str, float] = {}
+        for name, column in (("exact", _EXACT), ("f1", _F1)):
+            best = best_threshold(rows[:, column], answerable, margins)
+            found |= {f"best_{name}": best.score, f"best_{name}_threshold": best.threshold}
+        return found
+
+    def _rows(self, answers: Sequence[str]) -> NDArray[np.float64]:
+        """Exact match, F1 and 1 of each answer: (questions, 3)."""
+        version_2 = self.test.has_unanswerable
+        pairs = zip(self.test.items, answers, strict=True)
+        return np.asarray([(*score_answer(answer, item.texts, version_2), 1.0) for item, answer in pairs])
+
+    def warnings(self) -> list[str]:
+        """Models that answer nothing."""
+        said = collapsed(self.predictions, lambda found: not any(one.answer for one in found), "answers no question")
+        return said if any(item.answers for item in self.test.items) else []
+
+    def lines(self, summary: Summary) -> list[str]:
+        """See `Scoring.lines`."""
+        further = _FURTHER if self.test.has_unanswerable else {}
+        return score_lines(summary, {"f1": "F1", "exact": "exact match"}, further=further)

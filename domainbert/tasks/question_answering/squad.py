@@ -1,0 +1,83 @@
+"""SQuAD's JSON, 1.1 and 2.0: articles of paragraphs, each a context with its questions. Free of torch."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.files import open_bytes, unreadable
+from domainbert.corpus.json_values import shown
+
+Row = dict[str, Any]
+
+_ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
+    """The questions of a file, each with its `context` and its `place` in the file, and the line where its id stands.
+
+    Problems are articles, paragraphs and questions that are no objects, and lists that are none.
+
+    Raises:
+        DomainbertError: the file cannot be read, or is not SQuAD's JSON at all.
+    """
+    text = _read(path)
+    lines = _lines_of_ids(text)
+    for place, article in _objects(_parsed(path, text), "data", "", problems):
+        for inside, paragraph in _objects(article, "paragraphs", place, problems):
+            for number, question in _objects(paragraph, "qas", inside, problems):
+                line = lines.get(str(question.get("id")), 1)
+                yield line, {**question, "context": paragraph.get("context"), "place": number}
+
+
+def _read(path: Path) -> str:
+    try:
+        with open_bytes(path) as stream:
+            return stream.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        found = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        raise DomainbertError(f"{path}:{line}: {found}; expected UTF-8 text") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from error
+
+
+def _parsed(path: Path, text: str) -> Row:
+    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question a line (format.kind)'
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        found = f"{error.msg} at character {error.colno:,} of the line"
+        raise DomainbertError(f"{path}:{error.lineno}: not JSON ({found}); {expected}") from error
+    except (ValueError, RecursionError) as error:
+        raise DomainbertError(f"{path}: JSON that cannot be read ({error}); {expected}") from error
+    if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
+        found = shown(whole) if not isinstance(whole, dict) else "no list under 'data'"
+        raise DomainbertError(f"{path}:1: {found}; {expected}")
+    return whole
+
+
+def _objects(parent: Row, key: str, place: str, problems: Problems) -> Iterator[tuple[str, Row]]:
+    """The objects in a list, each with its place: `data[0].paragraphs[3]`."""
+    where = f"{place}.{key}" if place else key
+    values = parent.get(key)
+    if not isinstance(values, list):
+        problems.add(f"{problems.subject}:1: {where} is {shown(values)}; expected a list")
+        return
+    for number, value in enumerate(values):
+        if isinstance(value, dict):
+            yield f"{where}[{number}]", value
+        else:
+            problems.add(f"{problems.subject}:1: {where}[{number}] is {shown(value)}; expected an object")
+
+
+def _lines_of_ids(text: str) -> dict[str, int]:
+    """The line where each id stands; the last one, where it stands in several."""
+    breaks = [found.start() for found in re.finditer("\n", text)]
+    return {json.loads(found[1], strict=False): bisect_right(breaks, found.start()) + 1 for found in _ID.finditer(text)}

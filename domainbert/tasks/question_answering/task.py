@@ -1,0 +1,153 @@
+"""Extractive question answering: where in its context the answer starts, and where it ends (Devlin et al. 2019,
+section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields as fields_of
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.json_values import problem_with_text
+from domainbert.data.examples import Example
+from domainbert.encoders.families import SPAN_OUTPUTS
+from domainbert.metrics.answers import score_answer, validation_scores
+from domainbert.tasks.labelled import Content, Labelled, TextPair
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
+from domainbert.tasks.question_answering.files import Question
+from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
+from domainbert.tasks.question_answering.scoring import AnswerScoring
+from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_numbers
+from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_rows
+from domainbert.tasks.text_files import refuse
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+_FACTS = "domainbert_answers"  # key of config.json
+_SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
+_NEAR = 0.02  # of F1: as good as no better
+
+
+class QuestionAnsweringTask(Task[Question, Reply]):
+    """Finds the answers to questions in their contexts.
+
+    Attributes:
+        config: the limits on questions and answers.
+        threshold: the margin of no answer above which there is none; None answers every question.
+    """
+
+    head = "span"
+    counted = "num_examples"
+    exclusive = False
+    predictor = Reader
+    scored_as = AnswerScoring
+
+    def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
+        super().__init__(SPAN_OUTPUTS)
+        self.config, self.threshold = config, threshold
+        self._told: set[str] = set()  # questions that are too long
+
+    @classmethod
+    def of_training(cls, config: QuestionAnswering, train: Labelled[Question]) -> QuestionAnsweringTask:
+        """The task with the limits that are asked for."""
+        return cls(config)
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
+        """See `Task.of_folder`; a folder from elsewhere has the usual limits, and answers every question."""
+        facts = fields.get(_FACTS, {})
+        known = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
+        threshold = facts.get("threshold") if known else None
+        if not known or not (threshold is None or isinstance(threshold, float)):
+            raise DomainbertError(f"{_FACTS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
+        return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """The limits, and the threshold that is best on validation, if that has questions without an answer."""
+        threshold = round(scores["threshold"], 4) if "threshold" in scores else None
+        return {_FACTS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
+
+    def content_of(self, row: Mapping[str, Any], text_key: str) -> TextPair:
+        """The question and its context, under these keys."""
+        row = dict(row)
+        refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
+        return TextPair(row["question"], row["context"])
+
+    def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """See `Task.encode`; answers that no window holds whole are counted in print."""
+        pairs = [item.content for item in items]
+        answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
+        examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
+        lost = sum(bool(item.answers) and not is_learnt(one) for item, one in zip(items, examples, strict=True))
+        if lost:
+            print(
+                f"{lost:,} of {len(items):,} answers are whole in no window of {max_length} tokens: what is learnt of "
+                "these is that there is none (max_length)"
+            )
+        return examples
+
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """See `Task.encode_contents`."""
+        pairs = as_pairs(contents)
+        return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
+
+    def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
+        """What encodes the pairs, after saying which questions are cut; each is told once."""
+        encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
+        cut = encoder.too_long([pair.first for pair in pairs])
+        if new := [length for question, length in cut.items() if question not in self._told]:
+            most = self.config.max_question_length
+            print(
+                f"{len(new):,} questions have more than {most} pieces, and are read up to there (max_question_length); "
+                f"the longest has {max(new):,}"
+            )
+        self._told.update(cut)
+        return encoder
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The mean of the cross-entropies of start and end among the positions of a window, summed over windows.
+
+        [CLS] is both where a window does not hold the answer.
+        """
+        learnt = batch["targets"][:, [STARTS, ENDS]] == 1
+        likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
+        return -likelihood[learnt].sum() / 2
+
+    def metric(self) -> Metric:
+        """F1 and exact match, at the best threshold where some questions have no answer."""
+        return scores_of_rows(validation_scores, 4)
+
+    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
+        """See `Task.update`."""
+        version_2 = not all(item.answers for item in items)
+        asked = [items[item] for item in batch["items"].tolist()]
+        rows = [
+            (*score_answer(_text(item, spans), item.texts, version_2), float(bool(item.answers)), spans.margin)
+            for item, spans in zip(asked, self.decode(logits, batch), strict=True)
+        ]
+        metric.update(np.asarray(rows, dtype=np.float64))
+
+    def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
+        """The best spans of each context."""
+        return best_spans(logits, batch, self.config.max_answer_length, self.config.n_best)
+
+    def warnings(self, items: Sequence[Question], scores: Mapping[str, float]) -> list[str]:
+        """A model that is no better than one that never answers."""
+        never = sum(not item.answers for item in items) / len(items)
+        if never == 1 or scores["f1"] > never + _NEAR:
+            return []
+        found = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets {100 * never:.1f}"
+        return [f"{found}; {ADVICE}"]
+
+
+def _text(item: Question, spans: Spans) -> str:
+    """The best answer; empty where no piece can be one."""
+    return item.context[slice(*spans.characters[0].tolist())] if len(spans.characters) else ""

@@ -1,0 +1,1 @@
+"""A number for each text."""

@@ -1,0 +1,44 @@
+"""Numbers of texts, as the YAML names them. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from domainbert.tasks.config import Headline
+from domainbert.tasks.text_files import RowFormat, TextTaskConfig
+
+PROBLEM_TYPE = "regression"
+"""Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
+
+
+@dataclass(frozen=True)
+class RegressionFormat(RowFormat):
+    """Where the text and its number stand in a JSONL, CSV or TSV file."""
+
+    label_key: str = "label"
+    """Key of the number, in JSONL a number; or its column, in decimal digits such as 3.5 or 2e-3."""
+
+
+@dataclass(frozen=True)
+class Regression(TextTaskConfig):
+    """A number for each text, or for each pair: how alike two texts are, a grade, a year."""
+
+    title = "Text regression"
+    whole = Headline("pearson", "Pearson correlation", percent=False)
+    further = (
+        Headline("spearman", "Spearman correlation", percent=False),
+        Headline("rmse", "RMSE", "minimize", percent=False),
+        Headline("mae", "mean absolute error", "minimize", percent=False),
+        Headline("r2", "R2", percent=False),
+    )
+
+    format: RegressionFormat = field(default_factory=RegressionFormat)
+    """Keys of the labelled files."""
+
+    @classmethod
+    def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:
+        """See `TaskConfig.adopts`; `transformers` takes a single output without a `problem_type` for a regression."""
+        kind, labels = fields.get("problem_type"), fields.get("id2label") or {}
+        return head == "sequence" and len(labels) == 1 and kind in (PROBLEM_TYPE, None)

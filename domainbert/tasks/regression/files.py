@@ -1,0 +1,79 @@
+"""Texts with a number each in JSONL, CSV or TSV. Free of torch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from domainbert.base.errors import Problems
+from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.json_values import listed, shown
+from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.set_rows import placed
+from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
+from domainbert.tasks.text_items import TextFile, TextItem
+
+_LARGEST = 1e30  # single precision ends at 3.4e38
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class NumberedText(TextItem):
+    """A text or pair, its number, and the line of the file where it stands."""
+
+    number: float
+    line: int
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NumberFile(TextFile[NumberedText]):
+    """Contents of a file of texts with numbers."""
+
+    def describe(self) -> str:
+        """A line with the kind of file, the number of texts, and the range of their numbers."""
+        numbers = [item.number for item in self.items]
+        said = f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        return f"{said}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
+
+
+def read(config: Regression, file: Single) -> NumberFile:
+    """See `TaskConfig.read`."""
+    return read_numbers(file, config.format)
+
+
+def read_numbers(file: Single, format: RegressionFormat | None = None) -> NumberFile:
+    """Read texts with one number each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key or an
+            empty text; a value that is no number, not finite, or beyond 1e30.
+    """
+    format, problems = format or RegressionFormat(), Problems(str(file))
+    kind, rows = rows_of_texts(file, format, problems)
+
+    def parse(row: dict[str, Any], line: int) -> NumberedText:
+        if kind != "jsonl":
+            row[format.label_key] = _in_digits(row[format.label_key])
+        refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
+        return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
+
+    return NumberFile(path_of(file), some_texts(parsed(rows, problems, parse), format, problems), kind)
+
+
+def _in_digits(column: str) -> float | str:
+    """The number that a column of CSV holds; the column where it holds none."""
+    return float(column) if _DECIMAL.fullmatch(column.strip()) else column
+
+
+def _problem_with_number(row: dict[str, Any], key: str) -> str:
+    """Why `row[key]` is no number to learn; empty if it is one."""
+    if key not in row:
+        return f"no key {key!r}; found {listed(row)}"
+    value = row[key]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return f"{key!r} is {shown(value)}; expected a number"
+    return "" if abs(value) <= _LARGEST else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"

@@ -1,0 +1,161 @@
+"""A number for each text: the one output of a linear head on the pooled [CLS]; the windows of a long one are averaged.
+
+In training the output is standardised: 0 stands for the mean of the training set, 1 for a standard deviation above it,
+so that learning rates do for any unit. In a model folder the last layer's weights and bias have taken that in, and the
+output is the number as the files have it, for `transformers` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from domainbert.base.errors import DomainbertError
+from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
+from domainbert.metrics.summary import Summary, collapsed
+from domainbert.metrics.table import regression_lines
+from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.regression.config import PROBLEM_TYPE
+from domainbert.tasks.regression.files import NumberedText
+from domainbert.tasks.scoring import CountedScoring
+from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
+from domainbert.tasks.text_task import TextTask
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+OUTPUT = "value"
+"""Name of the one output."""
+
+_LAST = "classifier"  # module of the head
+_TOO_NEAR = 1e-5  # spread as a share of the largest number, of which single precision holds seven digits
+_LEAST = 1e-30  # single precision ends at 1e-38
+_NEAR = 0.02  # of R2: as good as no better
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The number that a model gives a text."""
+
+    value: float
+
+
+class RegressionScoring(CountedScoring):
+    """Texts with a number each as a test set."""
+
+    statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
+
+    def row(self, item: NumberedText, prediction: Estimate) -> dict[str, Any]:
+        """See `Scoring.row`."""
+        return {**item.as_row, "gold": item.number, "predicted": prediction.value}
+
+    def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
+        """See `CountedScoring.count`, and `metrics.regression.count_numbers`."""
+        return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
+
+    def warnings(self) -> list[str]:
+        """Models that give every text the same number."""
+        same = collapsed(
+            self.predictions, lambda found: len({one.value for one in found}) == 1, "predicts one number for every text"
+        )
+        return same if len({item.number for item in self.test.items}) > 1 else []
+
+    def lines(self, summary: Summary) -> list[str]:
+        """See `Scoring.lines`."""
+        return regression_lines(summary, self.headline.key, self.headline.name)
+
+
+class RegressionTask(TextTask[NumberedText, Estimate]):
+    """Gives each text a number.
+
+    Attributes:
+        mean, deviation: the numbers that an output of 0, and of 1 beside it, stand for; 0 and 1 of a model folder.
+    """
+
+    exclusive = False
+    exact = True
+    scored_as = RegressionScoring
+    unknown = float("nan")
+    mean, deviation = 0.0, 1.0
+
+    @classmethod
+    def of_training(cls, config: Any, train: Labelled[Any]) -> RegressionTask:
+        """See `Task.of_training`; `DomainbertError` if the numbers of the training set do not differ."""
+        task = cls([OUTPUT])
+        task.pair_key = config.format.text_pair_key
+        numbers = np.asarray([item.number for item in train.items])
+        task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
+        if task.deviation <= max(_TOO_NEAR * float(np.abs(numbers).max()), _LEAST):
+            found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
+            raise DomainbertError(
+                f"{train.path}: {found}; expected some that differ by more than {_TOO_NEAR:g} of the largest"
+            )
+        return task
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """See `Task.folder_facts`: what `transformers` has to know."""
+        return {**super().folder_facts(scores), "problem_type": PROBLEM_TYPE}
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """See `Task.scale`."""
+        return self.mean, self.deviation
+
+    def begin(self, head: nn.Module) -> None:
+        """See `Task.begin`: from numbers as the files have them to standardised ones."""
+        weight, bias = (head.get_parameter(f"{_LAST}.{name}") for name in ("weight", "bias"))
+        with torch.no_grad():
+            weight.copy_(weight.double() / self.deviation)
+            bias.copy_((bias.double() - self.mean) / self.deviation)
+
+    def finish(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """See `Task.finish`: from standardised numbers to those of the files."""
+        weight, bias = (f"head.{_LAST}.{name}" for name in ("weight", "bias"))
+        scaled = {name: weights[name].double() * self.deviation for name in (weight, bias)}
+        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + self.mean).float()}
+
+    def target(self, item: NumberedText) -> float:
+        """The standardised number."""
+        return (item.number - self.mean) / self.deviation
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
+        errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
+        return errors[~errors.isnan()].square().sum()
+
+    def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
+        """Squared difference of the standardised numbers, whatever the temperature."""
+        return (teacher - student).square().sum(dim=-1)
+
+    def metric(self) -> Metric:
+        """Correlations, errors and R2, in the units of the files."""
+        return scores_of_rows(lambda rows: regression_scores(*rows.T), 2)
+
+    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
+        """See `Task.update`."""
+        gold = [items[item].number for item in batch["items"].tolist()]
+        metric.update(np.column_stack([gold, self._numbers(logits, batch).cpu().numpy()]))
+
+    def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
+        """The number of each text."""
+        return [Estimate(value) for value in self._numbers(logits, batch).tolist()]
+
+    def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
+        """A model that is no better than the mean of the validation set for every text."""
+        spread = float(np.std([item.number for item in items]))
+        if scores["r2"] > _NEAR or spread == 0:
+            return []
+        found = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
+        return [f"{found}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
+
+    def _numbers(self, logits: Tensor, batch: Batch) -> Tensor:
+        """(E,) the numbers of the texts, in the units of the files."""
+        return mean_over_windows(logits, batch)[:, 0].double() * self.deviation + self.mean

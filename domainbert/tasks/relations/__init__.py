@@ -1,0 +1,1 @@
+"""The relation between two entities of a text."""

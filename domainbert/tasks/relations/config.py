@@ -1,0 +1,88 @@
+"""Relations between two entities, as the YAML names them. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.label_names import is_visible
+from domainbert.tasks.relations.outputs import classes_of
+from domainbert.tasks.text_files import TextFormat
+
+
+@dataclass(frozen=True)
+class RelationFormat(TextFormat):
+    """Where text, entities and relation stand in a JSONL, CSV or TSV file."""
+
+    head_key: str = "head"
+    """Key in JSONL of the first entity, or argument: an object with `start` and `end`, characters of the text, end
+    exclusive. A row that has neither of the two entities has markers around them in its text."""
+
+    tail_key: str = "tail"
+    """Key of the second entity."""
+
+    head_markers: tuple[str, str] = ("<<", ">>")
+    """What stands before and after the first entity in the text. Around entities that are given as characters the task
+    puts it there."""
+
+    tail_markers: tuple[str, str] = ("[[", "]]")
+    """What stands before and after the second entity."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Four: before and after the head, before and after the tail."""
+        return (*self.head_markers, *self.tail_markers)
+
+    def __post_init__(self) -> None:
+        """Check that markers can be told apart."""
+        markers = self.markers
+        inside = [(one, other) for one, other in permutations(markers, 2) if one in other]
+        if inside or not all(is_visible(marker) for marker in markers):
+            raise DomainbertError(
+                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings, of "
+                "which none is in another"
+            )
+
+
+@dataclass(frozen=True)
+class Relations(TaskConfig):
+    """The relation between two entities of a text, one of several."""
+
+    title = "Relation classifier"
+
+    format: RelationFormat = field(default_factory=RelationFormat)
+    """Keys and markers of the labelled files."""
+
+    markers: Literal["text", "tokens"] = "text"
+    """What the model reads around the entities: `text` is the markers of the format as text like any other; `tokens`
+    adds an entry to the vocabulary for each of the four."""
+
+    head: Literal["cls", "starts"] = "cls"
+    """What predicts: `cls` reads the pooled [CLS]; `starts` the states of the two markers before the entities, one
+    beside the other (Baldini Soares et al. 2019, arXiv:1906.03158, section 3.2)."""
+
+    metric: Literal["micro", "macro"] = "micro"
+    """The F1 that counts. Over all classes micro F1 is the accuracy."""
+
+    negative: str | None = None
+    """The label that means no relation, if there is one: F1 leaves it out."""
+
+    @property
+    def headline(self) -> Headline:
+        """See `TaskConfig.headline`."""
+        return Headline(f"{self.metric}_f1", f"{self.metric} F1")
+
+    @classmethod
+    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+        """The relations of a model's outputs."""
+        return classes_of(outputs)
+
+    def untaught(self, unlabelled: bool) -> str:
+        """See `TaskConfig.untaught`."""
+        if self.head == "starts":
+            return "head: starts has outputs at two places of a text, which no loss compares; expected head: cls"
+        return "text without labels has no entities; expected no `unlabelled`" if unlabelled else ""

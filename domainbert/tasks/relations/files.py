@@ -1,0 +1,72 @@
+"""Texts with two entities and the relation between them in JSONL, CSV or TSV. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from domainbert.base.errors import Problems
+from domainbert.corpus.file_kind import FileKind
+from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
+from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.relations.marked import MarkedText, marked_text
+from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
+from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
+
+
+@dataclass(frozen=True)
+class RelatedEntities:
+    """A text with two marked entities, their relation, and the line of the file where they stand."""
+
+    content: MarkedText
+    label: str
+    line: int
+    by: Mapping[str, str] = field(default_factory=dict)
+    """The slices that they are in, by key."""
+
+    @property
+    def labels(self) -> tuple[str]:
+        """The relation."""
+        return (self.label,)
+
+
+@dataclass(frozen=True)
+class RelationFile(Labelled[RelatedEntities]):
+    """Contents of a file of relations, and how it was read."""
+
+    nameless: bool = False
+    """The relations are numbers without names; each is called by its number."""
+
+    def describe(self) -> str:
+        """A line with the kind of file, the number of texts and of each relation."""
+        counts = label_counts(self.items)
+        said = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
+        nameless = "; relations are numbers without names (label_names gives them some)" if self.nameless else ""
+        return f"{said} ({in_words(counts)}){nameless}"
+
+    def units(self) -> list[Unit]:
+        """The texts, those together that follow each other and differ in the marked entities alone."""
+        groups = [list(group) for _, group in groupby(self.items, key=lambda item: item.content.unmarked)]
+        return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
+
+
+def read(config: Relations, file: Single) -> RelationFile:
+    """See `TaskConfig.read`. Relations are names, or numbers as classes are.
+
+    Raises:
+        DomainbertError: as for classes, of rows and labels; as `marked_text`, of entities.
+    """
+    format, problems = config.format, Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
+    labels = LabelReader(format.label_key, names)
+
+    def parse(row: dict[str, Any], line: int) -> RelatedEntities:
+        content = marked_text(row, format.text_key, format, f"{file}:{line}")
+        refuse(placed(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
+        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
+
+    items = some_texts(parsed(rows, problems, parse), format, problems)
+    return RelationFile(path_of(file), items, kind, labels.nameless)

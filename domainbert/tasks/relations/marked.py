@@ -1,0 +1,138 @@
+"""Texts with two marked entities. Free of torch."""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.json_values import problem_with_text, shown
+from domainbert.tasks.relations.config import RelationFormat
+from domainbert.tasks.text_files import Stretch, refuse, stretch_of
+
+Markers = Sequence[str]
+"""Four: before and after the first entity, the head; before and after the second, the tail."""
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text with a marker before and after each of two entities, whatever they are written as."""
+
+    text: str
+    marks: tuple[Stretch, Stretch, Stretch, Stretch]
+    """The characters of the four markers, in the order of `Markers`."""
+    where: str = field(default="", compare=False)
+    """File and line, for messages."""
+
+    @property
+    def words(self) -> list[str]:
+        """See `Composite.words`."""
+        return self.text.split()
+
+    @property
+    def key(self) -> list[object]:
+        """See `Composite.key`."""
+        return [self.text, [list(mark) for mark in self.marks]]
+
+    @property
+    def unmarked(self) -> str:
+        """The text without markers and white space: the same whichever two of its entities are marked."""
+        return "".join(self.written(("", "", "", ""))[0].split())
+
+    def written(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
+        """The text with other markers in place of its own, perhaps with white space around each, and where they begin.
+
+        Vocabularies whose pieces have the space before them would put one behind an entry of its own, anyway.
+        """
+        text, at, begins = "", 0, [0] * len(self.marks)
+        for number in sorted(range(len(self.marks)), key=self.marks.__getitem__):
+            start, end = self.marks[number]
+            text += self.text[at:start]
+            text += " " if spaced and text and not text[-1].isspace() else ""
+            begins[number] = len(text)
+            follows = self.text[end : end + 1]
+            text, at = text + markers[number] + (" " if spaced and follows.strip() else ""), end
+        return text + self.text[at:], begins
+
+
+def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat, where: str = "") -> MarkedText:
+    """The text and entities of a row, which are given as characters or have markers around them.
+
+    Raises:
+        DomainbertError: no text; one entity alone; characters that are no stretch of the text; entities that overlap,
+            unless one lies in the other; markers that are not there, or in several places.
+    """
+    refuse(problem_with_text(dict(row), text_key))
+    text, keys = row[text_key], (format.head_key, format.tail_key)
+    if not any(key in row for key in keys):
+        return find_markers(text, format.markers, where)
+    stretches, problems = [], []
+    for key in keys:
+        try:
+            stretches.append(_stretch(text, row, key))
+        except DomainbertError as error:
+            problems.append(f"{key!r}: {error}")
+    refuse(*problems)
+    head, tail = stretches
+    _check_nested(text, head, tail)
+    return put_markers(text, head, tail, format.markers, where)
+
+
+def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
+    """A text that has markers in it, once each, and white space inside of them where they stand elsewhere, too: in
+    `<< A >> of [[ B ]] and 4-[[(C` there is one of each. `DomainbertError` if this does not tell where they are."""
+    entities, problems = [], []
+    for begin, end in (markers[:2], markers[2:]):
+        found = [
+            list(re.finditer(f"({re.escape(begin)}){inside}.+?{inside}({re.escape(end)})", text, re.DOTALL))
+            for inside in (r"\s", "")
+        ]
+        matches = found[0] or found[1]
+        if len(matches) == 1:
+            entities.append(matches[0])
+        else:
+            told = f"{len(matches) or 'no'} entit{'ies' if len(matches) > 1 else 'y'} between {begin} and {end}"
+            problems.append(f"{told}; expected one, and one between the other markers")
+    refuse(*problems)
+    head, tail = entities
+    _check_nested(text, head.span(), tail.span())
+    return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)), where)
+
+
+def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers, where: str = "") -> MarkedText:
+    """A text with markers around two stretches, spaces inside of them: `<< A >>-induced`. Where one lies in the other
+    so do its markers; of two that are the same, the head's are outside."""
+    (head_start, head_end), (tail_start, tail_end) = head, tail
+    # at one place markers that end something come before those that begin something; the inner one ends first
+    order = [
+        ((head_start, 1, -head_end), 0),
+        ((tail_start, 1, -tail_end), 2),
+        ((tail_end, 0, -tail_start), 3),
+        ((head_end, 0, -head_start), 1),
+    ]
+    written, at, marks = "", 0, [(0, 0)] * 4
+    for (place, begins, _), number in sorted(order, key=lambda one: one[0]):
+        written += text[at:place]
+        touches = bool(begins) and any(end == len(written) > 0 for _, end in marks)
+        written += " " if touches or not begins else ""
+        marks[number] = (len(written), len(written) + len(markers[number]))
+        written, at = written + markers[number] + (" " if begins else ""), place
+    return MarkedText(written + text[at:], (marks[0], marks[1], marks[2], marks[3]), where)
+
+
+def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:
+    value = row.get(key)
+    if not isinstance(value, dict):
+        found = f"is {shown(value)}" if key in row else "is missing"
+        raise DomainbertError(f"{found}; expected an object with start and end, as of the other entity")
+    return stretch_of(text, value)
+
+
+def _check_nested(text: str, head: Stretch, tail: Stretch) -> None:
+    first, second = sorted((head, tail))
+    if first[0] < second[0] < first[1] < second[1]:
+        pair = " and ".join(reprlib.repr(text[start:end]) for start, end in (head, tail))
+        raise DomainbertError(f"{pair} overlap; expected entities apart from each other, or one inside the other")

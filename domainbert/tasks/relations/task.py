@@ -1,0 +1,234 @@
+"""The relation between two marked entities: a linear head on [CLS], or on the markers before the entities."""
+
+from __future__ import annotations
+
+import reprlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.data.examples import Example
+from domainbert.data.types import IGNORED
+from domainbert.metrics.classification import count_class_ids, count_classes
+from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.metrics.summary import Resampling, Summary, confusion
+from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
+from domainbert.tasks.meaningful_scoring import MeaningfulScoring
+from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.relations.files import RelatedEntities
+from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_text
+from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
+from domainbert.tasks.relations.reading import Reading
+from domainbert.tasks.relations.windows import places_of, relation_example
+from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
+from domainbert.tasks.text_task import TextTask
+from domainbert.tokenization.align import align_text
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The relation of two entities, and the probability of every one."""
+
+    label: str
+    scores: dict[str, float]
+
+
+class RelationClassifier(Predictor[Relation]):
+    """Tells the relation between two entities of a text."""
+
+    kind = "a relation classifier with the outputs"
+
+    def predict_rows(self, rows: Sequence[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
+        """The relation in each row, laid out as those of the training set: a text with markers around two entities, or
+        with the characters of both."""
+        return self.predict([self.task.content_of(row, text_key) for row in rows])
+
+
+class RelationScoring(MeaningfulScoring):
+    """Texts with two entities each as a test set."""
+
+    config: Relations
+
+    @property
+    def nothing(self) -> str | None:
+        """See `MeaningfulScoring.nothing`."""
+        return self.config.negative
+
+    def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
+        """See `Scoring.row`; entities have the markers of the file."""
+        gold = {"text": item.content.text, "gold": item.label}
+        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
+
+    def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
+        """See `MeaningfulScoring.labels_of`."""
+        return (one.label for one in predictions)
+
+    def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
+        """See `MeaningfulScoring`: a row for each text."""
+        gold = [item.label for item in self.test.items]
+        counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
+        return meaningful(counts, self.classes, self.nothing)
+
+    def summary(self, resampling: Resampling) -> Summary:
+        """See `Scoring.summary`; which relation is taken for which stands beside the scores."""
+        found = super().summary(resampling)
+        gold = [item.label for item in self.test.items]
+        for name, runs in self.predictions.items():
+            predicted = [list(self.labels_of(one)) for one in runs.values()]
+            found["systems"][name]["confusion"] = confusion(gold, predicted, self.classes)
+        return found
+
+
+class RelationsTask(TextTask[RelatedEntities, Relation]):
+    """Gives each text one of `classes`, from its pooled [CLS].
+
+    Attributes:
+        classes: the relations.
+        reading: what stands around entities in files, and what the model reads there.
+        negative: the one that means no relation, if there is one; it is known to training alone.
+    """
+
+    predictor = RelationClassifier
+    scored_as = RelationScoring
+    at_starts = False
+
+    def __init__(self, labels: Sequence[str], reading: Reading, negative: str | None = None) -> None:
+        super().__init__(labels)
+        self.classes, self.reading, self.negative = classes_of(labels), reading, negative
+
+    @property
+    def added_tokens(self) -> Sequence[str]:
+        """See `Task.added_tokens`."""
+        return self.reading.added_tokens
+
+    @classmethod
+    def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
+        """See `Task.of_training`; `DomainbertError` if no text has the `negative` label."""
+        classes = label_set(train.items)
+        if config.negative is not None and config.negative not in classes:
+            raise DomainbertError(
+                f"{train.path}: no text has the label {config.negative!r} (negative); expected one of "
+                f"{', '.join(classes)}"
+            )
+        reading = Reading.of(config)
+        if config.head == "starts":
+            return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
+        return cls(classes, reading, config.negative)
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
+        """See `Task.of_folder`."""
+        kind = cls if classes_of(labels) == tuple(labels) else StartsRelationsTask
+        return kind(labels, Reading.of_folder(fields))
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """What is read around entities, and the `problem_type` for `transformers`."""
+        return {"problem_type": "single_label_classification", **self.reading.folder_facts()}
+
+    def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
+        """See `Task.content_of`: entities are given as in the training set, marked in the text or as characters."""
+        return marked_text(row, text_key, self.reading.format)
+
+    def target(self, item: RelatedEntities) -> int:
+        """See `TextTask.target`."""
+        return self.classes.index(item.label)
+
+    def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """See `Task.encode`; `DomainbertError` names the texts whose entities do not fit into a window."""
+        targets = [self.target(item) for item in items]
+        return self._examples([item.content for item in items], targets, tokenizer, max_length)
+
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """See `Task.encode_contents`; a text that is no `MarkedText` has the markers of the training set in it."""
+        texts = [content if isinstance(content, MarkedText) else self._found_in(content) for content in contents]
+        return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
+
+    def _found_in(self, content: Content) -> MarkedText:
+        text = content if isinstance(content, str) else " ".join(words_of_content(content))
+        return find_markers(text, self.reading.format.markers)
+
+    def _examples(
+        self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        problems, examples = Problems("max_length"), []
+        self.reading.check(tokenizer, texts)
+        aligned = align_text(tokenizer, [self.reading.written(text)[0] for text in texts])
+        entries = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
+        for text, words, target in zip(texts, aligned, targets, strict=True):
+            try:
+                places = places_of(text, self.reading, words, entries)
+                examples.append(relation_example(words, places, target, self.at_starts, max_length))
+            except DomainbertError as error:
+                problems.add(f"{text.where or reprlib.repr(text.text)}: {error}")
+        problems.raise_if_any()
+        return examples
+
+    def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Logits (texts, classes) in fp32: a text has one window."""
+        return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
+            0, batch["example"], logits.float()
+        )
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy, summed over the texts."""
+        return functional.cross_entropy(self.class_logits(logits, batch), self.targets(batch), reduction="sum")
+
+    def metric(self) -> Metric:
+        """Micro and macro F1 and accuracy."""
+        return scores_of_counts(meaningful_scores, len(self.classes) + (self.negative not in self.classes), 3)
+
+    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:
+        """See `Task.update`."""
+        gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
+        predicted = self.class_logits(logits, batch).argmax(dim=-1).cpu().numpy()
+        counts = count_class_ids(gold, predicted, len(self.classes)).sum(axis=0)
+        metric.update(meaningful(counts, self.classes, self.negative))
+
+    def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:
+        """The relation of each text, and the probabilities of all."""
+        rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
+        return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
+
+    def warnings(self, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
+        """A model that is no better than one that always says the same relation."""
+        (label, count), *others = Counter(item.label for item in items).most_common()
+        share = count / len(items)
+        if not others or scores["accuracy"] > share:
+            return []
+        found = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
+        return [f"{found} {100 * share:.1f}; {ADVICE}"]
+
+
+class StartsRelationsTask(RelationsTask):
+    """The same from the states of the two markers before the entities.
+
+    A linear layer on both states, one beside the other, is the sum of one for either. So a head on tokens with two
+    outputs for each class does it, the first half read at the head and the second at the tail.
+    """
+
+    head = "tokens"
+    at_starts = True
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """What is read around entities."""
+        return self.reading.folder_facts()
+
+    def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
+        """See `RelationsTask.class_logits`: logits (2 x texts, 2 x classes) at both markers."""
+        halves = logits.unflatten(-1, (2, len(self.classes)))
+        return super().class_logits(halves[torch.arange(len(logits), device=logits.device), batch["outputs"]], batch)

@@ -1,0 +1,239 @@
+"""Sentences with a tag for each word, whatever the tags mean: CoNLL columns, or JSONL with two lists. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.ranges import Column, check_fields
+from domainbert.corpus.columns import read_table
+from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
+from domainbert.tasks.label_names import label_names
+from domainbert.tasks.labelled import Labelled, Unit, label_set
+from domainbert.tasks.text_files import Row, parsed, refuse
+
+_TAG_KEYS = ("tags", "ner_tags")
+
+
+@dataclass(frozen=True)
+class TaggedFormat:
+    """How words and tags stand in a CoNLL or JSONL file."""
+
+    token_column: Column | str = 0
+    """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
+    the columns. In JSONL a name is the key of the list of words; a number means the key "tokens"."""
+
+    tag_column: Column | str = -1
+    """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
+
+    kind: Literal["auto", "conll", "jsonl"] = "auto"
+    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    label_names: tuple[str, ...] | None = None
+    """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
+    as a list under "label_names"."""
+
+    label_names_file: Path | None = None
+    """A JSON file with these names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
+
+    def __post_init__(self) -> None:
+        """Check the columns."""
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Words with one tag each."""
+
+    words: list[str]
+    tags: list[str]
+    line: int
+    """The line of the file where the sentence begins, from 1."""
+    document: int
+    """Number of the document that holds the sentence, from 0; each sentence its own where the file marks none."""
+
+    @property
+    def content(self) -> list[str]:
+        """The words."""
+        return self.words
+
+    @property
+    def labels(self) -> list[str]:
+        """The tags."""
+        return self.tags
+
+
+AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
+
+
+@dataclass(frozen=True)
+class TaggedFile(Labelled[AnySentence]):
+    """Contents of a tagged file, and how it was read."""
+
+    layout: str
+    """Kind of file, and how the columns were found, in words."""
+    marks: list[int]
+    """The lines that say where documents begin; empty if none does."""
+
+    @property
+    def unit(self) -> str:
+        """The name of what the bootstrap draws."""
+        return "documents" if self.marks else "sentences"
+
+    def units(self) -> list[Unit]:
+        """The documents; one begins where it is marked."""
+        units: list[Unit] = []
+        for _, group in groupby(self.items, key=lambda one: one.document):
+            document = list(group)
+            begin = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
+            first = min(self.marks, default=begin)
+            units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
+        return units
+
+    @property
+    def num_documents(self) -> int:
+        """Documents, marked or not."""
+        return len({sentence.document for sentence in self.items})
+
+    @property
+    def num_words(self) -> int:
+        """Words of all sentences."""
+        return sum(len(sentence.words) for sentence in self.items)
+
+    @property
+    def sizes(self) -> str:
+        """Sentences, documents and words, for a person."""
+        grouped = f" in {self.num_documents:,} documents" if self.marks else ""
+        return f"{len(self.items):,} sentences{grouped}, {self.num_words:,} words; {self.layout}"
+
+    def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
+        """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""
+        document = -1
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            for sentence, tags in zip(self.items, predicted, strict=True):
+                if self.marks and sentence.document != document:
+                    document = sentence.document
+                    stream.write("-DOCSTART-\tO\tO\n\n")
+                for row in zip(sentence.words, sentence.tags, tags, strict=True):
+                    stream.write("\t".join(row) + "\n")
+                stream.write("\n")
+
+
+class TaggedRows(NamedTuple):
+    """One sentence as it stands in the file; `lines` are those of its words."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    line: int
+    document: int
+
+
+class Mark(NamedTuple):
+    """A line that begins a document, and what it has in the column of the tags, if it has that column."""
+
+    line: int
+    tag: str | None
+
+
+class TaggedTable(NamedTuple):
+    """The sentences of a file, the marks of its documents, and how it is laid out, in words."""
+
+    rows: list[TaggedRows]
+    marks: list[Mark]
+    layout: str
+
+
+def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
+    """Read a CoNLL file; for the columns see `TaggedFormat`.
+
+    They are separated by tabs or by spaces, whichever most lines use; nothing else separates (a no-break space or a
+    control character is part of its word). One or more blank lines end a sentence; `-DOCSTART-` begins a document.
+
+    Raises:
+        DomainbertError: the file cannot be read, or has no words; a line has another number of columns than the first;
+            a line break of Unicode outside of a word.
+    """
+    table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
+    token, tag = table.column_index(token_column), table.column_index(tag_column)
+    if token == tag:
+        raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
+    table.check_breaks(token)
+    marks = [Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None) for row in table.marks]
+    rows = [
+        TaggedRows(
+            [row.columns[token] for row in block.rows],
+            [row.columns[tag] for row in block.rows],
+            [row.line for row in block.rows],
+            block.rows[0].line,
+            block.document,
+        )
+        for block in table.blocks
+    ]
+    layout = (
+        f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
+    )
+    return TaggedTable(rows, marks, layout)
+
+
+def list_keys(where: str, first: Row, format: TaggedFormat) -> tuple[str, str]:
+    """The keys of words and tags in JSONL, by the first row unless the format names them."""
+    words = format.token_column if isinstance(format.token_column, str) else "tokens"
+    if isinstance(format.tag_column, str):
+        return words, format.tag_column
+    tags = [key for key in _TAG_KEYS if key in first]
+    if len(tags) > 1:
+        raise DomainbertError(f"{where}: both {listed(tags)}; expected one of them, or tag_column to name it")
+    return words, tags[0] if tags else _TAG_KEYS[0]
+
+
+def read_lists(
+    path: Path, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedFormat
+) -> TaggedTable:
+    """The sentences of JSONL, whose rows have been read, one or more: each a document of its own.
+
+    A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with other `keys` perhaps, or has tags as numbers whose names
+    `label_names` gives. `DomainbertError` names broken rows.
+    """
+    line, first = rows[0]
+    names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
+    sentences = tagged_rows(rows, problems, lambda row: _words_and_tags(row, *keys, names))
+    return TaggedTable(sentences, [], f"JSONL, words in {keys[0]!r}, tags in {keys[1]!r}")
+
+
+def tagged_rows(
+    rows: Iterable[tuple[int, Row]], problems: Problems, parse: Callable[[Row], tuple[list[str], list[str]]]
+) -> list[TaggedRows]:
+    """The words and tags that `parse` finds in each row; `DomainbertError` if there were problems."""
+    found = parsed(rows, problems, lambda row, line: (line, *parse(row)))
+    problems.raise_if_any()
+    return [
+        TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)
+    ]
+
+
+def _words_and_tags(
+    row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    tags: Any = row.get(tags_key)
+    numbered = isinstance(tags, list) and any(map(is_whole_number, tags))
+    wrong = _problem_with_numbers(tags, tags_key, names) if numbered else problem_with_strings(row, tags_key)
+    refuse(problem_with_strings(row, words_key), wrong)
+    words = row[words_key]
+    if len(words) != len(tags):
+        refuse(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected as many")
+    return words, [(names or ())[number] for number in tags] if numbered else tags
+
+
+def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+    if names is None:
+        first = next(filter(is_whole_number, numbers))
+        return f"{key!r} holds the number {first}; expected names of tags (label_names says what numbers stand for)"
+    for number in numbers:
+        if not is_whole_number(number) or not 0 <= number < len(names):
+            return f"{key!r} holds {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+    return ""

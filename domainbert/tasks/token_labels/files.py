@@ -1,0 +1,82 @@
+"""Sentences with a label for each word in CoNLL or JSONL. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.json_values import shown
+from domainbert.corpus.rows import json_rows
+from domainbert.tasks.label_names import is_visible
+from domainbert.tasks.labelled import in_words, label_counts
+from domainbert.tasks.tagged_files import (
+    TaggedFile,
+    TaggedFormat,
+    TaggedRows,
+    TaggedSentence,
+    TaggedTable,
+    list_keys,
+    read_columns,
+    read_lists,
+)
+from domainbert.tasks.text_files import file_kind
+from domainbert.tasks.token_labels.config import TokenLabels
+
+
+@dataclass(frozen=True)
+class TokenLabelFile(TaggedFile[TaggedSentence]):
+    """Contents of a file of labelled words, and how it was read."""
+
+    def describe(self) -> str:
+        """A line with sizes, layout, and the words of each label."""
+        counts = label_counts(self.items)
+        return f"{self.path}: {self.sizes}; {len(counts)} labels ({in_words(counts)})"
+
+
+def read(config: TokenLabels, path: Path) -> TokenLabelFile:
+    """See `TaskConfig.read`.
+
+    Raises:
+        DomainbertError: a file whose kind cannot be told, or that `read_columns` or `read_lists` refuses; no sentence;
+            a label with white space around it or invisible characters in it, or at a line that begins a document.
+    """
+    format = config.format
+    kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
+    columns = format.token_column, format.tag_column
+    table = _read_jsonl(path, format) if kind == "jsonl" else read_columns(path, *columns)
+    if not table.rows:
+        raise DomainbertError(f"{path}: no sentences; expected words with labels")
+    problems = Problems(str(path))
+    _check_labels(path, table.rows, problems)
+    _check_marks(path, table, config.outside, problems)
+    problems.raise_if_any()
+    sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
+    return TokenLabelFile(path, sentences, kind, table.layout, [mark.line for mark in table.marks])
+
+
+def _read_jsonl(path: Path, format: TaggedFormat) -> TaggedTable:
+    problems = Problems(str(path))
+    rows = list(json_rows(path, problems))
+    if not rows:
+        problems.raise_if_any()
+        return TaggedTable([], [], "")
+    line, first = rows[0]
+    return read_lists(path, rows, problems, list_keys(f"{path}:{line}", first, format), format)
+
+
+def _check_labels(path: Path, rows: Sequence[TaggedRows], problems: Problems) -> None:
+    for row in rows:
+        for label, line in zip(row.tags, row.lines, strict=True):
+            if not is_visible(label):
+                expected = "expected visible characters and no white space around them"
+                problems.add(f"{path}:{line}: label {shown(label)}; {expected}")
+
+
+def _check_marks(path: Path, table: TaggedTable, outside: str | None, problems: Problems) -> None:
+    """The `-DOCSTART-` lines are no words, so that a label there would be lost."""
+    known = {label for row in table.rows for label in row.tags} - {outside}
+    for mark in table.marks if outside is not None else ():
+        if mark.tag in known:
+            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside}")

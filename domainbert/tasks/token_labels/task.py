@@ -1,0 +1,200 @@
+"""A label a word: a linear head on the first piece of each word, or a CRF; long sentences are read in windows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import Example, word_example
+from domainbert.encoders.crf import Crf, crf_of
+from domainbert.metrics.classification import count_class_ids, count_classes
+from domainbert.metrics.entities import sum_by_document
+from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.tasks.decoding import decode_words
+from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
+from domainbert.tasks.meaningful_scoring import MeaningfulScoring
+from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.tagged_files import TaggedSentence
+from domainbert.tasks.tagged_scoring import TaggedScoring
+from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
+from domainbert.tasks.token_labels.config import TokenLabels
+from domainbert.tasks.word_losses import word_loss
+from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tokenization.align import AlignedWords, align_words
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+
+@dataclass(frozen=True)
+class LabelledWord:
+    """A word: characters `start` to `end` (exclusive), which are `text`; its label, and the probability of that."""
+
+    start: int
+    end: int
+    text: str
+    label: str
+    score: float
+
+
+class WordLabeller(Predictor[list[LabelledWord]]):
+    """Gives words a label."""
+
+    kind = "a token classifier with the labels"
+
+    def predict(self, texts: Sequence[Content]) -> list[list[LabelledWord]]:
+        """The words of each text, its pre-tokens, or of each list of words as if single spaces stood between them."""
+        aligned = aligned_contents(self.tokenizer, texts)
+        predicted = []
+        for content, words, (labels, scores) in zip(texts, aligned, self._label(aligned), strict=True):
+            text, places = placed_words(content, words)
+            rows = zip(places, labels, scores, strict=True)
+            predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
+        return predicted
+
+    def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The label of each word."""
+        return [labels for labels, _ in self._label(align_words(self.tokenizer, sentences))]
+
+    def _label(self, aligned: Sequence[AlignedWords]) -> list[tuple[list[str], list[float]]]:
+        found = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
+        return [found.get(number, ([], [])) for number in range(len(aligned))]
+
+
+class WordScoring(TaggedScoring, MeaningfulScoring):
+    """Sentences with a label for each word as a test set; intervals are drawn by document."""
+
+    config: TokenLabels
+
+    @property
+    def nothing(self) -> str | None:
+        """See `MeaningfulScoring.nothing`."""
+        return self.config.outside
+
+    @property
+    def num_gold(self) -> int:
+        """The words whose label means something."""
+        return sum(count for label, count in label_counts(self.test.items).items() if label != self.nothing)
+
+    @property
+    def title(self) -> str:
+        """See `Scoring.title`."""
+        return f"{self.headline.name} over {self.num_gold:,} of {self.test.num_words:,} words"
+
+    def labels_of(self, predictions: Sequence[list[str]]) -> Iterable[str]:
+        """See `MeaningfulScoring.labels_of`."""
+        return chain.from_iterable(predictions)
+
+    def count(self, predictions: Sequence[list[str]]) -> NDArray[Any]:
+        """See `MeaningfulScoring`: a row for each document."""
+        pairs = zip(self.test.items, predictions, strict=True)
+        counts = [count_classes(item.tags, labels, self.classes).sum(axis=0) for item, labels in pairs]
+        documents = [item.document for item in self.test.items]
+        return meaningful(sum_by_document(np.stack(counts), documents), self.classes, self.nothing)
+
+
+class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
+    """Gives each word one of `labels`, of which `outside` means nothing."""
+
+    head = "tokens"
+    counted = "num_targets"
+    predictor = WordLabeller
+    scored_as = WordScoring
+    crf: Crf | None = None
+
+    def __init__(self, labels: Sequence[str], outside: str | None = None) -> None:
+        super().__init__(labels)
+        self.outside = outside
+
+    @classmethod
+    def of_training(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
+        """The labels of a training set, and the head that is asked for; `DomainbertError` if none is `outside`."""
+        labels = label_set(train.items)
+        if config.outside is not None and config.outside not in labels:
+            raise DomainbertError(
+                f"{train.path}: no word has the label {config.outside!r} (outside); expected one of "
+                f"{', '.join(labels)}, or outside: null where every label counts"
+            )
+        return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
+        """See `Task.of_folder`; what means nothing is of no concern to prediction."""
+        return (CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls)(labels)
+
+    def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """See `Task.encode`."""
+        number = {label: index for index, label in enumerate(self.labels)}
+        aligned = align_words(tokenizer, [sentence.words for sentence in items])
+        labels = [[number[tag] for tag in sentence.tags] for sentence in items]
+        return _encoded(aligned, labels, len(self.labels), max_length)
+
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """See `Task.encode_contents`; the words of a text are its pre-tokens."""
+        return _encoded(aligned_contents(tokenizer, contents), None, len(self.labels), max_length)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """See `word_loss`."""
+        return word_loss(logits, batch, self.crf)
+
+    def metric(self) -> Metric:
+        """Mean F1 of the labels that mean something, micro F1 and accuracy."""
+        return scores_of_counts(meaningful_scores, len(self.labels) + (self.outside not in self.labels), 3)
+
+    def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
+        """See `Task.update`."""
+        number = {label: index for index, label in enumerate(self.labels)}
+        gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
+        predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
+        counts = count_class_ids(gold, predicted, len(self.labels)).sum(axis=0)
+        metric.update(meaningful(counts, self.labels, self.outside))
+
+    def decode(self, logits: Tensor, batch: Batch) -> list[tuple[list[str], list[float]]]:
+        """The label of each word, and its probability."""
+        decoded = decode_words(logits, batch, self.crf)
+        return [([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
+
+    def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
+        """See `Task.as_json`."""
+        return {"words": [asdict(word) for word in prediction]}
+
+    def warnings(self, items: Sequence[TaggedSentence], scores: Mapping[str, float]) -> list[str]:
+        """A model that is no better than one that always gives the same label."""
+        counts = Counter(label for item in items for label in item.labels)
+        label, count = counts.most_common(1)[0]
+        share = count / sum(counts.values())
+        always = 0.0 if label == self.outside else 2 * share / (1 + share) / len(counts.keys() - {self.outside})
+        if share == 1 or scores["macro_f1"] > always:
+            return []
+        found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
+        return [f"{found} {100 * always:.1f}; {ADVICE}"]
+
+
+class CrfTokenLabelsTask(TokenLabelsTask):
+    """The same with a CRF over the words, in which any label may follow any other."""
+
+    head = "crf"
+
+    def bind(self, head: nn.Module) -> None:
+        """See `Task.bind`."""
+        self.crf = crf_of(head)
+
+
+def _encoded(
+    aligned: Sequence[AlignedWords], labels: Sequence[Sequence[int]] | None, num_labels: int, max_length: int
+) -> list[Example]:
+    """Sentences as examples; the pre-tokens of a word all learn its label."""
+    same = np.arange(num_labels)
+    of_sentence = labels if labels is not None else [None] * len(aligned)
+    return [word_example(words, ids, same, max_length) for words, ids in zip(aligned, of_sentence, strict=True)]

@@ -1,0 +1,29 @@
+"""Words of what a model reads, as pieces and as characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from domainbert.tasks.labelled import Content, words_of_content
+from domainbert.tasks.text_files import Stretch
+from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
+from domainbert.tokenization.load import DomainTokenizer
+
+
+def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) -> list[AlignedWords]:
+    """The pieces of texts, whose words are their pre-tokens, and of lists of words."""
+    texts = [content for content in contents if isinstance(content, str)]
+    of_text = iter(align_text(tokenizer, texts))
+    words = [words_of_content(content) for content in contents if not isinstance(content, str)]
+    of_words = iter(align_words(tokenizer, words))
+    return [next(of_text if isinstance(content, str) else of_words) for content in contents]
+
+
+def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
+    """A text and the characters of its words; that of a list of words has single spaces between them."""
+    if isinstance(words, AlignedText) and isinstance(content, str):
+        return content, words.word_offsets
+    given = words_of_content(content)
+    ends = accumulate(len(word) + 1 for word in given)
+    return " ".join(given), [(end - 1 - len(word), end - 1) for word, end in zip(given, ends, strict=True)]

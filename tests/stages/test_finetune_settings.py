@@ -1,0 +1,181 @@
+"""Settings of fine-tuning that are off unless told: each resumes to the bit, and micro-batches change nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
+from domainbert.data.examples import collate
+from domainbert.distillation.prediction_config import SoftTargets
+from domainbert.distillation.student_config import StudentConfig
+from domainbert.encoders.packed import Packed
+from domainbert.models.folder import open_model
+from domainbert.serving.by_name import load_classifier, load_tagger
+from domainbert.stages.distill_task import distill_task
+from domainbert.stages.finetune import Finetune
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.task import task_class, task_of_folder
+from domainbert.training.optim_config import AveragingConfig, OptimConfig
+from tests.resuming import TRAINING, Work, assert_same_outcome
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ema": {"averaging": {"name": "ema", "decay": 0.8}},
+    "last": {"averaging": {"name": "last", "fraction": 0.6}},
+    "frozen": {"frozen_layers": 1},
+    "adversarial and r_drop": {"adversarial": {"epsilon": 0.5}, "r_drop": {"alpha": 0.5}},
+}
+TOGETHER: dict[str, Any] = {
+    "averaging": AveragingConfig("ema", decay=0.8),
+    "frozen_layers": 0,
+    "adversarial": AdversarialConfig(0.5),
+    "r_drop": RDropConfig(0.5),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_training_that_is_stopped_gives_the_same(runs: Any, tmp_path: Path, one_thread: None, name: str) -> None:
+    """With dropout, an accumulation of two, and a stop within the second epoch of four."""
+    files = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}
+    usual = {**TRAINING, **files, "model": str(runs / "pretrain"), "task": "Ner", "batch_size": 24, "max_epochs": 4}
+    usual |= {"optim": {"lr": 5e-3}, "micro_batch_size": 12, **SETTINGS[name]}
+    work = Work(tmp_path)
+    assert work.run("finetune", "whole", usual) == 0
+    for stop in (7, 13):
+        assert work.run("finetune", "parts", usual, "--resume", "auto", stop=(1, stop)) == 75
+    assert work.run("finetune", "parts", usual, "--resume", "auto") == 0
+    assert work.trained == 2 * [(1, step) for step in range(20)]
+    assert_same_outcome(work / "whole", work / "parts")
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_micro_batches_change_nothing(runs: Any, task: str) -> None:
+    """With all settings at once, dropout, and texts of several windows."""
+    changes = {"max_length": 16, "batch_size": 32, "max_epochs": 2, "seeds": (1,), **TOGETHER}
+    changes["optim"] = OptimConfig(lr=1e-3, eps=1e-4)  # a large eps: Adam divides rounding errors by tiny moments
+    folders = [runs.finetune(f"settings-{task}-{n}", task, **changes, micro_batch_size=n) for n in (None, 8, 1)]
+    whole, *parts = [load_file(folder / "seed-1/model.safetensors") for folder in folders]
+    for part in parts:
+        assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5
+
+
+def test_what_is_frozen_stays_as_it_was(runs: Any) -> None:
+    """To the bit, embeddings of words that occur too, and with weight decay."""
+    optim = OptimConfig(lr=5e-3, weight_decay=0.5)
+    folder = runs.finetune("frozen", "ner", max_epochs=1, seeds=(1,), frozen_layers=1, optim=optim)
+    before, after = (load_file(one / "model.safetensors") for one in (runs / "pretrain", folder / "seed-1"))
+    encoder = [name for name in after if name.startswith("bert.")]
+    frozen = [name for name in encoder if name.startswith(("bert.embeddings.", "bert.encoder.layer.0."))]
+    assert 20 < len(frozen) < len(encoder)
+    for name in encoder:
+        assert bool((before[name] == after[name]).all()) == (name in frozen), name
+
+
+def loss_of_classifier(runs: Any, folder: Path) -> float:
+    """Cross-entropy of the validation texts, from what the saved model predicts."""
+    texts = [json.loads(line) for line in runs.labelled("classification", "validation").read_text().splitlines()]
+    found = load_classifier(folder).predict_texts([text["text"] for text in texts])
+    return -sum(math.log(one.scores[text["label"]]) for one, text in zip(found, texts, strict=True)) / len(texts)
+
+
+@pytest.mark.parametrize(("metric", "direction"), [("accuracy", "maximize"), ("loss", "minimize")])
+def test_epoch_and_seed_are_chosen_by_the_metric_that_is_asked_for(runs: Any, metric: str, direction: str) -> None:
+    choose = max if direction == "maximize" else min
+    optim = OptimConfig(lr=5e-3, head_lr=5e-3)
+    folder = runs.finetune(f"by-{metric}", "classification", max_epochs=4, optim=optim, select_by=metric)
+    rows = runs.results[f"by-{metric}"]["seeds"]
+    values = {f"seed-{row['seed']}": [one[metric] for one in row["history"]] for row in rows}
+    for row in rows:
+        mine = values[f"seed-{row['seed']}"]
+        assert len(set(mine)) > 1 and row["best_epoch"] == 1 + mine.index(choose(mine))
+        assert row["validation"] == row["history"][row["best_epoch"] - 1]
+    best = {seed: choose(mine) for seed, mine in values.items()}
+    said = json.loads((folder / "seeds.json").read_text())
+    assert said == {
+        "best": choose(best, key=best.__getitem__),
+        "metric": f"validation/{metric}",
+        "direction": direction,
+        f"validation_{metric}": best,
+    }
+    if metric == "loss":
+        assert best[said["best"]] == pytest.approx(loss_of_classifier(runs, folder), abs=1e-5)
+
+
+def test_the_loss_of_validation_is_that_of_all_pieces_of_words(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tagger, whose batches have different numbers of them: the loss of one batch with all sentences."""
+    monkeypatch.setattr("domainbert.stages.labelled_training._VALIDATION_TOKENS", 100)
+    changes = {"max_epochs": 1, "seeds": (1,), "max_length": 16, "select_by": "loss"}
+    folder = runs.finetune("tagger-by-loss", "ner", **changes)
+    predictor, (row,) = load_tagger(folder), runs.results["tagger-by-loss"]["seeds"]
+    task = task_of_folder(open_model(folder / "seed-1"))
+    examples = task.encode(Ner().read(runs.labelled("ner", "validation")).items, predictor.tokenizer, 16)
+    batch = collate(examples, list(range(len(examples))), predictor.tokenizer)
+    tensors = {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
+    with torch.no_grad():
+        logits = predictor.model(Packed.of(tensors), tensors["positions"])
+    wanted = float(task.loss(logits, tensors)) / len(tensors["targets"])
+    assert row["validation"]["loss"] == pytest.approx(wanted, rel=1e-5)
+    assert "loss" not in runs.results["ner-pretrained"]["seeds"][0]["validation"]
+
+
+def test_students_have_averaged_weights_and_a_metric_to_choose_by(runs: Any) -> None:
+    """The folder holds what was validated: its loss is that of the best epoch."""
+    changes: dict[str, Any] = {split: runs.labelled("classification", split) for split in ("train", "validation")}
+    changes |= {"teachers": [runs / "classification-pretrained"], "task": Classification(), "losses": [SoftTargets()]}
+    changes |= {"student": StudentConfig(first=1), "batch_size": 16, "max_epochs": 3, "optim": OptimConfig(lr=5e-3)}
+    averaging = AveragingConfig("ema", decay=0.9)
+    folder = runs.run(
+        "student-averaged", distill_task, **runs.training, **changes, averaging=averaging, select_by="loss"
+    )
+    (row,) = runs.results["student-averaged"]["seeds"]
+    assert row["validation"]["loss"] == min(one["loss"] for one in row["history"])
+    assert row["validation"]["loss"] == pytest.approx(loss_of_classifier(runs, folder), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Ner, Classification, MultiLabel])
+def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> None:
+    metric = task_class(kind)(["O", "B-x", "I-x"]).metric()
+    metric.update(np.zeros(tuple(metric.counts.shape), dtype=np.int64))
+    assert {one.key for one in (kind().headline, *kind.further)} <= set(metric.compute())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}}, "averaging: needs whole weights"),
+        ({"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
+        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: run a model"),
+        ({"init": "random", "frozen_layers": 0}, "frozen_layers: would stay random; expected init: pretrained"),
+        (
+            {"select_by": "accuracy"},
+            "select_by: found 'accuracy'; expected one of f1, macro_f1, precision, recall, loss$",
+        ),
+        ({"averaging": AveragingConfig("last"), "patience": 2}, "averaging: last, with patience: 2; a training that"),
+    ],
+)
+def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:
+    usual = {"model": Path("model"), "task": Ner(), "train": Path("a.conll"), "validation": Path("b.conll")}
+    with pytest.raises(DomainbertError, match=message):
+        Finetune(**usual, **changes)
+
+
+def test_they_are_refused_before_anything_is_trained(runs: Any, tmp_path: Path, capsys: Any) -> None:
+    words = ["--model", str(runs / "pretrain"), "--task", "Ner", "--out", str(tmp_path / "out")]
+    words += [f"--{split}={runs.labelled('ner', split)}" for split in ("train", "validation")]
+    assert main(["finetune", *words, "--select_by", "auc"]) == 2
+    assert "select_by: found 'auc'; expected one of f1, macro_f1, precision, recall, loss" in capsys.readouterr().err
+    assert main(["finetune", *words, "--frozen_layers", "3"]) == 2
+    assert "frozen_layers: 3; the encoder has 2 layers" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

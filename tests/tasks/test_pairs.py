@@ -1,0 +1,246 @@
+"""Pairs of texts: reading, windows, refusals, and the same numbers as transformers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.examples import collate
+from domainbert.distillation.teachers import load_teachers
+from domainbert.models.folder import save_model
+from domainbert.serving.predictor import load_predictor
+from domainbert.stages.early_checks import Given
+from domainbert.stages.evaluate import check_arguments
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.config import TASK_KEY
+from domainbert.tasks.labelled import TextPair
+from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
+from domainbert.tasks.multi_label.files import read_multi_label
+from domainbert.tasks.multi_label.task import MultiLabelTask
+from domainbert.tasks.regression.config import RegressionFormat
+from domainbert.tasks.regression.files import read_numbers
+from domainbert.tasks.task import encode_file
+from domainbert.tasks.text_files import read_words_or_texts
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.tuning.folds import split_folds
+from tests.tasks.tiny_folders import FAMILIES, PAIRS, Folders, tiny_model
+
+FORMAT = ClassificationFormat(text_pair_key="text_pair")
+PAIRED = [{"text": "a b", "text_pair": "c d e", "label": "yes"}, {"text": "é", "text_pair": "f", "label": "no"}]
+LABELS = ("no", "yes")
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def pair_task(key: str = "text_pair") -> ClassificationTask:
+    task = ClassificationTask(LABELS)
+    task.pair_key = key
+    return task
+
+
+def test_files_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = read_classification(jsonl(tmp_path / "a.jsonl", PAIRED), FORMAT)
+    assert file.contents == [TextPair("a b", "c d e"), TextPair("é", "f")]
+    assert (file.unit, file.items[0].label) == ("pairs of texts", "yes")
+    assert file.describe().endswith("a.jsonl: 2 pairs of texts; JSONL; 2 classes (no 1, yes 1)")
+    assert file.items[1].as_row == {"text": "é", "text_pair": "f"}
+    (tmp_path / "b.csv").write_text('premise,hypothesis,topics\n"a, b",c,x;y\nd,e,\nf,g,y;x\n')
+    format = MultiLabelFormat(text_key="premise", text_pair_key="hypothesis", label_key="topics")
+    several = read_multi_label(tmp_path / "b.csv", format)
+    assert [(one.content, one.labels) for one in several.items] == [
+        (TextPair("a, b", "c"), ("x", "y")),
+        (TextPair("d", "e"), ()),
+        (TextPair("f", "g"), ("y", "x")),
+    ]
+    (tmp_path / "c.tsv").write_text("text\ttext_pair\tscore\na\tb\t2.5\nc\td\t-1e1\n")
+    numbers = read_numbers(tmp_path / "c.tsv", RegressionFormat(text_pair_key="text_pair", label_key="score"))
+    assert [(one.content, one.number) for one in numbers.items] == [
+        (TextPair("a", "b"), 2.5),
+        (TextPair("c", "d"), -10),
+    ]
+    assert read_words_or_texts(tmp_path / "a.jsonl") == ["a b", "c d e", "é", "f"]
+    folds = split_folds(tmp_path / "b.csv", MultiLabel(format), 2, 0)
+    assert all(fold.train.startswith("premise,hypothesis,topics\n") for fold in folds)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ([{"text": "a", "label": "yes"}], "a.jsonl:1: no key 'text_pair'; found 'text', 'label'"),
+        ([*PAIRED, {"text": "a", "text_pair": " ", "label": "no"}], "a.jsonl:3: 'text_pair' is empty; expected"),
+        (
+            [{"text": "a", "text_pair": ["b"], "label": "no"}],
+            "a.jsonl:1: 'text_pair' is a JSON list; expected a str",
+        ),
+        ([], "a.jsonl: no texts; expected at least one with 'text' and 'text_pair' and 'label'"),
+    ],
+)
+def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str) -> None:
+    with pytest.raises(DomainbertError, match=problem):
+        read_classification(
+            jsonl(tmp_path / "a.jsonl", rows), ClassificationFormat(text_pair_key="text_pair", kind="jsonl")
+        )
+
+
+def test_keys_are_different() -> None:
+    with pytest.raises(DomainbertError, match=r"^text_pair_key: found 'text', which is another key too; expected dif"):
+        ClassificationFormat(text_pair_key="text")
+    with pytest.raises(DomainbertError, match=r"^label_key: found 'text', which is another key too"):
+        RegressionFormat(label_key="text")
+
+
+def test_windows_over_the_second_text_alone(tokenizer: DomainTokenizer) -> None:
+    first, second = "a b", " ".join("abcdefgh" * 2)
+    (example,) = pair_task().encode_contents([TextPair(first, second)], tokenizer, 10)
+    ids = dict(zip("abcdefgh", range(11, 19), strict=True))
+    assert tokenizer.encode(["a h"]) == [[ids["a"], ids["h"]]]
+    assert example.num_outputs == 1 and [len(one.input_ids) for one in example.windows] == [5] * len(example.windows)
+    for window in example.windows:
+        assert window.first is not None and window.first.tolist() == [ids["a"], ids["b"]]
+        assert (window.num_tokens, window.positions.tolist()) == (10, [-1])
+    read = [window.input_ids.tolist() for window in example.windows]
+    whole = [ids[letter] for letter in "abcdefgh" * 2]
+    assert read[0] == whole[:5] and read[-1] == whole[-5:]
+    assert all(one[2:] == other[:3] for one, other in itertools.pairwise(read[:-1])), "half of a window on"
+    batch = collate([example], [0], tokenizer)
+    row = [tokenizer.cls_id, ids["a"], ids["b"], tokenizer.sep_id, *read[0], tokenizer.sep_id]
+    assert batch["input_ids"].flatten()[:10].tolist() == row
+    assert batch["token_type_ids"].flatten()[:10].tolist() == [0] * 4 + [1] * 6
+    assert batch["example"].tolist() == [0] * len(read)
+
+
+def test_what_fits_is_one_window_however_long_the_first_text_is(tokenizer: DomainTokenizer) -> None:
+    (example,) = pair_task().encode_contents([TextPair("a b c d e f", "g")], tokenizer, 10)
+    assert len(example.windows) == 1 and example.num_tokens == 10
+
+
+def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
+    tmp_path: Path, tokenizer: DomainTokenizer
+) -> None:
+    rows = [*PAIRED, {"text": "a b c d", "text_pair": "e f g h", "label": "no"}]
+    file = read_classification(jsonl(tmp_path / "a.jsonl", rows), FORMAT)
+    task = ClassificationTask.of_training(Classification(FORMAT), file)
+    assert len(encode_file(task, file, tokenizer, 11)) == 3
+    with pytest.raises(
+        DomainbertError,
+        match=r"a.jsonl:3: a pair of 4 and 4 tokens, for which a window \(max_length\) has room for 7; expected a "
+        "first text of at most 3, as it stands whole beside each part of the second",
+    ):
+        encode_file(task, file, tokenizer, 10)
+    with pytest.raises(DomainbertError, match="max_length: 3; the vocabulary puts 3 special tokens around a text"):
+        encode_file(task, file, tokenizer, 3)
+
+
+def test_single_texts_and_pairs_are_not_taken_for_each_other(tokenizer: DomainTokenizer) -> None:
+    pairs, singles = pair_task("other"), ClassificationTask(LABELS)
+    assert pairs.content_of({"text": "a", "other": "b"}, "text") == TextPair("a", "b")
+    assert singles.content_of({"text": "a", "other": "b"}, "text") == "a"
+    with pytest.raises(DomainbertError, match="no string under 'other'; expected pairs of texts for this model"):
+        pairs.content_of({"text": "a"}, "text")
+    with pytest.raises(DomainbertError, match="a second text under 'text_pair'; expected single texts for this model"):
+        singles.content_of({"text": "a", "text_pair": "b"}, "text")
+    with pytest.raises(DomainbertError, match=r"^text 2: a single text; expected pairs of texts for this model$"):
+        pairs.encode_contents([TextPair("a", "b"), "a"], tokenizer, 10)
+    with pytest.raises(
+        DomainbertError, match=r"^text 1: a pair of texts; expected single texts for this model \(and 1 more"
+    ):
+        singles.encode_contents([TextPair("a", "b")] * 2, tokenizer, 10)
+
+
+def test_the_folder_says_what_its_model_reads(tokenizer: DomainTokenizer) -> None:
+    facts = pair_task("b").folder_facts({})
+    assert facts == {"domainbert_text_pair_key": "b"} and ClassificationTask(LABELS).folder_facts({}) == {}
+    ours = {TASK_KEY: "classification"}
+    assert ClassificationTask.of_folder(LABELS, ours | facts).reads == ("pairs of texts",)
+    assert ClassificationTask.of_folder(LABELS, ours).reads == ("single texts",)
+    several = MultiLabelTask.of_folder(LABELS, {**ours, **facts, "domainbert_threshold": 0.25})
+    assert (several.pair_key, several.threshold) == ("b", 0.25)
+    with pytest.raises(DomainbertError, match="domainbert_text_pair_key: found 3; expected the key of the second text"):
+        ClassificationTask.of_folder(LABELS, {"domainbert_text_pair_key": 3})
+    foreign = ClassificationTask.of_folder(LABELS, {})
+    assert foreign.content_of({"text": "a", "text_pair": "b"}, "text") == TextPair("a", "b")
+    lengths = [one.num_tokens for one in foreign.encode_contents([TextPair("a", "b"), "a", ["b", "c"]], tokenizer, 10)]
+    assert lengths == [5, 3, 4], "of a folder from elsewhere nobody knows"
+
+
+def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocabularies: Folders) -> None:
+    fields = json.loads((vocabularies("bert") / "tokenizer.json").read_text())
+    fields["post_processor"]["pair"] = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(fields))
+    for task in (Classification(), Classification(FORMAT)):
+        given = Given({"model": tmp_path, "task": task})
+        given.check_pairs("model")
+        wanted = "frames single texts only; expected one for pairs too" if task.reads_pairs else ""
+        assert (wanted in str(given.problems)) and bool(given.problems) == task.reads_pairs
+    given = Given({"model": vocabularies("bert"), "task": Classification(FORMAT)})
+    given.check_pairs("model")
+    assert given.problems == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pairs_are_read_as_transformers_reads_them(family: str, vocabularies: Folders, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model, made = tiny_model(family, vocabularies, 2)
+    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    save_model(tmp_path, model, FAMILIES[family][1], made, "sequence", "", LABELS, 64, facts=facts)
+    tokenizer, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    predictor = load_predictor(tmp_path)
+    examples = predictor.task.encode_contents(PAIRS, tokenizer, 64)
+    hugging_face, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    for pair, example, found in zip(PAIRS, examples, predictor.predict(PAIRS), strict=True):
+        encoded = theirs(pair.first, pair.second)
+        batch, length = collate([example], [0], tokenizer), example.num_tokens
+        assert len(example.windows) == 1 and encoded["input_ids"] == batch["input_ids"][0, :length].tolist()
+        if "token_type_ids" in encoded:
+            assert encoded["token_type_ids"] == batch["token_type_ids"][0, :length].tolist()
+        with torch.inference_mode():
+            logits = hugging_face.eval()(**theirs(pair.first, pair.second, return_tensors="pt")).logits[0]
+        np.testing.assert_allclose(list(found.scores.values()), torch.softmax(logits, -1).numpy(), atol=1e-5)
+    assert ("token_type_ids" in encoded) == (family in ("bert", "deberta-v2"))
+
+
+def test_windows_of_a_pair_are_averaged(vocabularies: Folders, tmp_path: Path) -> None:
+    model, made = tiny_model("bert", vocabularies, 2)
+    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    save_model(tmp_path, model, FAMILIES["bert"][1], made, "sequence", "", LABELS, 48, facts=facts)
+    predictor = load_predictor(tmp_path, max_length=30)
+    long = TextPair("café rates", " ".join(pair.second for pair in PAIRS))
+    (example,) = predictor.task.encode_contents([long], predictor.tokenizer, 30)
+    assert len(example.windows) > 3
+    ((_, logits),) = predictor.runtime.logits([example])
+    (found,) = predictor.predict([long])
+    wanted = torch.softmax(logits.mean(dim=0), -1).tolist()
+    assert list(found.scores.values()) == pytest.approx(wanted, abs=1e-6)
+    assert logits.std(dim=0).max() > 1e-3, "windows differ"
+
+
+def test_a_teacher_of_single_texts_teaches_no_pairs(vocabularies: Folders, tmp_path: Path) -> None:
+    model, tokenizer = tiny_model("bert", vocabularies, 2)
+    facts = {TASK_KEY: "classification"}
+    save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
+    assert load_teachers([tmp_path], ClassificationTask(LABELS), "32-true", None, 4).usual_length == 48
+    with pytest.raises(DomainbertError, match="reads single texts; expected a model of pairs of texts"):
+        load_teachers([tmp_path], pair_task(), "32-true", None, 4)
+
+
+def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
+    training = Given({"task": Classification(FORMAT), "model": Path("model"), "train": None})
+    arguments = {"models": {"a": Path("run/a")}, "task": Classification(), "test": Path("run/test"), "train": None}
+    given = Given(arguments, {"run/a": training, "run/test": training})
+    check_arguments(given)
+    assert given.problems == [("task", "reads single texts; expected pairs, which models.a is trained on")]

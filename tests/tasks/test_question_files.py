@@ -1,0 +1,147 @@
+"""Files of questions, contexts and answers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.labelled import TextPair
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.question_answering.files import read_questions
+from domainbert.tuning.folds import split_folds
+
+CONTEXT = "In 1889 the Café Zürich opened in Zürich 🍰."
+
+
+def nested(qas: list[dict[str, Any]], context: str = CONTEXT) -> dict[str, Any]:
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}
+
+
+def asked(own: str, answers: list[tuple[str, int]], **more: Any) -> dict[str, Any]:
+    return {
+        "id": own,
+        "question": f"What of {own}?",
+        "answers": [{"text": text, "answer_start": start} for text, start in answers],
+        **more,
+    }
+
+
+GOOD = [
+    asked("a", [("1889", 3), ("In 1889", 0)]),
+    asked("b", [("Zürich 🍰", CONTEXT.index("Zürich 🍰"))], is_impossible=False),
+    asked("c", [], is_impossible=True),
+]
+
+
+def test_squad_json_and_jsonl_hold_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(nested(GOOD), indent=1))
+    with gzip.open(tmp_path / "b.json.gz", "wt") as stream:
+        stream.write(json.dumps(nested(GOOD), ensure_ascii=False))
+    with open(tmp_path / "c.jsonl", "w") as file:
+        for one in GOOD:
+            answers = {key: [answer[key] for answer in one["answers"]] for key in ("text", "answer_start")}
+            file.write(json.dumps({**one, "context": CONTEXT, "title": "t", "answers": answers}) + "\n")
+    files = [read_questions(tmp_path / name) for name in ("a.json", "b.json.gz", "c.jsonl")]
+    for file in files:
+        assert [one.id for one in file.items] == ["a", "b", "c"] and file.has_unanswerable
+        assert [one.texts for one in file.items] == [["1889", "In 1889"], ["Zürich 🍰"], []]
+        assert file.items[1].answers[0].end == len(CONTEXT) - 1
+        assert file.items[0].content == TextPair("What of a?", CONTEXT) and file.items[0].labels == ()
+    assert [file.kind for file in files] == ["json", "json", "jsonl"]
+    lines = (tmp_path / "a.json").read_text().splitlines()
+    assert [lines[one.line - 1].strip() for one in files[0].items] == [f'"id": "{one}",' for one in "abc"]
+    assert [one.line for one in files[1].items] == [1, 1, 1] and [one.line for one in files[2].items] == [1, 2, 3]
+    assert files[0].describe() == f"{tmp_path}/a.json: 3 questions, 1 of them without an answer, on 1 contexts; JSON"
+
+
+def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
+    row = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "answer_start": [3]}}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n\n{json.dumps(row)}\n")
+    assert [one.id for one in read_questions(tmp_path / "a.jsonl").items] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("qas", "problem"),
+    [
+        ([asked("x", [("1889", 4)])], "question 'x': answer '1889' at character 4, where the context has '889 '"),
+        ([asked("x", [("1889", -44)])], "question 'x': answer '1889' at character -44, where the context has ''"),
+        ([asked("x", [("1889", "3")])], "question 'x': answer '1889' begins at \"3\"; expected a number of characters"),
+        ([asked("x", [(" ", 2)])], "question 'x': answer: 'text' is empty; expected a filled string"),
+        ([asked("x", [])], "question 'x': 0 answers and is_impossible false; expected an answer, or none and"),
+        ([asked("x", [("1889", 3)], is_impossible=True)], "question 'x': 1 answers and is_impossible true; expected"),
+        ([asked("x", [], is_impossible=1)], "question 'x': 0 answers and is_impossible 1; expected"),
+        ([{**GOOD[0], "question": " "}], "question 'a': 'question' is empty; expected a filled string"),
+        ([{**GOOD[0], "answers": ["1889"]}], "question 'a': an answer is no object; expected one with 'text' and"),
+        ([{**GOOD[0], "answers": None}], "question 'a': 'answers' is null; expected a list"),
+        ([{**GOOD[0], "id": 3}], r"data\[0\].paragraphs\[0\].qas\[0\]: 'id' is 3; expected a string"),
+        ([GOOD[0], GOOD[2], GOOD[0]], "question 'a' again; expected each id once"),
+        (["x"], r'data\[0\].paragraphs\[0\].qas\[0\] is "x"; expected an object'),
+    ],
+)
+def test_what_is_wrong_with_squad_json_is_told_with_its_id(tmp_path: Path, qas: Any, problem: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(nested(qas)))
+    with pytest.raises(DomainbertError, match=f"^{tmp_path}/a.json:1: {problem}"):
+        read_questions(tmp_path / "a.json")
+
+
+def test_the_line_of_a_broken_question(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(nested([*GOOD, asked("d", [("1890", 3)])]), indent=1))
+    with pytest.raises(DomainbertError, match=r"a\.json:42: question 'd': answer '1890' at character 3, where the"):
+        read_questions(tmp_path / "a.json")
+
+
+ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "answer_start": [3]}}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (json.dumps(ROW | {"answers": ["1889"]}), "a:1: 'answers' is a JSON list; expected an object such as"),
+        (json.dumps({"question": "", "context": "c"}), "a:1: no key 'answers'; expected an object such as"),
+        (json.dumps(ROW | {"context": None}), "a:1: 'context' is null; expected a string"),
+        (json.dumps(ROW | {"answers": {"text": ["1889"], "answer_start": []}}), "a:1: 1 texts of answers and 0 starts"),
+        ('{"data": [', "a:1: not JSON .*; expected SQuAD's"),
+        ("[]", "a:1: a JSON list; expected SQuAD's"),
+        ('{"data": 3}', "a:1: no list under 'data'; expected SQuAD's"),
+        ('{"data": [{"paragraphs": {}}]}', r"a:1: data\[0\].paragraphs is a JSON dict; expected a list"),
+        ('{"data": []}', "a: no questions; expected at least one with its context"),
+        (b'{"data":\n"\xff"}', "a:2: byte 0xff is not UTF-8; expected UTF-8 text"),
+    ],
+)
+def test_what_is_no_file_of_questions(tmp_path: Path, text: str | bytes, problem: str, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(DomainbertError, match=f"^{problem}"):
+        read_questions(Path("a"))
+
+
+def test_folds_divide_no_context(tmp_path: Path) -> None:
+    paragraphs = [
+        {"context": f"{CONTEXT} {number}", "qas": [asked(f"{number}-{one}", [("1889", 3)]) for one in range(3)]}
+        for number in range(5)
+    ]
+    whole = {"data": [{"paragraphs": paragraphs[:2]}, {"paragraphs": paragraphs[2:]}]}
+    (tmp_path / "a.json").write_text(json.dumps(whole))
+    items = read_questions(tmp_path / "a.json").items
+    with open(tmp_path / "b.jsonl", "w") as file:
+        for one in [*items[::2], *items[1::2]]:  # questions of a context stand apart
+            row = {"id": one.id, "question": one.question, "context": one.context}
+            file.write(json.dumps(row | {"answers": {"text": ["1889"], "answer_start": [3]}}) + "\n")
+    for name in ("a.json", "b.jsonl"):
+        folds = split_folds(tmp_path / name, QuestionAnswering(), 3, 0)
+        held = []
+        for fold in folds:
+            sides = []
+            for text in (fold.train, fold.validation):
+                (tmp_path / "part").write_text(text)
+                sides.append(read_questions(tmp_path / "part").items)
+            train, validation = ({one.context for one in side} for side in sides)
+            assert not train & validation and len(sides[0]) + len(sides[1]) == 15
+            assert all(one.texts == ["1889"] for side in sides for one in side)
+            held += [one.id for one in sides[1]]
+        assert sorted(held) == sorted(one.id for one in items)

@@ -1,0 +1,601 @@
+"""Relations between marked entities: reading, windows, scores, loss, and all stages."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+
+from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
+from domainbert.data.batches import LabelledBatches
+from domainbert.data.types import Share
+from domainbert.metrics.summary import Resampling
+from domainbert.models.added_tokens import add_tokens
+from domainbert.models.folder import load_model
+from domainbert.serving.predictor import load_predictor
+from domainbert.stages.distill_task import DistillTask
+from domainbert.tasks.labelled import key_of_content, label_counts, words_of_content
+from domainbert.tasks.relations.config import RelationFormat, Relations
+from domainbert.tasks.relations.files import RelatedEntities, RelationFile
+from domainbert.tasks.relations.marked import find_markers, marked_text, put_markers
+from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
+from domainbert.tasks.relations.reading import ADDED, Reading
+from domainbert.tasks.relations.task import Relation, RelationScoring, RelationsTask, StartsRelationsTask
+from domainbert.tasks.relations.windows import centred
+from domainbert.tokenization.align import align_text
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.extend import with_tokens
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tuning.folds import split_folds
+from tests.tokenization import test_byte_bpe as byte_bpe
+from tests.tokenization import test_unigram as unigram
+
+MARKERS = ("<<", ">>", "[[", "]]")
+CLASSES = ("none", "part-of", "used-for")
+
+
+def rows_in(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def offsets(start: int, end: int, **more: Any) -> dict[str, Any]:
+    return {"start": start, "end": end, **more}
+
+
+def test_markers_in_a_text_are_found() -> None:
+    marked = find_markers("Of << café >>-like [[ B\u00e9ta ]], 5-[[(C and STA2>>D", MARKERS)
+    assert [marked.text[start:end] for start, end in marked.marks] == list(MARKERS)
+    assert marked.written(("(", ")", "{", "}"))[0] == "Of ( café )-like { Béta }, 5-[[(C and STA2>>D"
+    assert find_markers("<e1>A</e1> b <e2>C</e2>", ("<e1>", "</e1>", "<e2>", "</e2>")).unmarked == "AbC"
+    nested = find_markers("<< [[ A ]] B >>", MARKERS)
+    assert nested.marks == ((0, 2), (13, 15), (3, 5), (8, 10)) and nested.unmarked == "AB"
+    assert find_markers("[[ A ]] of << B >>", MARKERS).marks[0] == (11, 13)
+    assert key_of_content(marked) == [marked.text, [list(mark) for mark in marked.marks]]
+    assert words_of_content(nested) == ["<<", "[[", "A", "]]", "B", ">>"]
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "text"),
+    [
+        ((0, 4), (9, 13), "<< Cash >> and [[ loan ]]-like"),
+        ((9, 13), (0, 4), "[[ Cash ]] and << loan >>-like"),
+        ((0, 13), (9, 13), "<< Cash and [[ loan ]] >>-like"),
+        ((0, 4), (0, 13), "[[ << Cash >> and loan ]]-like"),
+        ((0, 4), (0, 4), "<< [[ Cash ]] >> and loan-like"),
+        ((0, 4), (4, 8), "<< Cash >> [[  and ]] loan-like"),
+        ((13, 18), (9, 13), "Cash and [[ loan ]] << -like >>"),
+    ],
+)
+def test_markers_are_put_around_characters(head: Any, tail: Any, text: str) -> None:
+    marked = put_markers("Cash and loan-like", head, tail, MARKERS)
+    assert marked.text == text and marked.unmarked == "Cashandloan-like"
+    assert [text[start:end] for start, end in marked.marks] == list(MARKERS)
+
+
+@given(st.text("ab é", min_size=1, max_size=12), st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
+    places = st.tuples(*[st.integers(0, len(text))] * 2).filter(lambda one: one[0] < one[1])
+    head, tail = data.draw(places), data.draw(places)
+    row = {"text": text, "head": offsets(*head), "tail": offsets(*tail)}
+    (a, b), (c, d) = sorted((head, tail))
+    if not text.strip():
+        return
+    if a < c < b < d:
+        with pytest.raises(DomainbertError, match="overlap; expected entities apart from each other, or one inside"):
+            marked_text(row, "text", RelationFormat())
+        return
+    marked = marked_text(row, "text", RelationFormat())
+    assert [marked.text[start:end] for start, end in marked.marks] == list(MARKERS)
+    assert marked.unmarked == "".join(text.split())
+    letters = "".join(marked.written(("{", "}", "[", "]"))[0].split())
+    for opening, closing, (start, end) in (("{", "}", head), ("[", "]", tail)):
+        inside = letters[letters.index(opening) : letters.index(closing)]
+        assert re.sub(r"[][{}]", "", inside) == "".join(text[start:end].split())
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"text": "<< A >> B"}, r"a.jsonl:1: no entity between \[\[ and \]\]; expected one, and one between the other"),
+        ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities between << and >>; expected one"),
+        ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities apart from each other"),
+        ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': is missing; expected an object with start and"),
+        ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
+        (
+            {"text": "A B", "head": offsets(0, 4), "tail": offsets(2, 3)},
+            "'head': characters 0-4; expected some of the 3",
+        ),
+        (
+            {"text": "é B", "head": offsets(0, 1, text="B"), "tail": offsets(2, 3)},
+            r"are 'é', its text is 'B'; .* not by",
+        ),
+        ({"text": "ABC", "head": offsets(0, 2), "tail": offsets(1, 3)}, "a.jsonl:1: 'AB' and 'BC' overlap"),
+        ({"text": "<< A >> [[ B ]]", "label": None}, "a.jsonl:1: 'label' is null; expected a string or whole number"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path: Path, row: Any, problem: str) -> None:
+    with pytest.raises(DomainbertError, match=problem):
+        Relations().read(rows_in(tmp_path / "a.jsonl", [{"label": "x", **row}]))
+
+
+def test_markers_that_cannot_be_told_apart_are_refused() -> None:
+    with pytest.raises(
+        DomainbertError, match="head_markers, tail_markers: found '<' '>' '<' '>'; expected four visible"
+    ):
+        RelationFormat(head_markers=("<", ">"), tail_markers=("<", ">"))
+
+
+def test_files_of_both_forms(tmp_path: Path) -> None:
+    """SciERC marks argument 1 with [[ ]]; rows with characters and rows with markers may stand in one file."""
+    rows = [
+        {"text": "[[ BERT ]] for << parsing >> .", "label": "used-for"},
+        {
+            "text": "BERT for parsing .",
+            "head": offsets(0, 4, type="Method"),
+            "tail": offsets(9, 16),
+            "label": "used-for",
+        },
+        {"text": "BERT for parsing .", "head": offsets(9, 16), "tail": offsets(0, 4), "label": "none"},
+        {"text": "[[ A ]] of << B >>", "label": "part-of"},
+    ]
+    config = Relations(RelationFormat(head_markers=("[[", "]]"), tail_markers=("<<", ">>")))
+    file = config.read(rows_in(tmp_path / "a.jsonl", rows))
+    texts = [item.content.text for item in file.items]
+    assert texts[0] == texts[1] == "[[ BERT ]] for << parsing >> ." and texts[2] == "<< BERT >> for [[ parsing ]] ."
+    assert file.items[0].content.marks == file.items[1].content.marks
+    assert file.describe().endswith("a.jsonl: 4 texts; JSONL; 3 relations (none 1, part-of 1, used-for 2)")
+    assert [(unit.line, sorted(unit.labels)) for unit in file.units()] == [(1, ["none", "used-for"]), (4, ["part-of"])]
+    (tmp_path / "a.csv").write_text('text,label\n"<< A >>, [[ B ]]",1\n<< C >> [[ D ]],0\n')
+    numbered = Relations(RelationFormat(label_names=("no", "yes"))).read(tmp_path / "a.csv")
+    assert [item.label for item in numbered.items] == ["yes", "no"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "inhibitors"), [("train", 4169, 1642), ("dev", 2427, 812), ("test", 3469, 1255)]
+)
+def test_chemprot_is_read_whole(bio_data: Path, name: str, size: int, inhibitors: int) -> None:
+    """Texts such as `5-[[(C` and `A >> B` are among them."""
+    path = bio_data / f"chemprot/{name}.jsonl"
+    file = Relations().read(path)
+    assert len(file.items) == size > len(file.units())
+    counts = label_counts(file.items)
+    assert counts["INHIBITOR"] == inhibitors and sum(counts.values()) == size
+    for item, line in zip(file.items, path.read_text().splitlines(), strict=True):
+        assert item.content.text == json.loads(line)["text"] == item.content.written(MARKERS)[0]
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_window_is_centred_and_holds_both_entities(data: Any) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=60))
+    starts = [0, *np.cumsum(sizes)[:-1].tolist()]
+    pieces = sum(sizes)
+    first = data.draw(st.sampled_from(starts))
+    end = data.draw(st.integers(first + 1, pieces))
+    room = data.draw(st.integers(end - first, 70))
+    start, stop = centred(starts, pieces, room, first, end)
+    assert 0 <= start <= first < end <= stop <= pieces and stop - start <= room
+    if pieces <= room:
+        assert (start, stop) == (0, pieces)
+    else:
+        assert start in starts
+        assert stop == pieces or stop - start == room
+        if start > 0 and stop < pieces:
+            assert abs((first - start) - (stop - end)) <= 2 * (3 + 1)  # it moved on to the beginning of a word
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> DomainTokenizer:
+    """Letters, words of several pieces, brackets."""
+    pieces = ["men", "'", "s", "bank", "##s", "##er", *"<>[]abcdefgh", *"[/]", "e", "1", "2"]
+    tokens = dict.fromkeys([*SPECIAL_TOKENS.values(), *pieces])
+    return DomainTokenizer(bert_backend({token: number for number, token in enumerate(tokens)}, {}))
+
+
+def task_of(markers: Any = "text", head: str = "cls", **more: Any) -> RelationsTask:
+    config = Relations(markers=markers, head=head, **more)
+    items = [RelatedEntities(find_markers("<< a >> [[ b ]]", MARKERS), label, 1) for label in CLASSES]
+    task = RelationsTask.of_training(config, RelationFile(Path("a.jsonl"), items, "jsonl"))
+    assert task.classes == CLASSES
+    return task
+
+
+def made_up(seed: int, count: int) -> list[RelatedEntities]:
+    """Entities at any place of texts of any length."""
+    draw, items = random.Random(seed), []
+    for number in range(count):
+        words = [draw.choice(["men's", "banks", "banker", *"abcdefgh"]) for _ in range(draw.randint(2, 80))]
+        first = draw.randrange(len(words) - 1)
+        second = min(first + draw.randint(1, 3), len(words) - 1)
+        places = [first, second]
+        draw.shuffle(places)
+        starts = [sum(len(word) + 1 for word in words[:place]) for place in places]
+        stretches = [(start, start + len(words[place])) for start, place in zip(starts, places, strict=True)]
+        marked = put_markers(" ".join(words), *stretches, MARKERS, f"a.jsonl:{number + 1}")
+        items.append(RelatedEntities(marked, CLASSES[number % 3], number + 1))
+    return items
+
+
+@pytest.mark.parametrize("markers", ["text", "tokens"])
+@pytest.mark.parametrize("head", ["cls", "starts"])
+def test_no_marker_is_ever_cut_off(vocabulary: DomainTokenizer, markers: str, head: str) -> None:
+    """Of 200 texts, in windows of several lengths: both entities are in the one window, where the head reads them."""
+    task = task_of(markers, head)
+    tokenizer = with_tokens(vocabulary, task.added_tokens) if task.added_tokens else vocabulary
+    written = [[tokenizer.tokens[number] for number in ids] for ids in tokenizer.encode(task.reading.markers)]
+    longer = 0
+    for length in (28, 40, 512):
+        for item, example in zip(made_up(0, 200), task.encode(made_up(0, 200), tokenizer, length), strict=True):
+            (window,) = example.windows
+            assert window.num_tokens <= length
+            tokens = [tokenizer.tokens[number] for number in window.input_ids]
+            places = [[at for at in range(len(tokens)) if tokens[at : at + len(one)] == one] for one in written]
+            assert [len(place) for place in places] == [1, 1, 1, 1]
+            entity = "".join(tokens[places[0][0] + len(written[0]) : places[1][0]]).replace("##", "")
+            (_, start), (end, _) = item.content.marks[:2]
+            assert entity == item.content.text[start:end].strip()
+            reads = [places[0][0], places[2][0]] if head == "starts" else [-1]
+            assert window.positions.tolist() == reads and window.outputs.tolist() == list(range(len(reads)))
+            assert set(window.targets.tolist()) == {CLASSES.index(item.label)}
+            (whole,) = align_text(tokenizer, [task.reading.written(item.content)[0]])
+            longer += len(whole.input_ids) > len(tokens)
+            if len(whole.input_ids) + 2 > length:
+                assert len(tokens) > length - 2 - 6  # all but what a word of a few pieces leaves free
+    assert longer > 100
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "Unigram"])
+@pytest.mark.parametrize("markers", ["text", "tokens"])
+def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> None:
+    """Spaces belong to pieces there; `transformers` reads the same ids, and the markers stand where the head reads."""
+    transformers = pytest.importorskip("transformers")
+    texts = [item.content.text for item in made_up(2, 60)] + [f"rates {number}, rise" for number in range(300)]
+    texts += ["the café << a >>-like ([[ banks ]]), [/E1] [E2]"] * 9
+    train, size = (byte_bpe.train, 300) if kind == "byte-level BPE" else (unigram.train, 128)
+    task, tokenizer = task_of(markers, "starts"), train(texts * 3, size)
+    if markers == "tokens":
+        tokenizer = with_tokens(tokenizer, task.added_tokens)
+    tokenizer.save(tmp_path, 512)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    entities = [((0, 3), (4, 9)), ((9, 9 + 4), (4, 8)), ((15, 20), (4, 13))]
+    for head, tail in entities:
+        marked = put_markers("the café-like (banks), a", head, tail, MARKERS)
+        text, begins = task.reading.written(marked)
+        (example,) = task.encode_contents([marked], tokenizer, 512)
+        (window,) = example.windows
+        assert (
+            window.input_ids.tolist()
+            == theirs(text, add_special_tokens=False)["input_ids"]
+            == tokenizer.encode([text])[0]
+        )
+        (encoding,) = tokenizer.encode_with_offsets([text])
+        for place, begin in zip(window.positions.tolist(), begins[::2], strict=True):
+            start, stop = encoding.offsets[place]
+            assert start <= begin < max(stop, start + 1) or text[start:begin].isspace()
+            if markers == "tokens":
+                assert tokenizer.tokens[int(window.input_ids[place])] in ("[E1]", "[E2]")
+
+
+def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabulary: DomainTokenizer) -> None:
+    text = "a " * 30
+    items = [
+        RelatedEntities(put_markers(text, (0, 1), (place, place + 1), MARKERS, f"a.jsonl:{number}"), "none", number)
+        for number, place in ((4, 2), (5, 58), (6, 56))
+    ]
+    found = r"2 problems\n  a.jsonl:5: the two entities and what is between them are 38 tokens; expected at most 28, as"
+    with pytest.raises(DomainbertError, match=found):
+        task_of().encode(items, vocabulary, 30)
+    with pytest.raises(DomainbertError, match=r"'<< a >> a a .*: the two entities .* as max_length is 30"):
+        task_of().encode_contents([put_markers(text, (0, 1), (58, 59), MARKERS)], vocabulary, 30)
+    with pytest.raises(DomainbertError, match="no entity between << and >>"):
+        task_of().encode_contents(["a b"], vocabulary, 30)
+
+
+def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainTokenizer) -> None:
+    task = task_of(format=RelationFormat(head_markers=("§", "¶")))
+    with pytest.raises(DomainbertError, match="markers: '§' is unknown to the vocabulary, or the same as another one"):
+        task.encode([], vocabulary, 30)
+    with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is unknown to the vocabulary"):
+        task_of("tokens").encode([], vocabulary, 30)
+    marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS, "a.jsonl:7")
+    with pytest.raises(DomainbertError, match=r"a.jsonl:7: \[/E2\] in the text; expected it for a marker alone"):
+        task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED), 30)
+
+
+def test_the_starts_are_a_linear_layer_on_both_states_side_by_side(vocabulary: DomainTokenizer) -> None:
+    """Baldini Soares et al., section 3.2: of the concatenation of the states of the two markers."""
+    task, generator = task_of("text", "starts"), np.random.default_rng(0)
+    assert isinstance(task, StartsRelationsTask) and task.labels == outputs_at_starts(CLASSES)
+    assert classes_of(task.labels) == CLASSES == classes_of(CLASSES) and Relations.known_labels(task.labels) == CLASSES
+    examples = task.encode(made_up(1, 5), vocabulary, 60)
+    batch = {n: torch.from_numpy(v) for n, v in LabelledBatches(examples, vocabulary, 9999, Share())[0].items()}
+    states, weight = generator.normal(size=(10, 8)), generator.normal(size=(3, 16))
+    bias = generator.normal(size=6)
+    head_of_tokens = np.concatenate([weight[:, :8], weight[:, 8:]])  # the first half is read at the head
+    logits = torch.from_numpy(states @ head_of_tokens.T + bias)
+    owner, output = batch["example"].numpy(), batch["outputs"].numpy()
+    wanted = []
+    for text in range(5):
+        head, tail = (states[(owner == text) & (output == side)][0] for side in (0, 1))
+        wanted.append(weight @ np.concatenate([head, tail]) + bias[:3] + bias[3:])
+    np.testing.assert_allclose(task.class_logits(logits, batch).numpy(), np.stack(wanted), rtol=1e-5)
+    gold = [CLASSES.index(made_up(1, 5)[item].label) for item in batch["items"].tolist()]
+    log = torch.log_softmax(torch.from_numpy(np.stack(wanted)), dim=-1)
+    loss = -sum(float(log[text, label]) for text, label in enumerate(gold))
+    assert float(task.loss(logits, batch)) == pytest.approx(loss, rel=1e-5)
+    said = task.decode(logits, batch)
+    assert [one.label for one in said] == [CLASSES[row.argmax()] for row in wanted]
+    assert said[0].scores == pytest.approx(dict(zip(CLASSES, log[0].exp().tolist(), strict=True)), rel=1e-5)
+
+
+def scoring_of(gold: list[str], **config: Any) -> RelationScoring:
+    marked = find_markers("<< a >> [[ b ]]", MARKERS)
+    items = [RelatedEntities(marked, label, number) for number, label in enumerate(gold, 1)]
+    scoring = RelationScoring(Relations(**config), RelationFile(Path("a.jsonl"), items, "jsonl"))
+    scoring.labels = set(CLASSES)
+    return scoring
+
+
+@pytest.mark.filterwarnings("ignore")
+@given(
+    st.lists(st.tuples(*[st.sampled_from(CLASSES)] * 2), min_size=1, max_size=30),
+    st.sampled_from([None, "none"]),
+    st.sampled_from(["micro", "macro"]),
+)
+@settings(max_examples=100, deadline=None)
+def test_scores_are_those_of_scikit_learn(pairs: Any, negative: str | None, metric: Any) -> None:
+    gold, labels = ([pair[side] for pair in pairs] for side in (0, 1))
+    scoring = scoring_of(gold, negative=negative, metric=metric)
+    predicted = [Relation(label, {}) for label in labels]
+    scoring.predictions = {"a": {"seed-1": predicted}}
+    found = scoring.summary(Resampling(100, 0))["systems"]["a"]
+    occur = sorted({*gold, *labels} - {negative})
+    for average in ("micro", "macro"):
+        wanted = f1_score(gold, labels, labels=occur, average=average, zero_division=0.0) if occur else 0.0
+        assert found[f"{average}_f1"] == pytest.approx(wanted, abs=1e-9)
+    assert found["accuracy"] == pytest.approx(accuracy_score(gold, labels), abs=1e-9)
+    if negative is None:
+        assert found["micro_f1"] == pytest.approx(found["accuracy"], abs=1e-12)
+    each = f1_score(gold, labels, labels=[one for one in CLASSES if one != negative], average=None, zero_division=0.0)
+    assert [one["f1"] for one in found["per_label"].values()] == pytest.approx(list(each), abs=1e-9)
+    assert found["confusion"]["counts"] == confusion_matrix(gold, labels).tolist()
+    assert scoring.headline.key == f"{metric}_f1" and found[f"{metric}_f1_by_seed"]["seed-1"] == found[f"{metric}_f1"]
+
+
+def test_the_scores_of_tacred_by_hand() -> None:
+    """Of 3 relations 2 are found, one of them as the wrong one, and one where there is none."""
+    scoring = scoring_of(["used-for", "part-of", "part-of", "none", "none"], negative="none")
+    scoring.predictions = {
+        "a": {"1": [Relation(one, {}) for one in ("used-for", "used-for", "none", "part-of", "none")]},
+        "b": {"1": [Relation("none", {})] * 5},
+    }
+    summary = scoring.summary(Resampling(100, 0))
+    a, b = summary["systems"]["a"], summary["systems"]["b"]
+    assert (a["precision"], a["recall"], a["micro_f1"]) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    assert a["accuracy"] == pytest.approx(2 / 5) == b["accuracy"] and b["micro_f1"] == 0
+    assert list(a["per_label"]) == ["part-of", "used-for"] and "b (1) predicts one label only" in summary["warnings"][0]
+    lines = scoring.lines(summary)
+    assert lines[0].split()[:3] == ["system", "micro", "F1"] and any(
+        line.startswith("a: gold in rows") for line in lines
+    )
+
+
+def test_a_training_that_came_to_nothing_is_told() -> None:
+    items = made_up(0, 4)  # none, part-of, used-for, none
+    (warning,) = task_of().warnings(items, {"accuracy": 0.5})
+    assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
+    assert task_of().warnings(items, {"accuracy": 0.75}) == []
+    with pytest.raises(
+        DomainbertError, match=r"no text has the label 'other' \(negative\); expected one of none, part-"
+    ):
+        task_of(negative="other")
+
+
+@pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])
+def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
+    with pytest.raises(DomainbertError, match=r"domainbert_relations: .*; expected what finetune writes for relations"):
+        RelationsTask.of_folder(CLASSES, fields)
+    reading = Reading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
+    assert Reading.of_folder(json.loads(json.dumps(reading.folder_facts()))) == reading
+
+
+def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
+    usual = {"train": Path("a"), "validation": Path("b"), "teachers": ["c"], "losses": []}
+    with pytest.raises(DomainbertError, match="task: head: starts has outputs at two places of a text"):
+        DistillTask(task=Relations(head="starts"), **usual)
+    with pytest.raises(DomainbertError, match="task: text without labels has no entities; expected no `unlabelled`"):
+        DistillTask(task=Relations(), unlabelled="corpus.txt", **usual)
+
+
+@pytest.mark.parametrize("spare", [0, 2, 9])
+def test_added_tokens_get_rows_of_the_embeddings(runs: Any, spare: int) -> None:
+    """Others keep theirs bit for bit; rows to spare are used first."""
+    model, folder, _ = load_model(runs / "pretrain", "sequence", CLASSES)
+    tokenizer, embeddings = folder.tokenizer(), model.encoder.input_embeddings
+    before = torch.cat([embeddings.weight.detach(), torch.zeros(spare, embeddings.embedding_dim)])
+    embeddings.weight = torch.nn.Parameter(before.clone())
+    torch.manual_seed(0)
+    wider = add_tokens(model, tokenizer, ADDED)
+    size = tokenizer.vocab_size
+    assert wider.encode(["a [E1] b[/E2]"])[0].count(size) == 1 and wider.vocab_size == size + 4
+    after = embeddings.weight.detach()
+    assert len(after) == embeddings.num_embeddings == size + max(spare, 4)
+    assert torch.equal(after[:size], before[:size]) and torch.equal(after[size + 4 :], before[size + 4 :])
+    apart = (after[size : size + 4] - before[:size].mean(dim=0)) / before[:size].std(dim=0)
+    assert 0.8 < float(apart.std()) < 1.2 and float(apart.abs().max()) < 6
+    assert add_tokens(model, wider, ADDED) is wider and torch.equal(embeddings.weight.detach(), after)
+    assert tokenizer.encode(["a b c, d."]) == wider.encode(["a b c, d."])
+
+
+@pytest.fixture(scope="module")
+def sentences(runs: Any) -> Path:
+    """Who is before whom: two entities in texts of any length, by characters in training and marked in the rest."""
+    folder: Path = runs / "relations"
+    folder.mkdir()
+    draw = random.Random(3)
+    for split, count in (("train", 96), ("validation", 32), ("test", 40)):
+        rows = []
+        for _ in range(count):
+            words = [draw.choice(["the", "effect", "of", "café", "girls"]) for _ in range(draw.choice([4, 12, 60]))]
+            at = draw.randrange(len(words) - 1)
+            words[at], words[at + 1] = draw.sample(["cash", "loans"], 2)
+            text = " ".join(words)
+            head, tail = ({"start": (at := text.index(one)), "end": at + len(one)} for one in ("cash", "loans"))
+            if draw.random() < 0.5:
+                head, tail = tail, head
+            label = ("none", "before", "after")[0 if "of" in words[:4] else 1 + (head["start"] > tail["start"])]
+            row = {"text": text, "label": label}
+            if split == "validation":
+                marked = put_markers(text, *((one["start"], one["end"]) for one in (head, tail)), MARKERS)
+                rows.append({**row, "text": marked.text})
+            else:
+                rows.append({**row, "head": head, "tail": tail})
+        rows_in(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def test_it_goes_through_every_stage(runs: Any, sentences: Path, tmp_path: Path, one_thread: None) -> None:
+    pytest.importorskip("onnxruntime")
+    transformers = pytest.importorskip("transformers")
+    training = f"""
+      train: {sentences}/train.jsonl
+      validation: {sentences}/validation.jsonl
+      batch_size: 8
+      max_epochs: 4
+      max_length: 32
+      optim: {{lr: 2e-3, head_lr: 5e-3}}
+      precision: 32-true
+      loggers: [jsonl]
+      trainer: {{accelerator: cpu, devices: 1}}"""
+    task = "{{class_path: Relations, init_args: {{negative: none, markers: {}, head: {}}}}}"
+    (tmp_path / "recipe.yaml").write_text(f"""
+out: {tmp_path}/run
+stages:
+  cls: {{stage: finetune, model: {runs / "pretrain"}, seeds: [1, 2], task: &tokens {task.format("tokens", "cls")}, \
+{in_line(training)}}}
+  starts: {{stage: finetune, model: {runs / "pretrain"}, task: {task.format("tokens", "starts")}, {in_line(training)}}}
+  student:
+      stage: distill-task
+      teachers: ["@cls"]
+      student: {{first: 1}}
+      losses: [SoftTargets, HardTargets]
+      task: *tokens{training}
+  scores:
+      stage: evaluate
+      models: {{cls: "@cls", starts: "@starts", student: "@student"}}
+      task: *tokens
+      test: {sentences}/test.jsonl
+  said: {{stage: predict, model: "@starts", input: {sentences}/test.jsonl}}
+  onnx: {{stage: export, model: "@cls", check: {sentences}/validation.jsonl, task: *tokens}}
+  onnx-starts: {{stage: export, model: "@starts", check: {sentences}/validation.jsonl}}
+""")
+    assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
+    run = tmp_path / "run"
+    best = run / "cls" / json.loads((run / "cls/seeds.json").read_text())["best"]
+    fields, starts = (json.loads((one / "config.json").read_text()) for one in (best, run / "starts/seed-1"))
+    assert (fields["domainbert_task"], fields["problem_type"]) == ("relations", "single_label_classification")
+    assert fields["domainbert_relations"]["markers"] == "tokens" and list(fields["label2id"]) == [
+        "after",
+        "before",
+        "none",
+    ]
+    assert [starts["id2label"][number] for number in "23"] == [
+        "none at head",
+        "after at tail",
+    ] and "problem_type" not in starts
+    assert fields["vocab_size"] == json.loads((runs / "pretrain/config.json").read_text())["vocab_size"] + 4
+
+    metrics = json.loads((run / "scores/metrics.json").read_text())
+    assert metrics["metric"] == {"key": "micro_f1", "name": "micro F1", "percent": True} and len(metrics["paired"]) == 2
+    rows = {
+        name: [json.loads(line) for line in (run / f"scores/predictions/{name}/seed-1.jsonl").read_text().splitlines()]
+        for name in ("cls", "starts", "student")
+    }
+    for name, system in rows.items():
+        gold, said = ([row[key] for row in system] for key in ("gold", "predicted"))
+        f1 = f1_score(gold, said, labels=["after", "before"], average="micro", zero_division=0.0)
+        assert metrics["systems"][name]["micro_f1_by_seed"]["seed-1"] == pytest.approx(f1, abs=1e-9)
+    assert metrics["systems"]["starts"]["accuracy"] > 0.5
+
+    predicted = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
+    assert [row["label"] for row in predicted] == [row["predicted"] for row in rows["starts"]]
+    assert all("head" in row and row["scores"].keys() == {"after", "before", "none"} for row in predicted)
+    predictor = load_predictor(run / "starts")
+    long = max(range(40), key=lambda number: len(rows["starts"][number]["text"]))
+    row = json.loads((sentences / "test.jsonl").read_text().splitlines()[long])
+    by_characters, by_markers = (
+        predictor.predict_rows([one])[0] for one in (row, {"text": rows["starts"][long]["text"]})
+    )
+    assert by_characters == by_markers == predictor.predict([rows["starts"][long]["text"]])[0]
+    assert by_characters.scores == pytest.approx(rows["starts"][long]["scores"], abs=1e-6)
+    for folder, onnx in ((best, "onnx"), (run / "starts", "onnx-starts")):
+        torchs, exported = (load_predictor(one).predict_rows([row])[0] for one in (folder, run / onnx))
+        assert exported.label == torchs.label and exported.scores == pytest.approx(torchs.scores, abs=1e-4)
+
+    theirs, loading = transformers.AutoModelForSequenceClassification.from_pretrained(best, output_loading_info=True)
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(best), load_predictor(best)
+    short = put_markers("girls' Cash, café (loans)", (7, 11), (19, 24), MARKERS)
+    text = short.written(ADDED)[0]  # " [/E2])": white space beside a marker is of no concern to this vocabulary
+    encoded = tokenizer(text, return_tensors="pt")
+    (example,) = ours.task.encode_contents([short], ours.tokenizer, 32)
+    assert encoded["input_ids"][0, 1:-1].tolist() == example.windows[0].input_ids.tolist()
+    with torch.inference_mode():
+        probabilities = torch.softmax(theirs.eval()(**encoded).logits[0], dim=-1).tolist()
+    assert ours.predict([short])[0].scores == pytest.approx(
+        dict(zip(ours.labels, probabilities, strict=True)), abs=1e-5
+    )
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(run / "starts/seed-1").eval()
+    with torch.inference_mode():
+        logits = theirs(**encoded).logits[0]
+    at = [encoded["input_ids"][0].tolist().index(tokenizer.convert_tokens_to_ids(one)) for one in ADDED[::2]]
+    summed = torch.softmax(logits[at[0], :3] + logits[at[1], 3:], dim=-1).tolist()
+    assert predictor.predict([short])[0].scores == pytest.approx(dict(zip(ours.labels, summed, strict=True)), abs=1e-5)
+
+    folds = split_folds(sentences / "train.jsonl", Relations(), 3, 0)
+    assert sum(len(fold.validation.splitlines()) for fold in folds) == 96
+
+
+def in_line(training: str) -> str:
+    """Settings as part of a flow mapping."""
+    return ", ".join(line.strip() for line in training.strip().splitlines())
+
+
+@pytest.mark.slow
+def test_a_search_with_folds(runs: Any, sentences: Path, tmp_path: Path) -> None:
+    (tmp_path / "tune.yaml").write_text(f"""
+out: {tmp_path}/study
+stage: finetune
+settings:
+  model: {runs / "pretrain"}
+  task: Relations
+  train: {sentences}/train.jsonl
+  validation: {sentences}/validation.jsonl
+  max_length: 32
+  max_epochs: 1
+  loggers: [jsonl]
+  precision: 32-true
+  trainer: {{accelerator: cpu, devices: 1}}
+space:
+  optim.lr: {{choices: [2e-3, 1e-9]}}
+sampler: grid
+objective: validation/micro_f1
+trials: 2
+k_folds: 2
+""")
+    assert main(["tune", "-c", str(tmp_path / "tune.yaml")]) == 0
+    best = json.loads((tmp_path / "study/study.json").read_text())["best"]
+    assert 0 < best["values"][0] < 1
+    assert "validation/micro_f1" in (tmp_path / "study/trials.csv").read_text()
