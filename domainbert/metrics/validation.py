@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from domainbert.metrics.calibration import judge_temperature
 from domainbert.metrics.counts import FloatArray, IntArray
 
 
@@ -21,7 +20,6 @@ class ScoresOfCounts(Metric):
     `scores` tells the scores by name, the headline among them, of the summed counts, which have a `shape`.
     """
 
-    takes_logits = False
     counts: torch.Tensor
 
     def __init__(self, scores: Callable[[IntArray], Mapping[str, Any]], *shape: int) -> None:
@@ -36,33 +34,6 @@ class ScoresOfCounts(Metric):
     def compute(self) -> dict[str, torch.Tensor]:
         """The scores of everything seen since the last reset."""
         return _as_tensors(self.scores(self.counts.cpu().numpy()))
-
-
-class CalibratedScores(ScoresOfCounts):
-    """As `ScoresOfCounts`, with the temperature that is best for the logits, and calibration without and with it."""
-
-    takes_logits = True
-    logits: list[torch.Tensor]
-    gold: list[torch.Tensor]
-
-    def __init__(self, scores: Callable[[IntArray], Mapping[str, Any]], *shape: int) -> None:
-        super().__init__(scores, *shape)
-        for name in ("logits", "gold"):
-            self.add_state(name, [], dist_reduce_fx="cat")
-
-    def update(  # type: ignore[override]
-        self, counts: NDArray[np.int64], logits: torch.Tensor, gold: NDArray[np.int64]
-    ) -> None:
-        """Add the counts of a batch, its logits (texts, classes) and right classes (texts,)."""
-        super().update(counts)
-        self.logits.append(logits.float())
-        self.gold.append(torch.from_numpy(gold).to(logits.device))
-
-    def compute(self) -> dict[str, torch.Tensor]:
-        """See `ScoresOfCounts.compute`, and `judge_temperature` for the further scores. What is not a
-        number counts as 0: such a model is refused."""
-        logits, gold = (dim_zero_cat(state).cpu().numpy() for state in (self.logits, self.gold))
-        return super().compute() | _as_tensors(judge_temperature(np.nan_to_num(logits), gold))
 
 
 class ScoresOfRows(Metric):

@@ -133,6 +133,12 @@ def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:
 
 
 def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
-    """Several files as one set, named by the folder that they have in common."""
+    """Several files as one set, named by the folder that they have in common; no document is in two of them."""
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
-    return replace(parts[0], path=folder, items=[item for part in parts for item in part.items], parts=tuple(parts))
+    items: list[Any] = []
+    before = 0  # documents of the files before
+    for part in parts:
+        numbered = hasattr(part, "num_documents")
+        items += [replace(one, document=before + one.document) for one in part.items] if numbered else part.items
+        before += getattr(part, "num_documents", 0)
+    return replace(parts[0], path=folder, items=items, parts=tuple(parts))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 from sklearn.metrics import f1_score
 
+from domainbert.metrics.bootstrap import resample_parts, score_once
+from domainbert.metrics.regression import Spearman, count_numbers
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, summarize_classes
 from domainbert.metrics.table import classification_lines
@@ -89,3 +92,20 @@ def test_without_slices_nothing_changes() -> None:
         assert "slices" not in plain["systems"][name]
         del sliced["systems"][name]["slices"]
         assert sliced["systems"][name] == plain["systems"][name]
+
+
+def test_ranks_are_those_within_a_slice() -> None:
+    generator = np.random.default_rng(5)
+    gold = generator.integers(8, size=60).astype(float)
+    predicted = gold + generator.integers(-4, 5, size=60)
+    counts, parts = count_numbers(gold, predicted), [np.arange(0, 60, 3), np.array([1, 2])]
+    assert score_once(Spearman(), counts[parts[0]]) == pytest.approx(
+        spearmanr(gold[parts[0]], predicted[parts[0]]).statistic, abs=1e-12
+    )
+    found = resample_parts({"a": [counts]}, parts, Spearman(), 50, 7)["a"]
+    drawn = np.random.default_rng(7).integers(60, size=(50, 60))
+    for row, scores in zip(drawn, found, strict=True):
+        here = row[np.isin(row, parts[0])]
+        assert scores[0] == pytest.approx(spearmanr(gold[here], predicted[here]).statistic, abs=1e-12)
+        assert np.isfinite(scores[1])
+    assert any(not np.isin(row, parts[1]).any() for row in drawn) and (found[:, 1] == 0).any()

@@ -20,7 +20,12 @@ from domainbert.tasks.classification.config import Classification, Classificatio
 from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.task import read_task
+from domainbert.tasks.token_labels.config import TokenLabels
 
 NAMES = ("negative", "neutral", "positive")
 BY_LANGUAGE = Classification(ClassificationFormat(label_names=NAMES, by=("language",)), mean_over="language")
@@ -123,8 +128,62 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
         read_set(by_year, Path("rows.csv"))
     whole = LabelledFile(path=Path("rows.csv"), by={"year": "2021"})
     assert read_set(by_year, whole).items[0].by == {"year": "2021"}
-    with pytest.raises(DomainbertError, match="ner reads a file by itself; expected its path alone"):
-        read_set(Ner(), whole)
+    for task in (Ner(), TokenLabels(), Parsing(), QuestionAnswering()):
+        with pytest.raises(DomainbertError, match=f"{task.name} reads a file by itself; expected its path alone"):
+            read_set(task, whole)
+
+
+def test_pairs_in_several_files_with_slices() -> None:
+    format = ClassificationFormat(text_pair_key="second", by=("language",))
+    Path("a.jsonl").write_text(json.dumps({"text": "a", "second": "b", "label": "x", "language": "arabic"}) + "\n")
+    Path("b.csv").write_text("text,second,label\nc,d,y\n")
+    files: Any = [Path("a.jsonl"), LabelledFile(path=Path("b.csv"), by={"language": "french"})]
+    found = read_set(Classification(format), files)
+    assert [(one.text, one.text_pair, one.label, one.by) for one in found.items] == [
+        ("a", "b", "x", {"language": "arabic"}),
+        ("c", "d", "y", {"language": "french"}),
+    ]
+    assert found.parts[1].describe().startswith("b.csv: 1 pairs of texts")
+    _, _, task = read_task(Classification(format, mean_over="language"), files, files)
+    assert task.folder_facts({}) == {"domainbert_text_pair_key": "second"}
+    with pytest.raises(DomainbertError, match=r"in x_labels\.txt; expected no format\.text_pair_key, or one file"):
+        read_set(Classification(format), pair("x", ["a"], ["y"]))
+
+
+def test_numbers_in_two_files_with_slices() -> None:
+    task = Regression(RegressionFormat(by=("language",)), mean_over="language")
+    found = read_set(task, [pair("arabic", ["a", "b"], ["1.5", "-2e-3"]), pair("french", ["c"], ["4"])])
+    assert [(one.number, one.by["language"]) for one in found.items] == [
+        *((1.5, "arabic"), (-2e-3, "arabic"), (4.0, "french"))
+    ]
+    assert task.headline.key == "pearson_over_language" and not task.headline.percent
+    with pytest.raises(DomainbertError, match=r"x_text\.txt:1: 'label' is \"many\"; .* \(x_labels\.txt:1\)"):
+        read_set(task, pair("x", ["a"], ["many"]))
+    with pytest.raises(DomainbertError, match="mean_over: found 'year'; expected one of 'language'"):
+        Regression(RegressionFormat(by=("language",)), mean_over="year")
+
+
+def test_relations_with_slices() -> None:
+    task = Relations(RelationFormat(by=("source",)))
+    marked = ["<< Cash >> raised [[ attendance ]].", "[[ Cash ]] raised << attendance >>."]
+    Path("r_text.txt").write_text("".join(f"{one}\n" for one in marked))
+    Path("r_labels.txt").write_text("raises\nnone\n")
+    file = LabelledFile(text=Path("r_text.txt"), label=Path("r_labels.txt"), by={"source": "reviews"})
+    assert [(one.label, one.by) for one in read_set(task, file).items] == [
+        ("raises", {"source": "reviews"}),
+        ("none", {"source": "reviews"}),
+    ]
+
+
+def test_no_document_is_in_two_files() -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.conll").write_text("Cash O\n\nRates O\n\n")
+        Path(f"{name}.conllu").write_text("1\tRates\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    words = read_set(Ner(), [Path("a.conll"), Path("b.conll")])
+    assert [one.document for one in words.items] == [0, 1, 2, 3]
+    trees = read_set(Parsing(), [Path("a.conllu"), Path("b.conllu")])
+    assert [one.document for one in trees.items] == [0, 1]
+    assert [trees.place(number) for number in range(2)] == ["a.conllu:1", "b.conllu:1"]
 
 
 def settings_with(train: Any) -> tuple[Settings, list[str]]:

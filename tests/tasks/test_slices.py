@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
 
 from domainbert.data.batches import LabelledBatches
@@ -17,6 +18,9 @@ from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.regression.files import NumberedText
+from domainbert.tasks.regression.task import RegressionTask
 from domainbert.tasks.slices import SlicedMetric
 
 LABELS = ("dove", "hawk", "neutral")
@@ -80,6 +84,25 @@ def test_micro_f1_of_labels_at_the_one_threshold(tokenizer: Any) -> None:
         wanted.append(f1_score(holds[here], reached[here], average="micro"))
     assert found["threshold"] != 0.5
     assert found["f1_over_language"] == pytest.approx(np.mean(wanted), abs=1e-12)
+
+
+def test_correlation_of_numbers(tokenizer: Any) -> None:
+    gold = GENERATOR.normal(size=60)
+    items = [
+        NumberedText(text, float(number), line, by={"language": language})
+        for line, (text, number, language) in enumerate(zip(TEXTS, gold, LANGUAGES, strict=True), 1)
+    ]
+    config = Regression(RegressionFormat(by=("language",)), mean_over="language")
+    task = RegressionTask(["value"])
+    task.headline = config.headline
+    outputs = gold + GENERATOR.normal(size=60) + (np.array(LANGUAGES) == "arabic")
+    found = scored(task, items, tokenizer, outputs[:, None])
+    wanted = [
+        pearsonr(gold[here], outputs[here]).statistic
+        for here in (np.array(LANGUAGES) == language for language in ("arabic", "french"))
+    ]
+    assert found["pearson_over_language"] == pytest.approx(np.mean(wanted), abs=1e-6)
+    assert abs(found["pearson_over_language"] - found["pearson"]) > 1e-3
 
 
 def test_without_a_mean_there_are_no_slices(tokenizer: Any) -> None:

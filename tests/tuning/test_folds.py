@@ -14,7 +14,10 @@ from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.labelled_set import LabelledFile, read_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tuning.folds import split_folds, write_folds
+
+_KEYS = ("validation", "train")
 
 
 class Files(NamedTuple):
@@ -146,3 +149,26 @@ def test_parallel_files_are_split_together(tmp_path: Path) -> None:
         assert {(one.text, one.label, one.by["language"]) for one in read_set(task, rest).items} == whole - set(found)
         seen += found
     assert set(seen) == whole and len(seen) == 9
+
+
+def test_questions_of_several_files_are_split_by_context(tmp_path: Path) -> None:
+    nested, flat = tmp_path / "a.json", tmp_path / "b.jsonl"
+    contexts = [f"In {year} prices rose." for year in (2010, 2011, 2012)]
+    answer = {"text": "prices", "answer_start": 8}
+    paragraphs = [
+        {"context": context, "qas": [{"id": f"{number}-{k}", "question": "What?", "answers": [answer]} for k in (1, 2)]}
+        for number, context in enumerate(contexts)
+    ]
+    nested.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    row = {"id": "9", "question": "What?", "context": "Now prices rose.", "answers": {"text": [], "answer_start": []}}
+    flat.write_text(json.dumps(row) + "\n")
+    task, files = QuestionAnswering(), [nested, flat]
+    ids = {one.id for one in read_set(task, files).items}
+    changes = write_folds(split_folds(files, task, 4, 1), files, tmp_path / "folds")
+    seen: list[str] = []
+    for change in changes.values():
+        held, rest = ([one.id for one in read_set(task, [*map(Path, change[key])]).items] for key in _KEYS)
+        assert set(rest) == ids - set(held) and len({one[0] for one in held}) == 1
+        assert len(change["validation"]) == 1, "a file of which no question is there is left out"
+        seen += held
+    assert sorted(seen) == sorted(ids)

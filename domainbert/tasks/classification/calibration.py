@@ -1,4 +1,4 @@
-"""Calibration of classifiers on a test set, beside their other scores."""
+"""Calibration of classifiers on validation and on a test set, beside their other scores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.calibration import CALIBRATION, calibration_sums, with_temperature
+from domainbert.metrics.calibration import CALIBRATION, calibration_sums, judge_temperature, with_temperature
+from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.summary import Resampling, Summary, summarize
 
 if TYPE_CHECKING:
     from domainbert.tasks.classification.task import TextPrediction
+
+
+def plain_scores(rows: FloatArray) -> dict[str, Any]:
+    """Scores of texts in validation, of the number of the right class and the logits of each: (texts, 1 + classes)."""
+    gold, logits = rows[:, 0].astype(np.int64), rows[:, 1:]
+    return class_scores(count_class_ids(gold, logits.argmax(axis=1), logits.shape[1]).sum(axis=0))
+
+
+def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
+    """As `plain_scores`, with those of `judge_temperature`. What is no number counts as 0: such a model is refused."""
+    logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
+    return {**plain_scores(rows), **judge_temperature(logits, rows[:, 0].astype(np.int64))}
 
 
 def summarize_calibration(

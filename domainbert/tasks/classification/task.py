@@ -18,7 +18,7 @@ from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.summary import Resampling, Summary, summarize_classes
 from domainbert.metrics.table import CALIBRATED, calibration_lines, classification_lines
-from domainbert.tasks.classification.calibration import summarize_calibration
+from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores, summarize_calibration
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
@@ -26,7 +26,7 @@ from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.labelled import Content, Labelled, label_counts
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch, scores_of_counts, scores_of_rows
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -152,21 +152,21 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     def metric(self) -> Metric:
         """Macro F1 and accuracy; calibration and the temperature, if one is asked for."""
         if self.learning.calibrate:
-            from domainbert.metrics.validation import CalibratedScores
-
-            return CalibratedScores(class_scores, len(self.labels), 3)
-        return self.metric_of_slice()
+            return scores_of_rows(calibrated_scores, 1 + len(self.labels))
+        return scores_of_counts(class_scores, len(self.labels), 3)
 
     def metric_of_slice(self) -> Metric:
-        """Macro F1 and accuracy."""
-        return scores_of_counts(class_scores, len(self.labels), 3)
+        """See `Task.metric_of_slice`: the temperature is for the whole set to say."""
+        return scores_of_rows(plain_scores, 1 + len(self.labels)) if self.learning.calibrate else self.metric()
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
-        logits = mean_over_windows(logits, batch)
-        counts = count_class_ids(gold, logits.argmax(dim=-1).cpu().numpy(), len(self.labels)).sum(axis=0)
-        metric.update(counts, *((logits, gold) if getattr(metric, "takes_logits", False) else ()))
+        means = mean_over_windows(logits, batch).float().cpu().numpy()
+        if self.learning.calibrate:
+            metric.update(np.column_stack([gold, means]).astype(np.float64))
+        else:
+            metric.update(count_class_ids(gold, means.argmax(axis=1), len(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
         """The class of each text, which no temperature changes, and the probabilities of all."""
