@@ -39,10 +39,7 @@ Statistic = SummedStatistic | WeightedStatistic
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[NDArray[Any]]],
-    statistic: Statistic,
-    resamples: int = 2000,
-    seed: int = 0,
+    systems: Mapping[str, Sequence[NDArray[Any]]], statistic: Statistic, resamples: int = 2000, seed: int = 0
 ) -> dict[str, FloatArray]:
     """The scores of each system in every resample: (resamples,).
 

@@ -29,7 +29,7 @@ def steepest_move(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tens
     over all its tokens (Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise the embeddings beforehand, as
     BERT and its like do behind them). A window of a long text is a text. `segment_ids` (B, S) are those of `Packed`."""
     texts = text_numbers(segment_ids).flatten()
-    squares = gradient.float().square().sum(dim=-1).flatten()
+    squares = gradient.square().sum(dim=-1).flatten()
     norms = squares.new_zeros(int(segment_ids.numel() + segment_ids.shape[0])).index_add(0, texts, squares).sqrt()
     return epsilon * gradient / norms.clamp(min=_SMALLEST)[texts].view(*segment_ids.shape, 1)
 

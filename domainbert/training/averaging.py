@@ -38,28 +38,27 @@ class Averaging(Remembering):
     def __init__(self, config: AveragingConfig, num_steps: int) -> None:
         self.config, self.num_steps = config, num_steps
         self.average: dict[str, Tensor] = {}  # by name; empty before the first step that counts
-        self._seen = 0  # optimiser steps
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Bring the average of a checkpoint to where the weights are."""
-        self._seen = trainer.global_step
         parameters = dict(pl_module.named_parameters())
         self.average = {name: value.to(parameters[name].device) for name, value in self.average.items()}
 
     @torch.no_grad()
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Take the weights after an optimiser step into the average."""
-        if trainer.global_step == self._seen:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        self._seen = trainer.global_step
-        share = share_of_step(self.config, self._seen, self.num_steps)
+        share = share_of_step(self.config, trainer.global_step, self.num_steps)
         if not share:
             return
         for name, parameter in _learning(pl_module).items():
             if name in self.average:
                 self.average[name].lerp_(parameter, share)
             else:
-                self.average[name] = parameter.detach().clone()
+                self.average[name] = parameter.clone()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let the average be validated."""

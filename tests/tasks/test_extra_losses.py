@@ -23,7 +23,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.extra_losses import steepest_move
+from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
@@ -179,6 +179,16 @@ def test_moves_have_the_length_that_is_asked_for() -> None:
         scale = moves[row, places] / gradient[row, places]
         torch.testing.assert_close(scale, scale[0, 0].expand_as(scale))
     assert not moves[0, 3].any() and not moves[1, 0].any()
+    rows = torch.ones(6, 2, 3)  # more of them than tokens in one
+    torch.testing.assert_close(steepest_move(rows, torch.ones(6, 2, dtype=torch.int64), 6**0.5), rows)
+
+
+def test_embeddings_are_moved_as_long_as_it_is_asked_for() -> None:
+    embeddings, ids = nn.Embedding(5, 3), torch.tensor([[1, 4]])
+    before, by = embeddings(ids), torch.tensor([[[1.0, 2.0, 3.0], [0.0, -1.0, 0.5]]])
+    with moved(embeddings, by):
+        assert torch.equal(embeddings(ids), before + by)
+    assert torch.equal(embeddings(ids), before)
 
 
 def noted_passes(model) -> list[Tensor]:
@@ -205,6 +215,18 @@ def r_drop_by_hand(task, one: np.ndarray, other: np.ndarray) -> float:
     each = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
     each += q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))
     return float(each.mean(axis=-1).sum()) / 2
+
+
+@pytest.mark.parametrize("task", [ClassificationTask(CLASSES), MultiLabelTask(CLASSES)], ids=["softmax", "labels"])
+def test_predictions_far_from_each_other(task) -> None:
+    """Where the two divergences differ; logits of half precision are compared in single precision."""
+    one, other = 3 * torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0))
+    found = float(symmetric_divergence(task, one, other))
+    assert found == pytest.approx(r_drop_by_hand(task, one.double().numpy(), other.double().numpy()), rel=1e-5)
+    if task.exclusive:
+        one, other = one.bfloat16(), other.bfloat16()
+        wanted = r_drop_by_hand(task, one.double().numpy(), other.double().numpy())
+        assert float(symmetric_divergence(task, one, other)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_r_drop_by_hand(case) -> None:

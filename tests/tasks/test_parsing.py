@@ -1,8 +1,7 @@
-"""Dependency parsing: windows, loss, trees, scores, and all stages."""
+"""Dependency parsing: windows, loss, trees, and what a folder says."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,21 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from domainbert.base.errors import DomainbertError
-from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
-from domainbert.metrics.attachment import LENGTHS, attachment_scores, count_arcs, count_by_label, count_by_length
-from domainbert.models.folder import load_model, open_model
-from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.parsing.config import Parsing
-from domainbert.tasks.parsing.files import Sentence, read_treebank
+from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.parsing.trees import is_tree
-from tests.tasks.treebank import write
 
 LABELS = ("amod", "det", "root")
 
@@ -114,48 +106,6 @@ def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask
     assert all(is_tree([head for head, _ in one.arcs]) for one in task.decode(logits, batch))
 
 
-def test_scores_are_those_of_conll_2018_and_of_allennlp() -> None:
-    """Spelled out: F1 of aligned words and universal labels; all words but those with certain tags."""
-    draw = random.Random(5)
-    names = ["nsubj", "nsubj:pass", "obj", "det"]
-    gold, system, ignored = [], [], []
-    for length in (1, 5, 12, 30):
-        gold.append([(draw.randint(0, length), draw.choice(names)) for _ in range(length)])
-        system.append(
-            [arc if draw.random() < 0.6 else (draw.randint(0, length), draw.choice(names)) for arc in gold[-1]]
-        )
-        ignored.append([draw.random() < 0.2 for _ in range(length)])
-    counts = count_arcs(gold, system, ignored)
-    found = attachment_scores(counts.sum(axis=0))
-    rows = zip(gold, system, ignored, strict=True)
-    words = [word for row in rows for word in zip(*row, strict=True)]
-
-    def f1(right: int, number: int) -> float:
-        precision, recall = right / number, right / number  # the same words on both sides
-        return 2 * precision * recall / (precision + recall)
-
-    assert found["uas"] == pytest.approx(f1(sum(a[0] == b[0] for a, b, _ in words), len(words)), abs=1e-12)
-    assert found["las"] == pytest.approx(f1(sum(a == b for a, b, _ in words), len(words)), abs=1e-12)
-    kept = [(a, b) for a, b, skip in words if not skip]
-    assert found["las_no_punctuation"] == pytest.approx(sum(a == b for a, b in kept) / len(kept), abs=1e-12)
-    assert found["uas_no_punctuation"] == pytest.approx(sum(a[0] == b[0] for a, b in kept) / len(kept), abs=1e-12)
-    assert found["exact"] == sum(a == b for a, b in zip(gold, system, strict=True)) / 4
-    by_label = count_by_label(gold, system, names)
-    for label, (tp, fp, fn) in zip(names, by_label.tolist(), strict=True):
-        assert tp == sum(a == b and a[1] == label for a, b, _ in words)
-        assert (tp + fp, tp + fn) == tuple(sum(pair[side][1] == label for pair in words) for side in (1, 0))
-    by_length = count_by_length(gold, system)
-    assert by_length.sum(axis=0)[0] == sum(a[0] == b[0] for a, b, _ in words)
-    assert by_length.sum() - by_length[:, 0].sum() == 2 * (len(words) - by_length[:, 0].sum())
-
-
-def test_lengths_of_arcs() -> None:
-    gold = [[(0, "x"), *((1, "x") for _ in range(8))]]
-    tp, fp, fn = count_by_length(gold, gold).T
-    assert dict(zip(LENGTHS, tp.tolist(), strict=True)) == {"root": 1, "1": 1, "2": 1, "3-6": 4, ">6": 2}
-    assert not fp.any() and not fn.any()
-
-
 def test_a_training_that_came_to_nothing_is_told(task: ParsingTask) -> None:
     items = [Sentence(list("abcd"), [2, 0, 4, 2], list("wxyz"), ["_"] * 4, [], 1, 0)]
     (warning,) = task.warnings(items, {"uas": 0.5})
@@ -182,151 +132,10 @@ def test_words_or_a_text_to_predict(task: ParsingTask) -> None:
             task.content_of(row, "text")
 
 
-@pytest.fixture(scope="module")
-def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trees of a grammar, some longer than a window, and their text."""
-    folder = tmp_path_factory.mktemp("treebank")
-    for number, (split, count) in enumerate({"train": 300, "validation": 60, "test": 60}.items()):
-        found = read_treebank(write(folder / f"{split}.conllu", count, seed=number, documents=5))
-        texts = [json.dumps({"text": " ".join(item.words)}) for item in found.items]
-        (folder / f"{split}.jsonl").write_text("\n".join(texts) + "\n")
-    return folder
-
-
-def recipe(treebank: Path, out: Path) -> dict[str, Any]:
-    corpus = {"sources": [{"path": f"{treebank}/train.jsonl"}], "validation_fraction": 0.1}
-    encoder = {"class_path": "BertConfig", "init_args": {"hidden_size": 48, "num_hidden_layers": 2}}
-    encoder["init_args"] |= {"num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64}
-    training = {"stage": "finetune", "task": {"class_path": "Parsing", "init_args": {"arc_size": 24, "label_size": 12}}}
-    training |= {split: f"{treebank}/{split}.conllu" for split in ("train", "validation")}
-    training |= {"batch_size": 16, "loggers": [], "precision": "32-true", "max_length": 20}
-    training |= {"trainer": {"accelerator": "cpu", "devices": 1}, "optim": {"lr": 3e-3, "head_lr": 3e-3}}
-    first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 12}
-    stages = {
-        "vocab": {"corpus": corpus, "vocab_size": 128, "model_max_length": 64},
-        "trees": {**training, **first, "seeds": [1, 2]},
-        "more": {**training, "model": "@trees", "max_epochs": 1, "optim": {"lr": 1e-4, "head_lr": 1e-4}},
-        "scores": {
-            "stage": "evaluate",
-            "models": {"trees": "@trees", "more": "@more"},
-            "task": "Parsing",
-            "test": f"{treebank}/test.conllu",
-            "bootstrap_resamples": 200,
-        },
-        "said": {"stage": "predict", "model": "@trees", "input": f"{treebank}/test.jsonl"},
-        "onnx": {"stage": "export", "model": "@trees", "check": f"{treebank}/validation.conllu"},
-    }
-    return {"out": str(out), "stages": stages}
-
-
-def test_it_goes_through_every_stage(treebank: Path, tmp_path: Path, one_thread: None) -> None:
-    pytest.importorskip("onnxruntime")
-    run = tmp_path / "run"
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe(treebank, run), sort_keys=False))
-    assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
-    noted = json.loads((run / "trees/seeds.json").read_text())
-    best = run / "trees" / noted["best"]
-    fields = json.loads((best / "config.json").read_text())
-    assert (fields["domainbert_task"], fields["domainbert_head"]) == ("parsing", "biaffine")
-    assert (fields["domainbert_arc_size"], fields["domainbert_label_size"]) == (24, 12)
-    assert fields["architectures"] == ["BertModel"] and fields["domainbert_decode"] == "mst"
-    the_scores(treebank, run, noted["best"])
-    the_predictions(treebank, run)
-    the_folder_in_transformers(best)
-    the_folder_as_a_start(best)
-
-
-def the_scores(treebank: Path, run: Path, best: str) -> None:
-    """Those of the written treebank, counted here; the words between are as they were."""
-    metrics = json.loads((run / "scores/metrics.json").read_text())
-    assert metrics["metric"]["name"] == "LAS" and metrics["bootstrap"]["unit"] == "documents"
-    trees = metrics["systems"]["trees"]
-    gold = (treebank / "test.conllu").read_text(encoding="utf-8").splitlines()
-    found = (run / f"scores/predictions/trees/{best}.conllu").read_text(encoding="utf-8").splitlines()
-    pairs = [(a.split("\t"), b.split("\t")) for a, b in zip(gold, found, strict=True)]
-    words = [(a, b) for a, b in pairs if len(a) == 10]
-    assert all(a[:6] == b[:6] and (b[8], a[9]) == ("_", b[9]) for a, b in words)
-    assert [a for a, _ in pairs if len(a) == 1] == [b for a, b in pairs if len(a) == 1]
-    las = sum(a[6:8] == b[6:8] for a, b in words) / len(words)
-    assert trees["las_by_seed"][best] == pytest.approx(las, abs=1e-9)
-    kept = [(a, b) for a, b in words if a[3] != "PUNCT"]
-    one = json.loads((run / "scores/metrics.json").read_text())["systems"]["more"]
-    assert trees["las"] > 0.8 > 0.5 > trees["las"] - trees["interval"][0] > 0
-    assert 0.8 < trees["las_no_punctuation"] < trees["uas_no_punctuation"] <= 1 and len(kept) < len(words)
-    assert metrics["paired"][0]["las" if "las" in metrics["paired"][0] else "difference"] == pytest.approx(
-        trees["las"] - one["las"]
-    )
-    assert sum(label["support"] for label in trees["per_label"].values()) == metrics["gold"] == len(words)
-    assert set(trees["by_length"]) == set(LENGTHS)
-
-
-def the_predictions(treebank: Path, run: Path) -> None:
-    rows = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
-    predictor, exported = load_predictor(run / "trees"), load_predictor(run / "onnx")
-    items = read_treebank(treebank / "test.conllu").items
-    assert max(len(one.windows) for one in predictor.task.encode(items, predictor.tokenizer, 20)) > 1
-    given = predictor.predict([item.words for item in items])
-    for item, row, words in zip(items, rows, given, strict=True):
-        assert [word["text"] for word in row["words"]] == item.words == [word.text for word in words]
-        assert all(row["text"][word["start"] : word["end"]] == word["text"] for word in row["words"])
-        assert [word["head"] for word in row["words"]] == [word.head for word in words]
-        assert [word["score"] for word in row["words"]] == pytest.approx([word.score for word in words], abs=1e-5)
-        assert is_tree([word.head for word in words]) and all(0 < word.score <= 1 for word in words)
-    ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
-    theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
-    assert ours == theirs and predictor.predict(["", []]) == [[], []]
-    scoring = ParsingTask.scoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"), None)
-    greedy = scoring.predict(predictor)
-    assert predictor.task.decoding == "greedy" and list(map(len, greedy)) == list(map(len, ours))
-    scores = json.loads((run / "onnx/metrics.json").read_text())
-    assert scores["files"]["model.onnx"]["las"] == pytest.approx(scores["las"], abs=1e-9)
-    assert "| logits | projections of words; biaffine.safetensors has" in (run / "onnx/README.md").read_text()
-
-
-def the_folder_in_transformers(best: Path) -> None:
-    """The encoder is a Hugging Face folder, whose hidden states are ours; the head stands beside."""
-    transformers = pytest.importorskip("transformers")
-    theirs, loading = transformers.AutoModel.from_pretrained(best, output_loading_info=True)
-    assert {name.split(".")[0] for name in loading["unexpected_keys"]} <= {"biaffine"}
-    assert all(name.startswith("pooler.") for name in loading["missing_keys"])
-    encoded = transformers.AutoTokenizer.from_pretrained(best)("the poor bank rose.", return_tensors="pt")
-    model, _, made = load_model(best, "biaffine")
-    assert made == []
-    length = encoded["input_ids"].shape[1]
-    tokens = Packed(encoded["input_ids"], torch.arange(length)[None], torch.ones(1, length, dtype=torch.int64))
+def test_scores_of_arcs_are_in_full_precision_under_autocast(model: Any, task: ParsingTask, tokenizer: Any) -> None:
+    batch = batch_of(task, tokenizer, ITEMS)
     with torch.inference_mode():
-        states = theirs.eval()(**encoded).last_hidden_state
-        torch.testing.assert_close(model.encoder.eval()(tokens), states, rtol=1e-5, atol=1e-5)
-
-
-def the_folder_as_a_start(best: Path) -> None:
-    """The head is taken over with the same labels and sizes, and made anew with others."""
-    folder = open_model(best)
-    sizes = {"arc_size": 24, "label_size": 12}
-    assert folder.head_sizes == sizes and load_model(best, "biaffine", folder.labels, sizes=sizes)[2] == []
-    for labels, other in ((folder.labels[:-1], sizes), (folder.labels, {"arc_size": 8, "label_size": 12})):
-        model, _, made = load_model(best, "biaffine", labels, sizes=other)
-        assert "biaffine.arc" in made and model.head.arc.shape == (other["arc_size"] + 1, other["arc_size"])
-    assert load_model(best, "tokens", ("O",))[2] == ["classifier.weight", "classifier.bias"]
-
-
-def test_files_and_stages_are_refused_before_anything_is_trained(
-    treebank: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = recipe(treebank, tmp_path / "run")
-    broken = tmp_path / "broken.conllu"
-    broken.write_text((treebank / "validation.conllu").read_text() + "1\tw\t_\tX\t_\t_\t1\tx\t_\t_\n")
-    whole["stages"]["trees"]["validation"] = str(broken)
-    student = {name: value for name, value in whole["stages"]["trees"].items() if name not in ("init", "encoder")}
-    whole["stages"]["student"] = {**student, "stage": "distill-task", "teachers": ["@trees"], "losses": ["SoftTargets"]}
-    del whole["stages"]["student"]["model"]
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
-    assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
-    said = capsys.readouterr().err
-    assert "task: parsing gives no logits to compare with a teacher's; expected finetune of a smaller model" in said
-    del whole["stages"]["student"]
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
-    assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
-    lines = len(broken.read_text().splitlines())
-    assert f"broken.conllu:{lines}: no word has head 0; expected one, the root" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
+        logits = model(Packed.of(batch), batch["positions"])
+        full = task.decode(logits, batch), float(task.loss(logits, batch))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert (task.decode(logits, batch), float(task.loss(logits, batch))) == full

@@ -109,5 +109,14 @@ def test_shares():
     assert share_of_step(AveragingConfig("ema", decay=0.0), 7, 100) == 1.0
     last = AveragingConfig("last", fraction=0.25)
     assert [share_of_step(last, step, 8) for step in (1, 6, 7, 8)] == [0.0, 0.0, 1.0, 0.5]
+    assert [share_of_step(last, step, 10) for step in (8, 9, 10)] == [0.0, 1.0, 0.5]
     assert [share_of_step(AveragingConfig("last", fraction=1.0), step, 3) for step in (1, 2, 3)] == [1.0, 1 / 2, 1 / 3]
     assert [share_of_step(AveragingConfig("last", fraction=1e-9), step, 3) for step in (2, 3)] == [0.0, 1.0]
+
+
+def test_the_average_of_a_checkpoint_goes_to_where_the_weights_are(make_model):
+    model = make_model("masked_lm")
+    averaging = Averaging(EMA, STEPS)
+    averaging.load_state_dict({"average": {name: one.detach() for name, one in model.named_parameters()}})
+    averaging.on_train_start(None, model.to("meta"))
+    assert {value.device.type for value in averaging.average.values()} == {"meta"}

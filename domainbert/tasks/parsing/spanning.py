@@ -29,7 +29,6 @@ def best_tree(scores: Scores) -> list[int]:
     size = len(scores) + 1
     table = np.full((size, size), -np.inf)  # as rows nodes, the root first, as columns their heads
     table[1:] = scores
-    np.fill_diagonal(table, -np.inf)
     finite = table[np.isfinite(table)]
     table[1:, 0] -= 1 + size * (finite.max() - finite.min())
     return _best_arcs(table)[1:].tolist()

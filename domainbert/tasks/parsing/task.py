@@ -128,11 +128,12 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Tree]:
         """The tree of each sentence; all of them have words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        words = grid.fill(logits.float())
-        arcs = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)
         sizes, inside = grid.lengths.tolist(), grid.fill(batch["outputs"] >= 0)
-        heads = self._heads(arcs, sizes)
-        labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
+        with torch.autocast(logits.device.type, enabled=False):
+            words = grid.fill(logits.float())
+            arcs = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)
+            heads = self._heads(arcs, sizes)
+            labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
         of_sentences = zip(*(found.split(sizes) for found in (heads[inside], labels.indices, scores)), strict=True)
         return [self._tree(*(found.tolist() for found in sentence)) for sentence in of_sentences]

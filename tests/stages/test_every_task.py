@@ -1,0 +1,26 @@
+"""The recipe of all tasks on synthetic data, in the precision that a user gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from domainbert.cli import main
+
+RECIPE = Path(__file__).parents[2] / "configs" / "tasks.yaml"
+HEADLINES = {"relations": "macro_f1", "pairs": "f1", "words": "macro_f1", "trees": "las", "questions": "f1"}
+
+
+def test_every_task_learns_in_sixteen_bits(runs, tmp_path, one_thread):
+    words = ["run", str(RECIPE), "--out", str(tmp_path), "--vars.data", str(runs / "sample")]
+    words += ["--vars.model", str(runs / "vocab")]
+    for task in HEADLINES:
+        stage = f"--stages.train-{task}"
+        words += [f"{stage}.init", "random", f"{stage}.encoder", "tiny", f"{stage}.max_length", "256"]
+        words += [f"{stage}.max_epochs", "2", f"{stage}.precision", "bf16-mixed"]
+        words += [f"{stage}.trainer", '{"accelerator": "cpu", "devices": 1}', f"{stage}.loggers", "[]"]
+    assert main(words) == 0
+    for task, headline in HEADLINES.items():
+        system = json.loads((tmp_path / task / "metrics.json").read_text())["systems"][task]
+        low, high = system["interval"]
+        assert low <= system[headline] <= high and high > 0, task

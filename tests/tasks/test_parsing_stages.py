@@ -1,0 +1,182 @@
+"""Dependency parsing through all stages, on a treebank that a small model can learn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from domainbert.cli import main
+from domainbert.encoders.packed import Packed
+from domainbert.metrics.attachment import LENGTHS
+from domainbert.models.folder import load_model, open_model
+from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.parsing.task import ParsingTask
+from domainbert.tasks.parsing.trees import is_tree
+from tests.tasks.treebank import write
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Trees of a grammar, some longer than a window, and their text."""
+    folder = tmp_path_factory.mktemp("treebank")
+    for number, (split, count) in enumerate({"train": 300, "validation": 60, "test": 60}.items()):
+        found = read_treebank(write(folder / f"{split}.conllu", count, seed=number, documents=5))
+        texts = [json.dumps({"text": " ".join(item.words)}) for item in found.items]
+        (folder / f"{split}.jsonl").write_text("\n".join(texts) + "\n")
+    return folder
+
+
+def recipe(treebank: Path, out: Path) -> dict[str, Any]:
+    corpus = {"sources": [{"path": f"{treebank}/train.jsonl"}], "validation_fraction": 0.1}
+    encoder = {"class_path": "BertConfig", "init_args": {"hidden_size": 48, "num_hidden_layers": 2}}
+    encoder["init_args"] |= {"num_attention_heads": 4, "intermediate_size": 96, "max_position_embeddings": 64}
+    training = {"stage": "finetune", "task": {"class_path": "Parsing", "init_args": {"arc_size": 24, "label_size": 12}}}
+    training |= {split: f"{treebank}/{split}.conllu" for split in ("train", "validation")}
+    training |= {"batch_size": 16, "loggers": [], "precision": "32-true", "max_length": 20}
+    training |= {"trainer": {"accelerator": "cpu", "devices": 1}, "optim": {"lr": 3e-3, "head_lr": 3e-3}}
+    first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 12}
+    stages = {
+        "vocab": {"corpus": corpus, "vocab_size": 128, "model_max_length": 64},
+        "trees": {**training, **first, "seeds": [1, 2]},
+        "more": {**training, "model": "@trees", "max_epochs": 1, "optim": {"lr": 1e-4, "head_lr": 1e-4}},
+        "scores": {
+            "stage": "evaluate",
+            "models": {"trees": "@trees", "more": "@more"},
+            "task": "Parsing",
+            "test": f"{treebank}/test.conllu",
+            "bootstrap_resamples": 200,
+        },
+        "said": {"stage": "predict", "model": "@trees", "input": f"{treebank}/test.jsonl"},
+        "onnx": {"stage": "export", "model": "@trees", "check": f"{treebank}/validation.conllu"},
+    }
+    return {"out": str(out), "stages": stages}
+
+
+def test_it_goes_through_every_stage(treebank: Path, tmp_path: Path, one_thread: None) -> None:
+    pytest.importorskip("onnxruntime")
+    run = tmp_path / "run"
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe(treebank, run), sort_keys=False))
+    assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
+    noted = json.loads((run / "trees/seeds.json").read_text())
+    best = run / "trees" / noted["best"]
+    fields = json.loads((best / "config.json").read_text())
+    assert (fields["domainbert_task"], fields["domainbert_head"]) == ("parsing", "biaffine")
+    assert (fields["domainbert_arc_size"], fields["domainbert_label_size"]) == (24, 12)
+    assert fields["architectures"] == ["BertModel"] and fields["domainbert_decode"] == "mst"
+    the_scores(treebank, run, noted["best"])
+    the_predictions(treebank, run)
+    the_folder_in_transformers(best)
+    the_folder_as_a_start(best)
+
+
+def the_scores(treebank: Path, run: Path, best: str) -> None:
+    """Those of the written treebanks, counted here; all but heads and labels is as it was."""
+    metrics = json.loads((run / "scores/metrics.json").read_text())
+    trees, more = (metrics["systems"][name] for name in ("trees", "more"))
+    assert metrics["metric"]["name"] == "LAS" and metrics["bootstrap"]["unit"] == "documents"
+    words = written_words(treebank / "test.conllu", run / f"scores/predictions/trees/{best}.conllu")
+    assert trees["las_by_seed"][best] == pytest.approx(share_of_arcs(words, 8), abs=1e-9)
+    words = written_words(treebank / "test.conllu", run / "scores/predictions/more/seed-1.conllu")
+    kept = [(a, b) for a, b in words if a[3] != "PUNCT"]
+    assert len(kept) < len(words)
+    for prefix, column in (("uas", 7), ("las", 8)):
+        assert more[prefix] == pytest.approx(share_of_arcs(words, column), abs=1e-9)
+        assert more[f"{prefix}_no_punctuation"] == pytest.approx(share_of_arcs(kept, column), abs=1e-9)
+    assert trees["las"] > 0.8 and trees["interval"][0] < trees["las"] < trees["interval"][1]
+    assert metrics["paired"][0]["difference"] == pytest.approx(trees["las"] - more["las"])
+    assert sum(label["support"] for label in trees["per_label"].values()) == metrics["gold"] == len(words)
+    assert set(trees["by_length"]) == set(LENGTHS)
+
+
+def written_words(gold: Path, predicted: Path) -> list[tuple[list[str], list[str]]]:
+    """The columns of each word in two treebanks, which differ in heads, labels and enhanced dependencies alone."""
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in (gold, predicted)]
+    lines = [(a.split("\t"), b.split("\t")) for a, b in zip(*texts, strict=True)]
+    assert all(a[:6] == b[:6] and a[9:] == b[9:] for a, b in lines)
+    words = [(a, b) for a, b in lines if len(a) == 10]
+    assert all(b[8] == "_" for _, b in words)
+    return words
+
+
+def share_of_arcs(words: list[tuple[list[str], list[str]]], stop: int) -> float:
+    """Share of the words whose columns from that of heads on, up to `stop`, are the same."""
+    return sum(a[6:stop] == b[6:stop] for a, b in words) / len(words)
+
+
+def the_predictions(treebank: Path, run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
+    predictor, exported = load_predictor(run / "trees"), load_predictor(run / "onnx")
+    items = read_treebank(treebank / "test.conllu").items
+    assert max(len(one.windows) for one in predictor.task.encode(items, predictor.tokenizer, 20)) > 1
+    given = predictor.predict([item.words for item in items])
+    for item, row, words in zip(items, rows, given, strict=True):
+        assert [word["text"] for word in row["words"]] == item.words == [word.text for word in words]
+        assert all(row["text"][word["start"] : word["end"]] == word["text"] for word in row["words"])
+        assert [word["head"] for word in row["words"]] == [word.head for word in words]
+        assert [word["score"] for word in row["words"]] == pytest.approx([word.score for word in words], abs=1e-5)
+        assert is_tree([word.head for word in words]) and all(0 < word.score <= 1 for word in words)
+    ours = [tree.arcs for tree in predictor.predict_trees([item.words for item in items])]
+    theirs = [tree.arcs for tree in exported.predict_trees([item.words for item in items])]
+    assert ours == theirs and predictor.predict(["", []]) == [[], []]
+    scoring = ParsingTask.scoring(Parsing(decode="greedy"), read_treebank(treebank / "test.conllu"), None)
+    greedy = scoring.predict(predictor)
+    assert predictor.task.decoding == "greedy" and list(map(len, greedy)) == list(map(len, ours))
+    scores = json.loads((run / "onnx/metrics.json").read_text())
+    assert scores["files"]["model.onnx"]["las"] == pytest.approx(scores["las"], abs=1e-9)
+    assert "| logits | projections of words; biaffine.safetensors has" in (run / "onnx/README.md").read_text()
+
+
+def the_folder_in_transformers(best: Path) -> None:
+    """The encoder is a Hugging Face folder, whose hidden states are ours; the head stands beside."""
+    transformers = pytest.importorskip("transformers")
+    theirs, loading = transformers.AutoModel.from_pretrained(best, output_loading_info=True)
+    assert {name.split(".")[0] for name in loading["unexpected_keys"]} <= {"biaffine"}
+    assert all(name.startswith("pooler.") for name in loading["missing_keys"])
+    encoded = transformers.AutoTokenizer.from_pretrained(best)("the poor bank rose.", return_tensors="pt")
+    model, _, made = load_model(best, "biaffine")
+    assert made == []
+    length = encoded["input_ids"].shape[1]
+    tokens = Packed(encoded["input_ids"], torch.arange(length)[None], torch.ones(1, length, dtype=torch.int64))
+    with torch.inference_mode():
+        states = theirs.eval()(**encoded).last_hidden_state
+        torch.testing.assert_close(model.encoder.eval()(tokens), states, rtol=1e-5, atol=1e-5)
+
+
+def the_folder_as_a_start(best: Path) -> None:
+    """The head is taken over with the same labels and sizes, and made anew with others."""
+    folder = open_model(best)
+    sizes = {"arc_size": 24, "label_size": 12}
+    assert folder.head_sizes == sizes and load_model(best, "biaffine", folder.labels, sizes=sizes)[2] == []
+    for labels, other in ((folder.labels[:-1], sizes), (folder.labels, {"arc_size": 8, "label_size": 12})):
+        model, _, made = load_model(best, "biaffine", labels, sizes=other)
+        assert "biaffine.arc" in made and model.head.arc.shape == (other["arc_size"] + 1, other["arc_size"])
+    assert load_model(best, "tokens", ("O",))[2] == ["classifier.weight", "classifier.bias"]
+
+
+def test_files_and_stages_are_refused_before_anything_is_trained(
+    treebank: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = recipe(treebank, tmp_path / "run")
+    broken = tmp_path / "broken.conllu"
+    broken.write_text((treebank / "validation.conllu").read_text() + "1\tw\t_\tX\t_\t_\t1\tx\t_\t_\n")
+    whole["stages"]["trees"]["validation"] = str(broken)
+    student = {name: value for name, value in whole["stages"]["trees"].items() if name not in ("init", "encoder")}
+    whole["stages"]["student"] = {**student, "stage": "distill-task", "teachers": ["@trees"], "losses": ["SoftTargets"]}
+    del whole["stages"]["student"]["model"]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+    assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "task: parsing gives no logits to compare with a teacher's; expected finetune of a smaller model" in said
+    del whole["stages"]["student"]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+    assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
+    lines = len(broken.read_text().splitlines())
+    assert f"broken.conllu:{lines}: no word has head 0; expected one, the root" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
