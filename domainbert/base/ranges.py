@@ -106,6 +106,8 @@ def misfits(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
         else:
             yield from misfits(value, kind)
     elif origin in (Union, UnionType):
+        if isinstance(value, bool) and bool in arguments:
+            return
         fitting = [list(misfits(value, member)) for member in arguments if _may_be(value, member)]
         if fitting and all(fitting):
             yield from fitting[0]

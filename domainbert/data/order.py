@@ -7,10 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.base.counter_random import permutation
+from domainbert.base.counter_random import permutation, random_bits
 
 Ints = NDArray[np.int64]
 _ORDER = 0  # stream of random numbers; masking has the others
+_CLASSES = 1 << 21  # stream of the seeds of classes, far from those of order, masking and dropout
 
 
 class GlobalOrder:
@@ -31,8 +32,55 @@ class GlobalOrder:
         items = np.empty_like(ranks)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            items[here] = _pass(self.size, self.seed, epoch)[ranks[here]]
+            items[here] = self.whole_pass(epoch)[ranks[here]]
         return epochs, items
+
+    def whole_pass(self, epoch: int) -> Ints:
+        """The items of a pass, in its order: (size,)."""
+        return _pass(self.size, self.seed, epoch)
+
+
+class BalancedOrder(GlobalOrder):
+    """Passes of as many items as there are, in which each class is drawn in proportion to its count to a power.
+
+    With the power 0 all classes are drawn equally often, with 1 as often as they occur; Conneau and Lample (2019,
+    section 3.1) draw languages so, and take 0.5. A pass has each class exactly so often, but for rounding. After
+    any number of passes, items of one class have come equally often, but for one time.
+
+    Args:
+        classes: (size,) the class of each item, numbered from 0 without a gap.
+        power: from 0 to 1.
+        batch_size, seed: as of `GlobalOrder`.
+    """
+
+    def __init__(self, classes: Ints, power: float, batch_size: int, seed: int) -> None:
+        super().__init__(len(classes), batch_size, seed)
+        counts = np.bincount(classes)
+        self.members = [np.flatnonzero(classes == number) for number in range(len(counts))]
+        self.draws = whole_shares(counts**power, self.size)
+        self._drawn: dict[int, Ints] = {}  # the last two passes: a batch may span them
+
+    def whole_pass(self, epoch: int) -> Ints:
+        """See `GlobalOrder.whole_pass`."""
+        if epoch not in self._drawn:
+            self._drawn = {**dict(list(self._drawn.items())[-1:]), epoch: self._draw(epoch)}
+        return self._drawn[epoch]
+
+    def _draw(self, epoch: int) -> Ints:
+        parts = []
+        for number, (members, draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
+            seed = int(random_bits(self.seed, _CLASSES, number))
+            parts.append(members[GlobalOrder(len(members), draws, seed).batch(epoch)[1]])
+        return np.concatenate(parts)[_pass(self.size, self.seed, epoch)]
+
+
+def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
+    """Whole numbers in proportion to `shares`, with the sum `total`: the largest remainders are rounded up."""
+    exact = shares * (total / shares.sum())
+    found = np.floor(exact).astype(np.int64)
+    largest = np.argsort(found - exact, kind="stable")[: total - int(found.sum())]
+    found[largest] += 1
+    return found
 
 
 @lru_cache(maxsize=4)

@@ -58,7 +58,7 @@ class TransferText:
     def name(self, number: int) -> str:
         """Origin of a text, for messages."""
         if number < len(self.items):
-            return f"the training text of line {self.items[number].line}"
+            return f"the training text of line {self.labelled.where(number)}"
         return f"the unlabelled sentence {self.sentences[number - len(self.items)]!r}"
 
     @property

@@ -50,6 +50,21 @@ def resample_scores(
         resamples: how many times to draw.
         seed: of the draw; the same seed gives the same documents.
     """
+    found = resample_parts(systems, [slice(None)], statistic, resamples, seed)
+    return {name: scores[:, 0] for name, scores in found.items()}
+
+
+def resample_parts(
+    systems: Mapping[str, Sequence[NDArray[Any]]],
+    parts: Sequence[NDArray[np.int64] | slice],
+    statistic: Statistic,
+    resamples: int,
+    seed: int,
+) -> dict[str, FloatArray]:
+    """As `resample_scores`, but each part of the documents is scored by itself, in the same draws: (resamples, parts).
+
+    A part is the numbers of its documents. How many of them a draw has is left to chance, as in a new test set.
+    """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
         raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
@@ -59,8 +74,9 @@ def resample_scores(
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
     for weights in _draw_documents(generator, num_documents, resamples):
         for name, counts in stacked.items():
-            scores[name].append(_score_draws(statistic, weights, counts))
-    return {name: _average_drawn_seeds(generator, np.concatenate(parts)) for name, parts in scores.items()}
+            drawn = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
+            scores[name].append(np.stack(drawn, axis=-1))
+    return {name: _average_drawn_seeds(generator, np.concatenate(found)) for name, found in scores.items()}
 
 
 def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
@@ -95,6 +111,7 @@ def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]
 
 
 def _average_drawn_seeds(generator: np.random.Generator, scores: FloatArray) -> FloatArray:
-    """Scores (resamples, seeds): draw as many seeds as there are in every resample and average, (resamples,)."""
-    picks = generator.integers(scores.shape[1], size=scores.shape)
-    return np.take_along_axis(scores, picks, axis=1).mean(axis=1)
+    """Scores (resamples, seeds, parts): draw as many seeds as there are in every resample and average, (resamples,
+    parts)."""
+    picks = generator.integers(scores.shape[1], size=scores.shape[:2])
+    return np.take_along_axis(scores, picks[..., np.newaxis], axis=1).mean(axis=1)

@@ -81,13 +81,28 @@ def threshold_scores(counts: IntArray) -> dict[str, Any]:
     `f1`, `precision` and `recall` are micro; `threshold` is one for all labels: one for each would be fitted to the few
     texts of a rare label. Of equal ones it is that nearest to 0.5, of two as near the lower one.
     """
-    above = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]  # texts that reach each threshold
-    false_positive, true_positive = above[:, 0], above[:, 1]
-    false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive
-    by_threshold = np.stack([true_positive, false_positive, false_negative], axis=-1).swapaxes(0, 1)
+    by_threshold = _by_threshold(counts)
     tried = micro_f1(by_threshold)
     best = np.flatnonzero(tried == tried.max())
     chosen = best[np.argmin(np.abs(best - len(THRESHOLDS) // 2))]
     micro = by_threshold[chosen].sum(axis=0)
     found = {"f1": tried[chosen], "precision": precision(micro), "recall": recall(micro)}
     return {**found, "macro_f1": macro_f1(by_threshold[chosen]), "threshold": THRESHOLDS[chosen]}
+
+
+def f1_by_threshold(counts: IntArray) -> dict[str, Any]:
+    """Micro F1 at each of `THRESHOLDS`, by `threshold_name`, from `count_thresholds`, summed."""
+    return dict(zip(map(threshold_name, THRESHOLDS), micro_f1(_by_threshold(counts)), strict=True))
+
+
+def threshold_name(threshold: float) -> str:
+    """A threshold in two digits: "0.50"."""
+    return f"{threshold:.2f}"
+
+
+def _by_threshold(counts: IntArray) -> IntArray:
+    """(thresholds, labels, 3) of tp, fp, fn, from `count_thresholds`, summed."""
+    above = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]  # texts that reach each threshold
+    false_positive, true_positive = above[:, 0], above[:, 1]
+    false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive
+    return np.stack([true_positive, false_positive, false_negative], axis=-1).swapaxes(0, 1)

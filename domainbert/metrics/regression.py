@@ -40,6 +40,7 @@ def count_numbers(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
 def pearson(sums: NDArray) -> FloatArray:
     """Pearson's correlation of sums (..., 1, 10): (...)."""
     n, g, p, gg, pp, gp = np.moveaxis(sums[..., 0, :6], -1, 0)
+    n = np.maximum(n, 1)  # a draw may have no text of a slice
     return _correlation(gp / n - g / n * (p / n), _variance(n, g, gg), _variance(n, p, pp))
 
 
@@ -68,7 +69,7 @@ class Spearman(WeightedStatistic):
 
     def __call__(self, weights: FloatArray, counts: NDArray) -> FloatArray:
         """See `WeightedStatistic`."""
-        n = weights.sum(axis=1)
+        n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) for column in (-2, -1))
         g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # less their mean
         products = (((weights * one * other).sum(axis=1) / n) for one, other in ((g, p), (g, g), (p, p)))
@@ -77,6 +78,7 @@ class Spearman(WeightedStatistic):
 
 def _ranks(weights: FloatArray, places: NDArray[np.int64]) -> FloatArray:
     """Ranks (draws, texts) from 1, equal values sharing the mean of theirs, of `places` (texts,) drawn so often."""
+    places = np.unique(places, return_inverse=True)[1]  # a slice has not all of them
     order = np.argsort(places, kind="stable")
     starts = np.searchsorted(places[order], np.arange(places.max() + 1))
     drawn = np.add.reduceat(weights[:, order], starts, axis=1)  # (draws, different values)

@@ -38,6 +38,7 @@ from domainbert.metrics.entities import (
     lenient_and_partial,
     sum_by_document,
 )
+from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
 """`systems`: scores of each name; `paired`: the first system minus each later one; `warnings`: models that have learnt
@@ -75,6 +76,7 @@ def summarize(
     statistics: Mapping[str, Statistic],
     headline: str,
     resampling: Resampling,
+    slices: Slices = NO_SLICES,
 ) -> Summary:
     """`systems` and `paired` of the scores of any task.
 
@@ -86,21 +88,31 @@ def summarize(
         count: the counts (units, labels, counts) of a model, of the same units in the same order for each.
         score: its scores, nested, numbers at the ends; takes the counts summed over units, too.
         statistics: by name the scores that get intervals, see `bootstrap.resample_scores`.
-        headline: the one whose interval has no name in front.
+        headline: the one whose interval has no name in front; or the mean of one over slices.
         resampling: how the intervals are drawn.
+        slices: parts of the test set that are scored apart, in the same resamples.
     """
+    sliced = statistics[slices.score] if slices.rows else None
     counts: dict[str, list[NDArray[Any]]] = {}
     summaries: dict[str, dict[str, Any]] = {}
     for name, runs in systems.items():
         counts[name] = [count(found) for found in runs.values()]
         scored = [score(found, one.sum(axis=0)) for found, one in zip(runs.values(), counts[name], strict=True)]
+        if sliced is not None:
+            scored = [found | slices.mean(one, sliced) for found, one in zip(scored, counts[name], strict=True)]
         by_seed = {seed: one[headline] for seed, one in zip(runs, scored, strict=True)}
         summaries[name] = {**_mean(scored), "seeds": len(runs), f"{headline}_by_seed": by_seed}
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
-    for name, statistic in statistics.items():
+    how = resampling.resamples, resampling.seed
+    drawn_of = {name: resample_scores(counts, statistic, *how) for name, statistic in statistics.items()}
+    if sliced is not None:
+        parts = draw_slices(counts, slices, sliced, *how)
+        add_slices(summaries, paired, counts, parts, slices.score, sliced)
+        if slices.mean_over is not None:
+            drawn_of[slices.mean_key] = parts[slices.mean_over].means
+    for name, drawn in drawn_of.items():
         prefix = "" if name == headline else f"{name}_"
-        drawn = resample_scores(counts, statistic, resampling.resamples, resampling.seed)
         for system, summary in summaries.items():
             summary[f"{prefix}interval"] = list(interval(drawn[system]))
         for pair in paired:
@@ -136,7 +148,12 @@ def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resa
 
 
 def summarize_classes(
-    gold: Sequence[str], systems: Systems[Sequence[str]], labels: Sequence[str], resampling: Resampling
+    gold: Sequence[str],
+    systems: Systems[Sequence[str]],
+    labels: Sequence[str],
+    resampling: Resampling,
+    headline: str = "f1",
+    slices: Slices = NO_SLICES,
 ) -> Summary:
     """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them.
 
@@ -157,7 +174,11 @@ def summarize_classes(
         }
 
     statistics = {"f1": macro_f1, "accuracy": accuracy}
-    found = summarize(systems, lambda one: count_classes(gold, one, labels), score, statistics, "f1", resampling)
+
+    def count(predicted: Sequence[str]) -> IntArray:
+        return count_classes(gold, predicted, labels)
+
+    found = summarize(systems, count, score, statistics, headline, resampling, slices)
     for name, runs in systems.items():
         found["systems"][name]["confusion"] = confusion(gold, list(runs.values()), labels)
     same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")

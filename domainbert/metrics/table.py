@@ -11,6 +11,9 @@ from domainbert.metrics.summary import Summary
 
 _MOST_CLASSES = 12  # of a confusion matrix that is printed
 
+CALIBRATED = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
+"""Scores of calibration, and their titles."""
+
 _F1 = {"f1": ""}
 _ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}
 
@@ -32,19 +35,21 @@ def entity_lines(summary: Summary) -> list[str]:
     return [*lines, "", *_table(["entities, mean of seeds", *systems], rows)]
 
 
-def classification_lines(summary: Summary) -> list[str]:
-    """Headline, differences, scores by class, systems side by side, and which class is taken for which."""
+def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
+    """Headline, differences, scores by slice and by class, systems side by side, and which class is taken for which."""
     further = {"precision": "macro precision", "recall": "macro recall"}
     further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
-    lines = score_lines(summary, {"f1": "macro F1", "accuracy": "accuracy"}, further=further)
+    names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
+    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
     lines += _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
     return lines + [line for name, one in summary["systems"].items() for line in _confusion_lines(name, one)]
 
 
-def multi_label_lines(summary: Summary) -> list[str]:
-    """Headline, differences, then scores by label, systems side by side."""
+def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
+    """Headline, differences, then scores by slice and by label, systems side by side."""
     further = {"precision": "precision", "recall": "recall", "weighted_f1": "weighted F1", "exact": "exact"}
-    lines = score_lines(summary, {"f1": "micro F1", "macro_f1": "macro F1"}, further=further)
+    names = {headline: name} | {"f1": "micro F1", "macro_f1": "macro F1"}
+    lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
     return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
@@ -65,10 +70,10 @@ def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
     return lines + [line for name, one in confused.items() for line in _confusion_lines(name, one)]
 
 
-def regression_lines(summary: Summary) -> list[str]:
-    """Correlations, errors in the unit of the numbers, and R2, with intervals and differences."""
-    names = {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-    return score_lines(summary, names, percent=False)
+def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
+    """Correlations, errors in the unit of the numbers, and R2, with intervals and differences; then scores by slice."""
+    names = {headline: name} | {"pearson": "Pearson", "spearman": "Spearman", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+    return score_lines(summary, names, percent=False) + sliced_lines(summary, "pearson", percent=False)
 
 
 def score_lines(
@@ -96,6 +101,46 @@ def score_lines(
     for name, prefix in prefixes.items():
         lines += _difference_lines(summary["paired"], prefix, names[name], percent)
     return lines
+
+
+def sliced_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
+    """The score of each slice with its interval, by key, systems side by side, and the differences of the first.
+
+    Nothing where there are no slices.
+    """
+    systems, pairs = summary["systems"], summary["paired"]
+    names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
+    lines: list[str] = []
+    for key, slices in next(iter(systems.values())).get("slices", {}).items():
+        rows = []
+        for value, one in slices.items():
+            row = [f"{value} (few)" if one.get("few") else value, f"{one['count']:,}"]
+            for found in (system["slices"][key][value] for system in systems.values()):
+                row += [shown_score(found[score], percent), shown_interval(found["interval"], percent)]
+            for found in (pair["slices"][key][value] for pair in pairs):
+                row += [shown_score(found["difference"], percent, "+"), shown_interval(found["interval"], percent, "+")]
+            rows.append(row)
+        header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
+        lines += ["", *_table(header, rows)]
+    return lines
+
+
+def calibration_lines(summary: Summary) -> list[str]:
+    """Calibration of each system, with its temperature and without."""
+    systems = {name: one["calibration"] for name, one in summary["systems"].items()}
+    header = ["calibration", *(title for name in CALIBRATED.values() for title in (name, "95 % interval", "without"))]
+    rows = []
+    for name, one in systems.items():
+        row = [name]
+        for key in CALIBRATED:
+            bounds = one["interval" if key == "ece" else f"{key}_interval"]
+            row += [
+                shown_score(one[key], False),
+                shown_interval(bounds, False),
+                shown_score(one["uncalibrated"][key], False),
+            ]
+        rows.append([*row, f"{one['temperature']:.3f}"])
+    return ["", *_table([*header, "temperature"], rows)]
 
 
 def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:

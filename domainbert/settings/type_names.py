@@ -95,6 +95,8 @@ def pick_member(union: Any, value: Any) -> Any:
         bare = [(member, without_limits(member)) for member in members]
         lists = [(member, get_args(kind)[0]) for member, kind in bare if get_origin(kind) in _LISTS]
         fitting = [member for member, item in lists if may_stand_alone(item)]
+    if len(fitting) > 1 and isinstance(value, str):  # a text is a path before it is the name of a group or of its file
+        fitting = [member for member in fitting if is_single(member)]
     return fitting[0] if len(fitting) == 1 else union
 
 

@@ -201,13 +201,13 @@ class _Lesson:
         text, settings = self.text, self.settings
         sizes = [example.num_outputs for example in examples]
         logits = self.teachers.soft_labels(text, self.task, sizes) if asked_before else None
-        orders = [GlobalOrder(len(text.items), settings.batch_size, seed)]
+        orders = [self.task.order(text.items, settings.batch_size, seed)]
         if text.sentences:
             orders.append(GlobalOrder(len(text.sentences), settings.unlabelled_batch_size, seed))
         return TrainingData(
             lambda share, steps: DistillationBatches(examples, start.tokenizer, orders, share, steps, logits),
             [validation_batches(held_out, start.tokenizer)],
-            lambda step: {"lines": [text.items[i].line for i in orders[0].batch(step)[1].tolist()]},
+            lambda step: {"lines": [text.labelled.where(i) for i in orders[0].batch(step)[1].tolist()]},
         )
 
 

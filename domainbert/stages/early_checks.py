@@ -20,6 +20,7 @@ from domainbert.base.paths import is_installed
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.labelled import FoundLabel, check_labels_known, find_labels
+from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, path_of, paths_of, read_file
 from domainbert.training.config import need_logger
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class Given:
         """Arguments of the earlier stage that has yet to write a path; None if the path is there already."""
         return self.makers.get(str(path))
 
-    def there(self, path: Path | None) -> bool:
+    def there(self, path: LabelledSet | None) -> bool:
         """True if an argument names something that no earlier stage has yet to write."""
-        return path is not None and self.maker(path) is None
+        return path is not None and all(self.maker(one) is None for one in paths_of(path))
 
     @contextmanager
     def under(self, key: str) -> Iterator[None]:
@@ -178,6 +179,9 @@ class Given:
     def check_training_files(self) -> None:
         """Note errors in a training or validation set, and labels of validation that training does not have."""
         known = self.labels_of_training()
+        if known is not None:
+            with self.under("task"):
+                self["task"].check_labels(known)
         self.check_labelled("train", self["task"])
         self.check_labelled("validation", self["task"], known)
 
@@ -185,24 +189,25 @@ class Given:
         """The labels that a stage's models know, from its training set; None where that is not told yet."""
         if self.get("train") is None or self.get("task") is None or not self.there(self["train"]):
             return None
-        labels, _ = _read(self["task"], self["train"])
-        return None if labels is None else tuple(labels)
+        found = [_read(self["task"], file)[0] for file in files_of(self["train"])]
+        labels = [one for one in found if one is not None]
+        return tuple(sorted(set().union(*labels))) if len(labels) == len(found) else None
 
     def check_labelled(self, key: str, task: TaskConfig | None, known: tuple[str, ...] | None = None) -> None:
         """Note errors in a labelled file, and labels beside the `known` ones of training, where these are known.
 
         Nothing is checked where no task says how the file is read.
         """
-        path = self[key]
-        if task is None or not self.there(path):
+        if task is None or not self.there(self[key]):
             return
-        labels, problems = _read(task, path)
-        if labels is not None and known is not None:
-            try:
-                check_labels_known(labels, known, path)
-            except DomainbertError as error:
-                problems = error.problems
-        self.problems += [(key, problem) for problem in problems]
+        for file in files_of(self[key]):
+            labels, problems = _read(task, file)
+            if labels is not None and known is not None:
+                try:
+                    check_labels_known(labels, known, path_of(file))
+                except DomainbertError as error:
+                    problems = error.problems
+            self.problems += [(key, problem) for problem in problems]
 
 
 def opened(path: Path) -> ModelFolder | None:
@@ -221,15 +226,15 @@ _File = tuple[Mapping[str, FoundLabel] | None, list[str]]
 _read_before: dict[tuple[Any, ...], _File] = {}
 
 
-def _read(task: TaskConfig, path: Path) -> _File:
+def _read(task: TaskConfig, file: Single) -> _File:
     """A labelled file, read once as long as it does not change, whatever its labels are compared with."""
-    status = path.stat() if path.exists() else None
-    key = (type(task), repr(task.reading), path, status and (status.st_size, status.st_mtime_ns))
+    status = [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths_of(file) if path.exists()]
+    key = (type(task), repr(task.reading), repr(file), *status)
     if key not in _read_before:
         collects = gc.isenabled()
         gc.disable()  # searching millions of new lists takes longer than reading them
         try:
-            _read_before[key] = find_labels(task.read(path).items), []
+            _read_before[key] = find_labels(read_file(task, file).items), []
         except DomainbertError as error:
             _read_before[key] = None, error.problems
         finally:

@@ -16,6 +16,7 @@ from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
 from domainbert.settings.stage import stage
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled_set import LabelledSet, read_set, set_name
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
@@ -35,8 +36,8 @@ class Evaluate:
     task: TaskConfig
     """Task to score (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
 
-    test: Path
-    """Labelled test set; nothing else reads it."""
+    test: LabelledSet
+    """Labelled test set, as `train` of `finetune`; nothing else reads it."""
 
     train: Path | None = None
     """Training set of entities; if given, entities whose words occur in it with the same type (case kept) are scored
@@ -91,7 +92,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     facts = {
         "task": task.name,
         "metric": task.headline.as_json(),
-        "test": str(settings.test),
+        "test": set_name(settings.test),
         "gold": scoring.num_gold,
         "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
@@ -101,7 +102,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""
     drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
-    title = f"{settings.test}: {scoring.title}{percent}; intervals from {drawn}"
+    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {drawn}"
     print("\n".join(["", title, "", *scoring.lines(summary), "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
@@ -127,12 +128,12 @@ def _score_models(
     return costs
 
 
-def open_test(task: TaskConfig, test: Path, train: Path | None) -> Scoring:
+def open_test(task: TaskConfig, test: LabelledSet, train: Path | None) -> Scoring:
     """The test set of a task, with `train` as in `Evaluate`; `DomainbertError` if a file cannot be read."""
     from domainbert.tasks.task import task_class
 
     training = None if train is None else task.read(train)
-    return task_class(type(task)).scoring(task, task.read(test), training)
+    return task_class(type(task)).scoring(task, read_set(task, test), training)
 
 
 def check_arguments(given: Given) -> None:

@@ -16,6 +16,7 @@ from domainbert.models.card import model_card
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,8 +51,8 @@ class Export:
     """`int8` also writes `model.int8.onnx`: weights of 8 bits, a quarter of the size. Its output depends on the
     processor: on one without VNNI instructions sums may overflow, so check it there, too."""
 
-    check: Path | None = None
-    """Labelled file, best the validation set: the score of the torch model and of each file is measured on it, and
+    check: LabelledSet | None = None
+    """Labelled set, best that of validation: the score of the torch model and of each file is measured on it, and
     logits are compared on 512 of its texts, too. Without it they are compared on made-up ones alone."""
 
     task: TaskConfig | None = None
@@ -89,8 +90,8 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
-    if scoring is not None:
-        lines.append(_score(report, scoring, folder.path, files, str(settings.check)))
+    if scoring is not None and settings.check is not None:
+        lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
     write_text(out / "README.md", _card(report, folder, _meaning(loaded.head), lines))
     print("\n".join(lines))
@@ -223,7 +224,7 @@ def _in_words(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: str) -> str:
+def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: LabelledSet) -> str:
     """Add the score of the torch model and of each file to the report, and say it in a line."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
@@ -233,7 +234,7 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
             scoring.score(name, "model", load_predictor(path), Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
-    report |= {"check": check, key: summary["systems"]["torch"][key]}
+    report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
     said = [f"torch {shown_score(report[key], percent)}"]
     for pair in summary["paired"]:
         score, change = summary["systems"][pair["b"]][key], -pair["difference"] + 0.0
@@ -241,7 +242,8 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
         moved = f"{shown_score(change, percent, '+')} {shown_interval([low, high], percent, '+')}"
         said.append(f"{pair['b']} {shown_score(score, percent)} ({moved})")
-    return f"{name} on {Path(check).name}: {', '.join(said)}"
+    names = ", ".join(path_of(file).name for file in files_of(check))
+    return f"{name} on {names}: {', '.join(said)}"
 
 
 def _meaning(head: nn.Module) -> str:

@@ -111,7 +111,6 @@ def _train_seed(
 
     from domainbert.data.batches import LabelledTrainBatches
     from domainbert.data.examples import entry_ids
-    from domainbert.data.order import GlobalOrder
     from domainbert.encoders.used_entries import UsedEntries
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.task import encode_file
@@ -125,13 +124,13 @@ def _train_seed(
     examples, held_out = (encode_file(task, file, start.tokenizer, start.window) for file in (train, validation))
     entries = UsedEntries(start.model, torch.from_numpy(entry_ids([*examples, *held_out], start.tokenizer)))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, len(examples))
-    order = GlobalOrder(len(examples), settings.batch_size, seed)
+    order = task.order(train.items, settings.batch_size, seed)
     how = (settings.optim, settings.schedule, steps.total, validation.items, seed, entries.row)
     module = FineTuning(start.model, task, *how, settings.adversarial, settings.r_drop)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, start.tokenizer, order, share, steps),
         [validation_batches(held_out, start.tokenizer)],
-        lambda step: {"lines": [train.items[i].line for i in order.batch(step)[1].tolist()]},
+        lambda step: {"lines": [train.where(i) for i in order.batch(step)[1].tolist()]},
     )
     headline = settings.chosen_by
     best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)

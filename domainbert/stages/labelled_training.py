@@ -20,6 +20,7 @@ from domainbert.models.card import model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import LOSS, TASK_KEY, Headline, TaskConfig
+from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
@@ -46,10 +47,11 @@ class LabelledTraining(Training):
     task: TaskConfig
     """Task to learn (`Ner`, `Classification`, ...), and the format of its files."""
 
-    train: Path
-    """Labelled training set; its labels are those the model will know."""
+    train: LabelledSet
+    """Labelled training set; its labels are those the model will know. A file, or {text: FILE, label: FILE} with a text
+    and its label in each line, or a list of these."""
 
-    validation: Path
+    validation: LabelledSet
     """Labelled set by which the epoch is chosen. The test set has no place here."""
 
     batch_size: BatchSize = 32
@@ -235,6 +237,8 @@ def fit_labelled(
     which = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
     print(f"{label}: {which}: validation {headline.name} {row[headline.key]:.4f} at step {row['step']}")
     warnings = [] if best is None else module.task.warnings(module.validation, row)
+    if best is not None:
+        print("".join(f"{label}: {remark}\n" for remark in module.task.remarks(row)), end="")
     say(warnings)
     return {**fitted.facts, "best_epoch": int(row["step"]) // steps.validate_every, "warnings": warnings}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
@@ -40,6 +40,20 @@ class Headline:
 
     percent: bool = True
     """It is a share, and shown in percent."""
+
+    over: str | None = None
+    """The key over whose slices it is the mean; None where it is that of the whole set."""
+
+    def mean_over(self, key: str | None) -> Headline:
+        """Its mean over the slices of a key; itself where there is none."""
+        if key is None:
+            return self
+        return replace(self, key=f"{self.key}_over_{key}", name=f"{self.name}, mean over {key}", over=key)
+
+    @property
+    def of_slice(self) -> str:
+        """The key of what it is the mean of: `f1` for `f1_over_language`."""
+        return self.key.removesuffix(f"_over_{self.over}")
 
     @property
     def monitor(self) -> str:
@@ -129,6 +143,16 @@ class TaskConfig(ABC):
     def reading(self) -> object:
         """The settings that decide how its files are read: its `format`, if it has one, else all."""
         return getattr(self, "format", self)
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The keys whose values are slices that are scored apart: `by` of its `format`, if it has that."""
+        found: tuple[str, ...] = getattr(getattr(self, "format", None), "by", ())
+        return found
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """`DomainbertError` if its settings name labels that are not among those of training."""
+        return None
 
     def untaught(self, unlabelled: bool) -> str:
         """Why `distill-task` cannot teach it, perhaps beside text without labels; empty where it can."""

@@ -16,6 +16,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.tasks.config import LOSS
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -49,7 +50,7 @@ class FineTuning(TrainedModule):
         self.adversarial, self.r_drop = adversarial, r_drop
         if r_drop is not None:
             check_r_drop(model, task)
-        self.metric = task.metric()
+        self.metric, self.slices = task.metric(), SlicedMetric(task, validation)
         self.unusable: list[int] = []
         self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with such logits
         self.measures_loss = False
@@ -95,13 +96,15 @@ class FineTuning(TrainedModule):
         logits = self._logits(batch)
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
+        self.slices.update(logits, batch)
         if self.measures_loss:
             self.loss_sum.update(self.task.loss(logits, batch))
             self.loss_count.update(len(batch["items" if self.task.counted == "num_examples" else "targets"]))
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
-        scores = self.metric.compute()
+        whole = self.metric.compute()
+        scores = {**whole, **self.slices.compute(whole)}
         self.metric.reset()
         if self.measures_loss:
             scores = {**scores, LOSS.key: self.loss_sum.compute() / self.loss_count.compute()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -129,6 +129,8 @@ class Labelled(Generic[AnyItem]):
     path: Path
     items: Sequence[AnyItem]
     kind: Kind
+    parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
+    """The files of a set of several, one after the other; their folder is its path, and lines are those of each."""
 
     @property
     def unit(self) -> str:
@@ -147,6 +149,18 @@ class Labelled(Generic[AnyItem]):
         """What a file with some of the units, by their numbers, holds; None where it is their lines, each unit's from
         its own to that of the next."""
         return None
+
+    def place(self, number: int) -> str:
+        """The file and the line of an item."""
+        for part in self.parts:
+            if number < len(part.items):
+                return part.place(number)
+            number -= len(part.items)
+        return f"{self.path}:{self.items[number].line}"
+
+    def where(self, number: int) -> int | str:
+        """The line of an item; in a set of several files the file, too."""
+        return self.place(number) if self.parts else self.items[number].line
 
     @property
     def contents(self) -> list[Content]:

@@ -12,7 +12,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import scores
 from domainbert.metrics.meaningful import STATISTICS, meaningful_scores
 from domainbert.metrics.summary import Summary, by_name, collapsed
-from domainbert.metrics.table import per_label_lines
+from domainbert.metrics.table import per_label_lines, sliced_lines
 from domainbert.tasks.scoring import CountedScoring
 
 
@@ -56,4 +56,5 @@ class MeaningfulScoring(CountedScoring):
         """See `Scoring.lines`."""
         others = {"macro_f1": "macro F1", "micro_f1": "micro F1", "accuracy": "accuracy"}
         del others[self.headline.key]
-        return per_label_lines(summary, {self.headline.key: self.headline.name, **others})
+        lines = per_label_lines(summary, {self.headline.key: self.headline.name, **others})
+        return lines + sliced_lines(summary, self.headline.of_slice)

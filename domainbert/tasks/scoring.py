@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic, score_once
+from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
-from domainbert.metrics.table import score_lines
+from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels, told_where
+from domainbert.tasks.labelled import Labelled, told_where
+from domainbert.tasks.labelled_set import check_set_known
 from domainbert.tasks.predictor import Predictor
 
 
@@ -55,9 +57,9 @@ class Scoring(ABC):
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items, write predictions and gold to `path`, and remember them."""
         known = self.config.known_labels(predictor.labels)
-        check_labels_known(find_labels(self.test.items), known, self.test.path)
+        check_set_known(self.test, known)
         self.labels.update(known)
-        with told_where(lambda number: f"{self.test.path}:{self.test.items[number].line}"):
+        with told_where(self.test.place):
             found = self.predict(predictor)
         if len(found) != len(self.test.items):
             expected = f"{len(self.test.items):,} {self.test.unit}"
@@ -74,7 +76,13 @@ class Scoring(ABC):
         """A line of JSON for each item."""
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
-                stream.write(json.dumps(self.row(item, prediction), ensure_ascii=False) + "\n")
+                row = {**(item.by if self.config.by else {}), **self.row(item, prediction)}
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def slices(self, score: str) -> Slices:
+        """The parts of the test set that get this score, too: of the keys that the format names, a unit an item."""
+        values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
+        return Slices.of(values, score, self.headline.over, self.headline.key)
 
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:
         """Gold and prediction of an item for a file of JSONL."""
@@ -115,11 +123,13 @@ class CountedScoring(Scoring):
     def summary(self, resampling: Resampling) -> Summary:
         """The scores of all systems."""
         headline = self.headline.key
-        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, resampling)
+        slices = self.slices(self.headline.of_slice)
+        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, resampling, slices)
         return found | {"warnings": self.warnings()}
 
     def lines(self, summary: Summary) -> list[str]:
         """The summary for a person."""
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key}
-        return score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
+        lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
+        return lines + sliced_lines(summary, headline.of_slice, headline.percent)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -16,16 +15,10 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example
-from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
-from domainbert.tasks.labelled import (
-    Content,
-    Labelled,
-    check_labels_known,
-    find_labels,
-    label_set,
-    text_of,
-    told_where,
-)
+from domainbert.data.order import GlobalOrder
+from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
+from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -54,6 +47,7 @@ class Task(ABC, Generic[Item, Prediction]):
         predictor: what predicts with a finished model.
         exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
+        headline: the metric by which its validation is judged; None of a task that only predicts.
     """
 
     head: ClassVar[str]
@@ -66,6 +60,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
+        self.headline: Headline | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +83,10 @@ class Task(ABC, Generic[Item, Prediction]):
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Further keys for the `config.json` of a model, which `of_folder` reads; the scores are of its validation."""
         return {}
+
+    def order(self, items: Sequence[Item], batch_size: int, seed: int) -> GlobalOrder:
+        """The order in which a training reads its items: passes that have each of them once, unless a task says so."""
+        return GlobalOrder(len(items), batch_size, seed)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -153,6 +152,15 @@ class Task(ABC, Generic[Item, Prediction]):
     def metric(self) -> Metric:
         """Computes the validation metrics, the task's headline among them."""
 
+    def metric_of_slice(self) -> Metric:
+        """As `metric`, for the slices that the headline is a mean over; `score_of_slice` alone reads it."""
+        return self.metric()
+
+    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """What the headline is a mean of: from the scores of the slice's metric, and from those of the whole set."""
+        assert self.headline is not None
+        return float(scores[self.headline.of_slice])
+
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Add a batch to `metric`; `batch["items"]` are numbers in `items`."""
@@ -160,6 +168,10 @@ class Task(ABC, Generic[Item, Prediction]):
     @abstractmethod
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
+
+    def remarks(self, scores: Mapping[str, float]) -> list[str]:
+        """Lines for a person about the model that is kept, whose validation gave these scores."""
+        return []
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
         """A prediction for a file: its fields, unless a task says otherwise."""
@@ -202,16 +214,19 @@ def task_class(kind: type[TaskConfig]) -> type[Task[Any, Any]]:
     return found
 
 
-def read_task(config: TaskConfig, train: Path, validation: Path) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
+def read_task(
+    config: TaskConfig, train: LabelledSet, validation: LabelledSet
+) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
     """Training and validation set, after printing what was found, and the task with the labels of the former.
 
     Raises:
         DomainbertError: anything wrong with a file; or labels in the latter that the former does not have.
     """
-    learnt, checked = (config.read(path) for path in (train, validation))
+    learnt, checked = (read_set(config, one) for one in (train, validation))
     print(f"{learnt.describe()}\n{checked.describe()}")
     task = task_class(type(config)).of_training(config, learnt)
-    check_labels_known(find_labels(checked.items), config.known_labels(task.labels), validation)
+    task.headline = config.headline
+    check_set_known(checked, config.known_labels(task.labels))
     return learnt, checked, task
 
 
@@ -219,7 +234,7 @@ def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
     """The items of a labelled file as examples; `DomainbertError` with the lines of those that no model can read."""
-    with told_where(lambda number: f"{file.path}:{file.items[number].line}"):
+    with told_where(file.place):
         return task.encode(file.items, tokenizer, max_length)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import reprlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,12 +16,13 @@ from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.label_names import is_visible, label_names, number_of
+from domainbert.tasks.labelled_set import LabelledFile, Single
+from domainbert.tasks.set_rows import Row, parallel_rows, problems_with_slices, slices_of, with_slices
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 
-Row = dict[str, Any]
 Stretch = tuple[int, int]
 """The first character, and the one after the last."""
 Found = TypeVar("Found")
@@ -42,6 +44,9 @@ class RowFormat:
 
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
     """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+
+    by: tuple[str, ...] = ()
+    """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
 
     def __post_init__(self) -> None:
         """Check that no two of the keys are one."""
@@ -71,6 +76,26 @@ class TextFormat(RowFormat):
 @dataclass(frozen=True)
 class TextTaskConfig(TaskConfig):
     """Settings of a task that reads each text, or pair of texts, as a whole; its `format` is a `RowFormat`."""
+
+    mean_over: str | None = field(default=None, kw_only=True)
+    """One of `by` of the format: the mean of the metric that counts over its slices takes its place."""
+
+    def __post_init__(self) -> None:
+        """Check the key of the mean."""
+        key, keys = self.mean_over, self.by
+        if key is not None and key not in keys:
+            expected = f"expected one of {listed(keys)}" if keys else "expected a key that format.by names"
+            raise DomainbertError(f"mean_over: found {key!r}; {expected}")
+
+    @property
+    @abstractmethod
+    def whole(self) -> Headline:
+        """The metric that counts, over the whole set."""
+
+    @property
+    def headline(self) -> Headline:
+        """The metric that counts, or its mean over slices."""
+        return self.whole.mean_over(self.mean_over)
 
     @property
     def reads_pairs(self) -> bool:
@@ -141,34 +166,49 @@ def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> 
 
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
-    """What is wrong with the text of a row, or with those of its pair; empty strings where nothing is."""
+    """What is wrong with the text of a row, or with those of its pair, and with its slices; empty strings where nothing
+    is."""
     keys = (format.text_key, format.text_pair_key)
-    return [problem_with_text(row, key) for key in keys if key is not None]
+    return [*(problem_with_text(row, key) for key in keys if key is not None), *problems_with_slices(row, format.by)]
 
 
 def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
-    """The text of a row, or those of its pair, as the fields of a `TextItem`."""
+    """The text of a row, or those of its pair, and its slices, as the fields of a `TextItem`."""
     second = None if format.text_pair_key is None else row[format.text_pair_key]
-    return {"text": row[format.text_key], "text_pair": second}
+    return {"text": row[format.text_key], "text_pair": second, "by": slices_of(row, format.by)}
 
 
-def rows_of_texts(path: Path, format: RowFormat, problems: Problems) -> tuple[Kind, Iterator[tuple[int, Row]]]:
+def rows_of_texts(file: Single, format: RowFormat, problems: Problems) -> tuple[Kind, Iterator[tuple[int, Row]]]:
     """The kind of a file of texts, and its rows with their lines.
 
     Broken rows are noted as problems. A file that is not of the format at all raises `DomainbertError`.
     """
-    kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
-    return kind, rows_of(path, kind, format.keys, problems)
+    one = file if isinstance(file, LabelledFile) else LabelledFile(file)
+    if one.label is not None:
+        _check_parallel(one, format)
+        kind: Kind = "lines"
+        rows = parallel_rows(one.texts, one.label, format.text_key, format.label_key)
+    else:
+        kind = file_kind(one.texts, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
+        rows = rows_of(one.texts, kind, [*format.keys, *(key for key in format.by if key not in one.by)], problems)
+    return kind, with_slices(rows, one, problems)
+
+
+def _check_parallel(file: LabelledFile, format: RowFormat) -> None:
+    """`DomainbertError` where the format says what two files with a text and a label a line cannot be."""
+    for name, usual in (("kind", "auto"), ("text_pair_key", None)):
+        if getattr(format, name) != usual:
+            raise DomainbertError(f"{file}: has its labels in {file.label}; expected no format.{name}, or one file")
 
 
 def text_rows(
-    path: Path, format: TextFormat, problems: Problems
+    file: Single, format: TextFormat, problems: Problems
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
     """As `rows_of_texts`, with the names of labels that stand there as numbers, between the two."""
-    kind, rows = rows_of_texts(path, format, problems)
+    kind, rows = rows_of_texts(file, format, problems)
     for line, row in rows:
         first = row if kind == "jsonl" else {}
-        names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
+        names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
         return kind, names, chain([(line, row)], rows)
     return kind, None, rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from domainbert.tasks.labelled import AnyItem, Labelled, TextPair
@@ -13,6 +14,8 @@ class TextItem:
 
     text: str
     text_pair: str | None = field(default=None, kw_only=True)
+    by: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """The slices that it is in, by key."""
 
     @property
     def content(self) -> str | TextPair:

@@ -6,13 +6,12 @@ import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.corpus.files import format_suffix
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
+from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.folds import Fold, split_folds, write_folds
 from domainbert.tuning.search import Search, warn_of_unfairness, within_grid
@@ -43,14 +42,14 @@ def run_search(search: Search, typed: Typed) -> str:
     warn_of_unfairness(search)
     config, out = search.config, search.out
     with _told_how_to_go_on(search, typed):
-        texts, suffix = _folds(search)
+        contents, train = _folds(search)
         check_folder(config, out)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             storage = open_storage(config.storage, out)
             study = open_study(config, storage, search.terms, extend="extend" in typed.flags)
         with folder_lock(out):
-            folds = write_folds(texts, suffix, out / "folds")
+            folds = write_folds(contents, train, out / "folds")
         Worker(search, study, storage, folds).run()
     summary = write_results(study, search)
     lines = [*closing_lines(summary, out), *draw_pictures(study, search)]
@@ -59,13 +58,13 @@ def run_search(search: Search, typed: Typed) -> str:
     return "\n".join(lines)
 
 
-def _folds(search: Search) -> tuple[list[Fold], str]:
+def _folds(search: Search) -> tuple[list[Fold], LabelledSet]:
     config = search.config
     if config.k_folds is None:
-        return [], ""
+        return [], []
     arguments = search.space.settings(search.space.first()).arguments
-    train: Path = arguments["train"]
-    return split_folds(train, arguments["task"], config.k_folds, config.seed), format_suffix(train)
+    train: LabelledSet = arguments["train"]
+    return split_folds(train, arguments["task"], config.k_folds, config.seed), train
 
 
 @contextmanager

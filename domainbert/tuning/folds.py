@@ -6,75 +6,105 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.corpus.file_kind import Kind
-from domainbert.corpus.files import read_lines
+from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import NAMES_KEY
-from domainbert.tasks.labelled import Unit
+from domainbert.tasks.labelled import Labelled, Unit
+from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Contents of the files of one fold."""
+    """Contents of the files of one fold: of each file of the training set, in its order."""
 
-    train: str
-    validation: str
+    train: list[str]
+    validation: list[str]
 
 
-def split_folds(train: Path, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
-    """Split a training file; sentences of a document stay together, classes are spread evenly.
+def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
+    """Split a training set; sentences of a document stay together, classes are spread evenly.
 
-    The lines are those of the file, in its order; names of labels that stand in the first row of a JSONL file are
-    repeated in the first row of each fold's files.
+    The lines are those of each file, in its order; names of labels that stand in the first row of a JSONL file are
+    repeated in the first row of each fold's files. Labels in a file beside the texts are split with them.
 
     Raises:
         DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
     """
-    file = task.read(train)
-    units = file.units()
-    if len(units) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {train} has {len(units)} documents; expected as many or more")
-    part = _deal(units, num_folds, seed)
-    _check_labels(units, part, train)
-
-    @cache
-    def lines() -> list[str]:
-        return [f"{line}\n" for _, line in read_lines(train)]
-
-    def joined(number: int, inside: bool) -> str:
-        chosen = [unit for unit, one in enumerate(part) if (one == number) is inside]
-        own = file.part(chosen)
-        return _lines_of(lines(), units, chosen, file.kind) if own is None else own
-
-    return [Fold(joined(number, inside=False), joined(number, inside=True)) for number in range(num_folds)]
-
-
-def _lines_of(lines: Sequence[str], units: Sequence[Unit], chosen: Sequence[int], kind: Kind) -> str:
-    """The lines of some units, below those that stand before the first unit."""
-    header = units[0].line - 1
-    starts = [header, *(unit.line - 1 for unit in units[1:]), len(lines)]
-    text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
-    return "".join(lines[:header]) + (_named_as(lines[header], text) if kind == "jsonl" else text)
+    whole, name = read_set(task, train), set_name(train)
+    parts = whole.parts or [whole]
+    units = [part.units() for part in parts]
+    everything = list(chain(*units))
+    if len(everything) < num_folds:
+        found = f"{name} has {len(everything)} documents"
+        raise DomainbertError(f"k_folds: {num_folds}, but {found}; expected as many or more")
+    dealt = _deal(everything, num_folds, seed)
+    _check_labels(everything, dealt, name)
+    folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(dealt)
+    for file, part, own in zip(files_of(train), parts, units, strict=True):
+        fold_of = list(islice(remaining, len(own)))
+        contents = _Contents(file, part, own)
+        for number, fold in enumerate(folds):
+            fold.train.extend(contents.of([unit for unit, one in enumerate(fold_of) if one != number]))
+            fold.validation.extend(contents.of([unit for unit, one in enumerate(fold_of) if one == number]))
+    return folds
 
 
-def write_folds(folds: Sequence[Fold], suffix: str, out: Path) -> dict[str, dict[str, str]]:
-    """Write `fold-1/train...` and `fold-1/validation...`, `fold-2/...` and so on, with a suffix such as `.conll`.
+@dataclass(frozen=True)
+class _Contents:
+    """One file of a set, or two that belong together, to be divided by units."""
+
+    file: Single
+    read: Labelled[Any]
+    units: Sequence[Unit]
+
+    def of(self, chosen: Sequence[int]) -> list[str]:
+        """The contents, of each path, of a file with some of the units alone; empty where these are none."""
+        own = self.read.part(chosen) if chosen else None
+        return [self._lines_of(lines, chosen) for lines in self.lines] if own is None else [own]
+
+    @cached_property
+    def lines(self) -> list[list[str]]:
+        """The lines of each path."""
+        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths_of(self.file)]
+
+    def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
+        """The lines of some units, below those that stand before the first unit."""
+        if not chosen:
+            return ""
+        header = self.units[0].line - 1
+        starts = [header, *(unit.line - 1 for unit in self.units[1:]), len(lines)]
+        text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
+        return "".join(lines[:header]) + (_named_as(lines[header], text) if self.read.kind == "jsonl" else text)
+
+
+def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:
+    """Write `fold-1/train...`, `fold-1/validation...`, `fold-2/...` and so on, with the suffixes of the training set.
+
+    Its files are numbered if there are several.
 
     Returns:
         For each fold, by the name of its folder, the stage's settings that change.
     """
-    changes: dict[str, dict[str, str]] = {}
+    changes: dict[str, dict[str, Any]] = {}
+    paths = paths_of(train)
     for number, fold in enumerate(folds, 1):
         name = f"fold-{number}"
-        paths = {key: out / name / f"{key}{suffix}" for key in ("train", "validation")}
-        _write(paths["train"], fold.train)
-        _write(paths["validation"], fold.validation)
-        changes[name] = {key: str(path) for key, path in paths.items()}
+        for key, texts in (("train", fold.train), ("validation", fold.validation)):
+            places = [
+                out / name / f"{key}{'' if len(paths) == 1 else f'-{place}'}{format_suffix(path)}"
+                for place, path in enumerate(paths, 1)
+            ]
+            for place, text in zip(places, texts, strict=True):
+                _write(place, text)
+            empty = [place for place, text in zip(places, texts, strict=True) if not text]
+            changes.setdefault(name, {})[key] = moved(train, places, empty)
     return changes
 
 
@@ -87,7 +117,7 @@ def _named_as(first: str, rows: str) -> str:
     return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{rest}"
 
 
-def _check_labels(units: Sequence[Unit], part: Sequence[int], train: Path) -> None:
+def _check_labels(units: Sequence[Unit], part: Sequence[int], train: str) -> None:
     """Refuse a label that is in the documents of one fold only: training without them would not know it."""
     folds: dict[str, set[int]] = {}
     for unit, number in zip(units, part, strict=True):

@@ -18,6 +18,7 @@ from domainbert.runner.stage_table import load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
+from domainbert.tasks.labelled_set import read_set
 
 
 def measure(config: Path, result: Path) -> None:
@@ -32,7 +33,7 @@ def measure(config: Path, result: Path) -> None:
     tree, problems = load_yaml(config), Problems(str(config))
     arguments = read_settings(load_stage("finetune").function, tree.without("out"), problems).arguments
     problems.raise_if_any()
-    contents = arguments["task"].read(arguments["validation"]).contents
+    contents = read_set(arguments["task"], arguments["validation"]).contents
     out = Path(str(tree.value["out"].value))
     folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
     write_json(result, asdict(measure_cost(load_predictor(folder), folder, contents)))

@@ -58,7 +58,7 @@ class TrialPlan:
 def make_plan(
     stage: Stage,
     objectives: Sequence[str],
-    folds: Mapping[str, Mapping[str, str]],
+    folds: Mapping[str, Mapping[str, Any]],
     headline: Headline | None,
     plain: Mapping[str, Any],
     folder: Path,

@@ -41,7 +41,7 @@ class Worker:
     """Runs trials until the study has the number that was asked for; `folds` are the settings that change, by fold."""
 
     def __init__(
-        self, search: Search, study: Study, storage: BaseStorage, folds: Mapping[str, Mapping[str, str]]
+        self, search: Search, study: Study, storage: BaseStorage, folds: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self.search, self.config, self.space, self.study = search, search.config, search.space, study
         self.table = LiveTable(self.config)

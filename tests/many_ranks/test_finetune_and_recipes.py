@@ -145,3 +145,32 @@ def test_a_recipe_with_stages_for_one_and_for_two_processes(trainings, commands,
     assert json.loads((trainings / f"recipe-{launcher}/results.json").read_text())["stages"].keys() >= {"result"}
     again = trainings.run(words).said
     assert again.count("skipped (done)") == 6
+
+
+def test_two_processes_classify_as_one(trainings, commands):
+    """Weights, smoothed labels, drawn classes, a temperature, and a slice of which one process has nothing."""
+    folder = trainings / "classes"
+    folder.mkdir()
+    words = ["cash", "transfers", "raised", "school", "attendance", "of", "poor", "girls", "by", "a", "lot"]
+    rows = [
+        {"text": " ".join(words[: 2 + k % 9]), "label": "up" if k % 9 > 3 else "down", "language": "en" if k else "fr"}
+        for k in range(32)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    learning = {"format": {"by": ["language"]}, "mean_over": "language", "calibrate": True, "label_smoothing": 0.1}
+    settings = yaml.safe_load((trainings / "finetune.yaml").read_text())
+    settings |= {"train": str(folder / "rows.jsonl"), "validation": str(folder / "rows.jsonl"), "max_epochs": 3}
+    settings |= {"seeds": [1], "batch_size": 8}
+    for name, more in (("weighted", {"class_weights": "balanced"}), ("drawn", {"balanced_sampling": True})):
+        task = {"class_path": "Classification", "init_args": learning | more}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings | {"task": task}))
+        found = []
+        for devices in ("1", "2"):
+            out = f"classes/{name}-{devices}"
+            words = ["-c", str(folder / f"{name}.yaml"), "--out", str(trainings / out), "--trainer.devices", devices]
+            trainings.run(commands["domainbert"]("finetune", *words))
+            found.append(seeds_of(trainings, out)[0]["history"])
+        for one, other in zip(*found, strict=True):
+            assert one == pytest.approx(other, rel=1e-3)
+        assert {"temperature", "ece", "f1_over_language"} <= set(found[0][0])
+        assert weights_differ(folder / f"{name}-2/seed-1", folder / f"{name}-1/seed-1") < CLOSE

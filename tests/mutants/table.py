@@ -15,7 +15,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, *_STAGES),
     ),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
-    "data/order.py": (("tests/data/test_order.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
+    "data/order.py": (
+        ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),
+        (_GOLDEN, *_STAGES),
+    ),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
     "data/batches.py": (
         ("tests/data/test_batches.py", "tests/pretraining/test_ranks_and_workers.py"),
@@ -30,6 +33,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "metrics/answers.py": (("tests/metrics/test_answers.py",), ("tests/tasks/test_question_stages.py",)),
     "metrics/bootstrap.py": (("tests/metrics/test_bootstrap.py",), ("tests/stages/test_evaluate.py",)),
+    "metrics/calibration.py": (("tests/metrics/test_calibration.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/classification.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_multi_label.py"),
         ("tests/stages/test_evaluate.py", "tests/tasks/test_multi_label.py"),
@@ -44,6 +48,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
     "metrics/meaningful.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
+    "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/validation.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
@@ -78,7 +83,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_finetune.py",),
     ),
     "encoders/uncompiled.py": (("tests/encoders/test_attention.py", "tests/encoders/test_families.py"), ()),
-    "tasks/classification/task.py": (("tests/tasks/test_classification.py",), _STAGES),
+    "tasks/label_weights.py": (("tests/tasks/test_class_weights.py",), ()),
+    "tasks/slices.py": (("tests/tasks/test_slices.py",), ("tests/stages/test_crooked_data.py",)),
+    "tasks/classification/task.py": (
+        ("tests/tasks/test_classification.py", "tests/tasks/test_class_weights.py"),
+        _STAGES,
+    ),
     "tasks/decoding.py": (
         ("tests/tasks/test_ner.py", "tests/tasks/test_classification.py"),
         _PREDICTING,

@@ -80,7 +80,7 @@ def test_rare_labels_are_spread_over_folds(tmp_path: Path) -> None:
     rows = [["usual", *(["rare"] if number % 6 == 0 else [])] if number % 3 else ["rare"] for number in range(12)]
     folds = split_folds(jsonl(tmp_path / "a.jsonl", rows), MultiLabel(), 2, 0)
     counts = [
-        Counter(label for line in fold.validation.splitlines() for label in json.loads(line)["labels"])
+        Counter(label for line in fold.validation[0].splitlines() for label in json.loads(line)["labels"])
         for fold in folds
     ]
     assert counts[0] == counts[1] == {"rare": 2, "usual": 4}

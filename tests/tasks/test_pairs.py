@@ -72,7 +72,7 @@ def test_files_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     ]
     assert read_words_or_texts(tmp_path / "a.jsonl") == ["a b", "c d e", "é", "f"]
     folds = split_folds(tmp_path / "b.csv", MultiLabel(format), 2, 0)
-    assert all(fold.train.startswith("premise,hypothesis,topics\n") for fold in folds)
+    assert all(fold.train[0].startswith("premise,hypothesis,topics\n") for fold in folds)
 
 
 @pytest.mark.parametrize(

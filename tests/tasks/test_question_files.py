@@ -137,7 +137,7 @@ def test_folds_divide_no_context(tmp_path: Path) -> None:
         held = []
         for fold in folds:
             sides = []
-            for text in (fold.train, fold.validation):
+            for text in (fold.train[0], fold.validation[0]):
                 (tmp_path / "part").write_text(text)
                 sides.append(read_questions(tmp_path / "part").items)
             train, validation = ({one.context for one in side} for side in sides)

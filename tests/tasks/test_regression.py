@@ -252,7 +252,7 @@ def test_pairs_go_through_every_stage(
         "single.txt:1: no string under 'sentence2'; expected pairs of texts for this model" in capsys.readouterr().err
     )
     folds = split_folds(data / "train.jsonl", Regression(RegressionFormat("sentence1", "sentence2", "score")), 4, 0)
-    held = [line for fold in folds for line in fold.validation.splitlines()]
+    held = [line for fold in folds for line in fold.validation[0].splitlines()]
     assert sorted(held) == sorted((data / "train.jsonl").read_text(encoding="utf-8").splitlines())
 
 

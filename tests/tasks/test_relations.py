@@ -565,7 +565,7 @@ stages:
     assert predictor.predict([short])[0].scores == pytest.approx(dict(zip(ours.labels, summed, strict=True)), abs=1e-5)
 
     folds = split_folds(sentences / "train.jsonl", Relations(), 3, 0)
-    assert sum(len(fold.validation.splitlines()) for fold in folds) == 96
+    assert sum(len(fold.validation[0].splitlines()) for fold in folds) == 96
 
 
 def in_line(training: str) -> str:

@@ -360,9 +360,9 @@ stages:
     )
 
     folds = split_folds(elements / "train.conll", TokenLabels(), 3, 0)
-    assert sum(fold.validation.count("-DOCSTART-") for fold in folds) == (elements / "train.conll").read_text().count(
-        "-DOC"
-    )
+    assert sum(fold.validation[0].count("-DOCSTART-") for fold in folds) == (
+        elements / "train.conll"
+    ).read_text().count("-DOC")
 
 
 @pytest.mark.slow

@@ -116,10 +116,10 @@ def test_folds_keep_documents_and_comments_together(tmp_path: Path) -> None:
     folds = split_folds(path, Parsing(), 3, seed=0)
     whole = path.read_text(encoding="utf-8")
     for fold in folds:
-        assert (fold.train.count("# newdoc"), fold.validation.count("# newdoc")) == (4, 2)
-        assert all(part + "\n\n" in whole for part in fold.validation.strip("\n").split("\n\n"))
-        read_treebank(file(tmp_path / "fold.conllu", fold.train))
-    assert sorted("".join(fold.validation for fold in folds)) == sorted(whole)
+        assert (fold.train[0].count("# newdoc"), fold.validation[0].count("# newdoc")) == (4, 2)
+        assert all(part + "\n\n" in whole for part in fold.validation[0].strip("\n").split("\n\n"))
+        read_treebank(file(tmp_path / "fold.conllu", fold.train[0]))
+    assert sorted("".join(fold.validation[0] for fold in folds)) == sorted(whole)
 
 
 def test_the_made_up_trees_are_trees(tmp_path: Path) -> None:

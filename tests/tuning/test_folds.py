@@ -9,11 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.labelled_set import LabelledFile, read_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tuning.folds import split_folds, write_folds
+
+_KEYS = ("validation", "train")
 
 
 class Files(NamedTuple):
@@ -22,7 +26,7 @@ class Files(NamedTuple):
 
 
 def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Files]:
-    changes = write_folds(split_folds(train, task, num_folds, 1), train.suffix, out)
+    changes = write_folds(split_folds(train, task, num_folds, 1), train, out)
     assert list(changes) == [f"fold-{number}" for number in range(1, num_folds + 1)]
     return [Files(Path(change["train"]), Path(change["validation"])) for change in changes.values()]
 
@@ -121,3 +125,50 @@ def _splits(train: Path, seed: int) -> bool:
         return len(split_folds(train, Ner(), 3, seed)) == 3
     except DomainbertError:
         return False
+
+
+def test_parallel_files_are_split_together(tmp_path: Path) -> None:
+    names = ("bad", "good")
+    task = Classification(ClassificationFormat(label_names=names, by=("language",)))
+    files: list[Path | LabelledFile] = []
+    for language, count in (("arabic", 6), ("french", 3)):
+        text, label = (tmp_path / f"{language}_{kind}.txt" for kind in ("text", "labels"))
+        text.write_text("".join(f"{language} {number}\n" for number in range(count)))
+        label.write_text("".join(f"{number % 2}\n" for number in range(count)))
+        files.append(LabelledFile(text=text, label=label, by={"language": language}))
+    whole = {(one.text, one.label, one.by["language"]) for one in read_set(task, files).items}
+    changes = write_folds(split_folds(files, task, 3, 1), files, tmp_path / "folds")
+    seen = []
+    for change in changes.values():
+        held, rest = (
+            [LabelledFile(**{**one, "text": Path(one["text"]), "label": Path(one["label"])}) for one in change[key]]
+            for key in ("validation", "train")
+        )
+        found = [(one.text, one.label, one.by["language"]) for one in read_set(task, held).items]
+        assert len(found) == 3 and {label for _, label, _ in found} == set(names)
+        assert {(one.text, one.label, one.by["language"]) for one in read_set(task, rest).items} == whole - set(found)
+        seen += found
+    assert set(seen) == whole and len(seen) == 9
+
+
+def test_questions_of_several_files_are_split_by_context(tmp_path: Path) -> None:
+    nested, flat = tmp_path / "a.json", tmp_path / "b.jsonl"
+    contexts = [f"In {year} prices rose." for year in (2010, 2011, 2012)]
+    answer = {"text": "prices", "answer_start": 8}
+    paragraphs = [
+        {"context": context, "qas": [{"id": f"{number}-{k}", "question": "What?", "answers": [answer]} for k in (1, 2)]}
+        for number, context in enumerate(contexts)
+    ]
+    nested.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    row = {"id": "9", "question": "What?", "context": "Now prices rose.", "answers": {"text": [], "answer_start": []}}
+    flat.write_text(json.dumps(row) + "\n")
+    task, files = QuestionAnswering(), [nested, flat]
+    ids = {one.id for one in read_set(task, files).items}
+    changes = write_folds(split_folds(files, task, 4, 1), files, tmp_path / "folds")
+    seen: list[str] = []
+    for change in changes.values():
+        held, rest = ([one.id for one in read_set(task, [*map(Path, change[key])]).items] for key in _KEYS)
+        assert set(rest) == ids - set(held) and len({one[0] for one in held}) == 1
+        assert len(change["validation"]) == 1, "a file of which no question is there is left out"
+        seen += held
+    assert sorted(seen) == sorted(ids)

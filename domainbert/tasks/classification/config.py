@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Dropout, Range
 from domainbert.tasks.config import Headline
+from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 
@@ -23,11 +26,35 @@ class Classification(TextTaskConfig):
     """One of several classes for each text."""
 
     title = "Text classifier"
-    headline = Headline("f1", "macro F1")
+    whole = Headline("f1", "macro F1")
     further = (Headline("accuracy", "accuracy"),)
 
     format: ClassificationFormat = field(default_factory=ClassificationFormat)
     """Keys of the labelled files."""
+
+    class_weights: LabelWeights | None = None
+    """Weight of each class in the loss, 1 where it is not named; `balanced` takes n / (classes * count). They are
+    scaled so that the mean over the training set is 1, and the loss is the weighted sum divided by the texts."""
+
+    label_smoothing: Dropout = 0.0
+    """Share of the target that is spread evenly over all classes."""
+
+    balanced_sampling: Annotated[float, Range(0, 1, above=True, below=True)] | bool = False
+    """`true` draws all classes equally often; a power between 0 and 1 in proportion to their count to that power. An
+    epoch stays as long as it is."""
+
+    calibrate: bool = False
+    """Fit a temperature on validation, by which predictions divide the logits; `evaluate` reports calibration."""
+
+    def __post_init__(self) -> None:
+        """Check the key of the mean, and that classes are balanced once."""
+        super().__post_init__()
+        if self.class_weights is not None and self.balanced_sampling:
+            raise DomainbertError("balanced_sampling: with class_weights it would count twice; expected one of the two")
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`."""
+        check_weighted(self.class_weights, labels, "class_weights")
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import (
     LabelReader,
     parsed,
@@ -60,12 +61,12 @@ class ClassFile(TextFile[LabelledText]):
         return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 
-def read(config: Classification, path: Path) -> ClassFile:
+def read(config: Classification, file: Single) -> ClassFile:
     """See `TaskConfig.read`."""
-    return read_classification(path, config.format)
+    return read_classification(file, config.format)
 
 
-def read_classification(path: Path, format: ClassificationFormat | None = None) -> ClassFile:
+def read_classification(file: Single, format: ClassificationFormat | None = None) -> ClassFile:
     """Read texts with one class each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Classes are names, or numbers from 0 whose names `label_names` gives; without names they are called "0", "1", ...
@@ -76,13 +77,13 @@ def read_classification(path: Path, format: ClassificationFormat | None = None) 
             another one, because of white space around it or invisible characters in it; numbers beside names, or a
             number or name that `label_names` does not have, or text that may be either.
     """
-    format, problems = format or ClassificationFormat(), Problems(str(path))
-    kind, names, rows = text_rows(path, format, problems)
+    format, problems = format or ClassificationFormat(), Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        refuse(*text_problems(row, format), labels.problem_with(row, line))
+        refuse(*text_problems(row, format), placed(labels.problem_with(row, line), file, line))
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = some_texts(parsed(rows, problems, parse), format, problems)
-    return ClassFile(path, texts, kind, labels.nameless)
+    return ClassFile(path_of(file), texts, kind, labels.nameless)

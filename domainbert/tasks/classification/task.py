@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,20 +13,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from domainbert.base.errors import DomainbertError
+from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.summary import Resampling, Summary, summarize_classes
-from domainbert.metrics.table import classification_lines
+from domainbert.metrics.table import CALIBRATED, calibration_lines, classification_lines
+from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores, summarize_calibration
+from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Content
+from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.labelled import Content, Labelled, label_counts
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
-from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
+from domainbert.tasks.task import ADVICE, Batch, scores_of_counts, scores_of_rows
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
+_TEMPERATURE = "domainbert_temperature"  # key of config.json
 _NEAR = 0.02  # of macro F1: as good as no better
 _FAR = 0.1  # of macro F1: better, whatever the accuracy
 
@@ -52,6 +59,16 @@ class Classifier(Predictor[TextPrediction]):
 class ClassScoring(Scoring):
     """Texts with one class each as a test set."""
 
+    def __init__(self, config: Classification, test: Labelled[LabelledText]) -> None:
+        super().__init__(config, test)
+        self.calibrate = config.calibrate
+        self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed
+
+    def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
+        """See `Scoring.score`."""
+        super().score(system, seed, predictor, path)
+        self.temperatures.setdefault(system, {})[seed] = getattr(predictor.task, "temperature", 1.0)
+
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
         """See `Scoring.row`."""
         gold = {**item.as_row, "gold": item.label}
@@ -64,11 +81,16 @@ class ClassScoring(Scoring):
             name: {seed: [one.label for one in found] for seed, found in runs.items()}
             for name, runs in self.predictions.items()
         }
-        return summarize_classes(gold, systems, sorted(self.labels), resampling)
+        labels, headline = sorted(self.labels), self.headline.key
+        found = summarize_classes(gold, systems, labels, resampling, headline, self.slices("f1"))
+        if self.calibrate:
+            summarize_calibration(found, gold, self.predictions, self.temperatures, labels, resampling)
+        return found
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
-        return classification_lines(summary)
+        lines = classification_lines(summary, self.headline.key, self.headline.name)
+        return lines + (calibration_lines(summary) if self.calibrate else [])
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
@@ -77,30 +99,90 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     predictor = Classifier
     scored_as = ClassScoring
 
+    def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
+        super().__init__(labels)
+        self.learning, self.temperature = learning or Classification(), 1.0
+        self.weights: list[float] | None = None
+
+    @classmethod
+    def of_training(cls, config: Classification, train: Labelled[LabelledText]) -> ClassificationTask:
+        """See `Task.of_training`."""
+        task = super().of_training(config, train)
+        assert isinstance(task, cls)
+        task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
+        return task
+
+    @classmethod
+    def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ClassificationTask:
+        """See `Task.of_folder`; most folders have no temperature."""
+        temperature = fields.get(_TEMPERATURE, 1.0)
+        if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
+            raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
+        task = super().of_folder(labels, fields)
+        assert isinstance(task, cls)
+        task.temperature = temperature
+        return task
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """The temperature that is best on validation, if one was asked for."""
+        own = {_TEMPERATURE: float(f"{scores['temperature']:.6g}")} if self.learning.calibrate else {}
+        return {**super().folder_facts(scores), **own}
+
+    def order(self, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
+        """See `Task.order`; classes may be drawn more evenly than they occur."""
+        asked = self.learning.balanced_sampling
+        if asked is False:
+            return super().order(items, batch_size, seed)
+        classes = np.array([self.target(item) for item in items])
+        return BalancedOrder(classes, 0.0 if asked is True else asked, batch_size, seed)
+
     def target(self, item: LabelledText) -> int:
         """See `TextTask.target`."""
         return self.labels.index(item.label)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy, summed over the texts."""
-        return functional.cross_entropy(mean_over_windows(logits, batch), self.targets(batch), reduction="sum")
+        """Cross-entropy, summed over the texts, each with the weight of its class."""
+        logits = mean_over_windows(logits, batch)
+        weight = None if self.weights is None else logits.new_tensor(self.weights)
+        smoothing = self.learning.label_smoothing
+        return functional.cross_entropy(
+            logits, self.targets(batch), weight=weight, reduction="sum", label_smoothing=smoothing
+        )
 
     def metric(self) -> Metric:
-        """Macro F1 and accuracy."""
+        """Macro F1 and accuracy; calibration and the temperature, if one is asked for."""
+        if self.learning.calibrate:
+            return scores_of_rows(calibrated_scores, 1 + len(self.labels))
         return scores_of_counts(class_scores, len(self.labels), 3)
+
+    def metric_of_slice(self) -> Metric:
+        """See `Task.metric_of_slice`: the temperature is for the whole set to say."""
+        return scores_of_rows(plain_scores, 1 + len(self.labels)) if self.learning.calibrate else self.metric()
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
-        predicted = mean_over_windows(logits, batch).argmax(dim=-1).cpu().numpy()
-        metric.update(count_class_ids(gold, predicted, len(self.labels)).sum(axis=0))
+        means = mean_over_windows(logits, batch).float().cpu().numpy()
+        if self.learning.calibrate:
+            metric.update(np.column_stack([gold, means]).astype(np.float64))
+        else:
+            metric.update(count_class_ids(gold, means.argmax(axis=1), len(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
-        """The class of each text, and the probabilities of all."""
-        rows = torch.softmax(mean_over_windows(logits, batch), dim=-1).tolist()
+        """The class of each text, which no temperature changes, and the probabilities of all."""
+        means = mean_over_windows(logits, batch)
+        rows = torch.softmax(means / self.temperature, dim=-1).tolist()
         return [
-            TextPrediction(self.labels[row.index(max(row))], dict(zip(self.labels, row, strict=True))) for row in rows
+            TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
+            for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
+
+    def remarks(self, scores: Mapping[str, float]) -> list[str]:
+        """The temperature, and calibration on validation before and after it."""
+        if not self.learning.calibrate:
+            return []
+        pairs = [f"{name} {scores[f'uncalibrated_{key}']:.4f} -> {scores[key]:.4f}" for key, name in CALIBRATED.items()]
+        return [f"temperature {scores['temperature']:.3f} fitted on validation: {', '.join(pairs)}"]
 
     def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         """A classifier that is no better than one that always gives the same class."""
@@ -111,6 +193,20 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         found = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
         always = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
         return [f"{found}, while {always}; {ADVICE}"]
+
+
+def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapping[str, int]) -> list[float] | None:
+    """The weights of the classes, scaled so that their mean over the training set is 1.
+
+    So the loss of a batch depends on nothing else in it: divided by the number of texts it is that of torch's
+    `cross_entropy(weight=...)` where the batch is the whole training set, and the same in expectation where it is not.
+    """
+    total = sum(counts.values())
+    found = weights_of(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
+    if found is None:
+        return None
+    mean = sum(counts[label] * weight for label, weight in zip(labels, found, strict=True)) / total
+    return [weight / mean for weight in found]
 
 
 def _of_one_class(labels: Sequence[str]) -> tuple[float, float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline
+from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 
 PROBLEM_TYPE = "multi_label_classification"
@@ -37,11 +38,19 @@ class MultiLabel(TextTaskConfig):
     """Any number of labels for each text, or none."""
 
     title = "Multi-label text classifier"
-    headline = Headline("f1", "micro F1")
+    whole = Headline("f1", "micro F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
     format: MultiLabelFormat = field(default_factory=MultiLabelFormat)
     """Keys of the labelled files."""
+
+    pos_weight: LabelWeights | None = None
+    """Weight in the loss of the texts that a label holds of, beside those it does not; 1 where it is not named.
+    `balanced` takes the number of the latter divided by that of the former."""
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`."""
+        check_weighted(self.pos_weight, labels, "pos_weight")
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

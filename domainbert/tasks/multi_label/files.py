@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import is_whole_number, problem_with_list
 from domainbert.tasks.labelled import Unit, in_words, label_counts
+from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
+from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import (
     LabelReader,
     parsed,
@@ -56,19 +57,19 @@ class MultiLabelFile(TextFile[LabelledText]):
         ]
 
 
-def read(config: MultiLabel, path: Path) -> MultiLabelFile:
+def read(config: MultiLabel, file: Single) -> MultiLabelFile:
     """See `TaskConfig.read`."""
-    return read_multi_label(path, config.format)
+    return read_multi_label(file, config.format)
 
 
-def read_multi_label(path: Path, format: MultiLabelFormat | None = None) -> MultiLabelFile:
+def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> MultiLabelFile:
     """Read texts with any number of labels each.
 
     Raises:
         DomainbertError: as `read_classification`; labels that are no list; a label twice.
     """
-    format, problems = format or MultiLabelFormat(), Problems(str(path))
-    kind, names, rows = text_rows(path, format, problems)
+    format, problems = format or MultiLabelFormat(), Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
 
     def parse(row: dict[str, Any], line: int) -> tuple[int, Given]:
         if kind != "jsonl":
@@ -77,23 +78,23 @@ def read_multi_label(path: Path, format: MultiLabelFormat | None = None) -> Mult
         refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
         return line, (text_fields(row, format), row[format.label_key])
 
-    items = _named(parsed(rows, problems, parse), format.label_key, names, problems)
-    return MultiLabelFile(path, some_texts(items, format, problems), kind)
+    items = _named(parsed(rows, problems, parse), file, LabelReader(format.label_key, names), problems)
+    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
 
 
 def _named(
-    found: Sequence[tuple[int, Given]], key: str, names: Sequence[str] | None, problems: Problems
+    found: Sequence[tuple[int, Given]], file: Single, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
     """The texts with the names of their labels."""
+    names = reader.names
     if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in found):
         return [
             LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in found
         ]
-    reader = LabelReader(key, names)
 
     def parse(given: Given, line: int) -> LabelledText:
         fields, values = given
-        refuse(*(reader.problem_with({key: value}, line) for value in values))
+        refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         twice = [label for label, count in Counter(labels).items() if count > 1]
         refuse(*(f"label {one!r} twice; expected it once (label_names says what 0 and 1 stand for)" for one in twice))

@@ -16,12 +16,21 @@ from torch.nn import functional
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.classification import THRESHOLDS, count_labels, count_thresholds, threshold_scores
+from domainbert.metrics.classification import (
+    THRESHOLDS,
+    count_labels,
+    count_thresholds,
+    f1_by_threshold,
+    threshold_name,
+    threshold_scores,
+)
 from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.multi_label.config import PROBLEM_TYPE
+from domainbert.tasks.label_weights import weights_of
+from domainbert.tasks.labelled import Labelled, label_counts
+from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import CountedScoring
@@ -95,7 +104,7 @@ class MultiLabelScoring(CountedScoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
-        return multi_label_lines(summary)
+        return multi_label_lines(summary, self.headline.key, self.headline.name)
 
 
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
@@ -105,9 +114,22 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     predictor = MultiLabeller
     scored_as = MultiLabelScoring
 
-    def __init__(self, labels: Sequence[str], threshold: float = _USUAL) -> None:
+    def __init__(
+        self, labels: Sequence[str], threshold: float = _USUAL, pos_weight: Sequence[float] | None = None
+    ) -> None:
         super().__init__(labels)
-        self.threshold = threshold
+        self.threshold, self.pos_weight = threshold, pos_weight
+
+    @classmethod
+    def of_training(cls, config: MultiLabel, train: Labelled[LabelledText]) -> MultiLabelTask:
+        """See `Task.of_training`; also if balanced weights are asked for a label that holds of every text."""
+        task, counts, texts = super().of_training(config, train), label_counts(train.items), len(train.items)
+        assert isinstance(task, cls)
+        if config.pos_weight == "balanced" and (always := [one for one in counts if counts[one] == texts]):
+            expected = "expected weights by name, or a label that some texts lack"
+            raise DomainbertError(f"pos_weight: balanced; {train.path}: label {always[0]!r} in every text; {expected}")
+        task.pos_weight = weights_of(config.pos_weight, task.labels, lambda one: texts / counts[one] - 1)
+        return task
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> MultiLabelTask:
@@ -135,11 +157,17 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts."""
+        """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts.
+
+        Where a label holds it is multiplied by its `pos_weight`.
+        """
         targets = self.targets(batch)
         known = targets[:, 0] != IGNORED
         logits = mean_over_windows(logits, batch)[known]
-        each = functional.binary_cross_entropy_with_logits(logits, targets[known].float(), reduction="none")
+        weight = None if self.pos_weight is None else logits.new_tensor(self.pos_weight)
+        each = functional.binary_cross_entropy_with_logits(
+            logits, targets[known].float(), reduction="none", pos_weight=weight
+        )
         return each.mean(dim=1).sum()
 
     def divergence(self, teacher: Tensor, student: Tensor) -> Tensor:
@@ -152,6 +180,14 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def metric(self) -> Metric:
         """Micro and macro F1 at the threshold that is best."""
         return scores_of_counts(threshold_scores, len(self.labels), 2, len(THRESHOLDS) + 1)
+
+    def metric_of_slice(self) -> Metric:
+        """Micro F1 at every threshold: which is taken is for the whole set to say."""
+        return scores_of_counts(f1_by_threshold, len(self.labels), 2, len(THRESHOLDS) + 1)
+
+    def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
+        """See `Task.score_of_slice`."""
+        return float(scores[threshold_name(float(whole["threshold"]))])
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
         """See `Task.update`."""

@@ -26,7 +26,7 @@ class Regression(TextTaskConfig):
     """A number for each text, or for each pair: how alike two texts are, a grade, a year."""
 
     title = "Text regression"
-    headline = Headline("pearson", "Pearson correlation", percent=False)
+    whole = Headline("pearson", "Pearson correlation", percent=False)
     further = (
         Headline("spearman", "Spearman correlation", percent=False),
         Headline("rmse", "RMSE", "minimize", percent=False),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import listed, shown
+from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
 from domainbert.tasks.text_items import TextFile, TextItem
 
@@ -39,28 +40,28 @@ class NumberFile(TextFile[NumberedText]):
         return f"{said}; numbers from {min(numbers):g} to {max(numbers):g}, mean {fmean(numbers):g}"
 
 
-def read(config: Regression, path: Path) -> NumberFile:
+def read(config: Regression, file: Single) -> NumberFile:
     """See `TaskConfig.read`."""
-    return read_numbers(path, config.format)
+    return read_numbers(file, config.format)
 
 
-def read_numbers(path: Path, format: RegressionFormat | None = None) -> NumberFile:
+def read_numbers(file: Single, format: RegressionFormat | None = None) -> NumberFile:
     """Read texts with one number each from JSONL, CSV or TSV (the latter two with a header); .gz and .zst are unpacked.
 
     Raises:
         DomainbertError: a file whose kind cannot be told, unreadable file, no text; a broken line; a missing key or an
             empty text; a value that is no number, not finite, or beyond 1e30.
     """
-    format, problems = format or RegressionFormat(), Problems(str(path))
-    kind, rows = rows_of_texts(path, format, problems)
+    format, problems = format or RegressionFormat(), Problems(str(file))
+    kind, rows = rows_of_texts(file, format, problems)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         if kind != "jsonl":
             row[format.label_key] = _in_digits(row[format.label_key])
-        refuse(*text_problems(row, format), _problem_with_number(row, format.label_key))
+        refuse(*text_problems(row, format), placed(_problem_with_number(row, format.label_key), file, line))
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
-    return NumberFile(path, some_texts(parsed(rows, problems, parse), format, problems), kind)
+    return NumberFile(path_of(file), some_texts(parsed(rows, problems, parse), format, problems), kind)
 
 
 def _in_digits(column: str) -> float | str:

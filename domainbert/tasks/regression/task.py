@@ -70,7 +70,7 @@ class RegressionScoring(CountedScoring):
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
-        return regression_lines(summary)
+        return regression_lines(summary, self.headline.key, self.headline.name)
 
 
 class RegressionTask(TextTask[NumberedText, Estimate]):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
+from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
+from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
 from domainbert.tasks.text_files import LabelReader, parsed, refuse, some_texts, text_rows
 
 
@@ -22,6 +24,8 @@ class RelatedEntities:
     content: MarkedText
     label: str
     line: int
+    by: Mapping[str, str] = field(default_factory=dict)
+    """The slices that they are in, by key."""
 
     @property
     def labels(self) -> tuple[str]:
@@ -49,20 +53,20 @@ class RelationFile(Labelled[RelatedEntities]):
         return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
 
 
-def read(config: Relations, path: Path) -> RelationFile:
+def read(config: Relations, file: Single) -> RelationFile:
     """See `TaskConfig.read`. Relations are names, or numbers as classes are.
 
     Raises:
         DomainbertError: as for classes, of rows and labels; as `marked_text`, of entities.
     """
-    format, problems = config.format, Problems(str(path))
-    kind, names, rows = text_rows(path, format, problems)
+    format, problems = config.format, Problems(str(file))
+    kind, names, rows = text_rows(file, format, problems)
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
-        content = marked_text(row, format.text_key, format, f"{path}:{line}")
-        refuse(labels.problem_with(row, line))
-        return RelatedEntities(content, labels.name(row[format.label_key]), line)
+        content = marked_text(row, format.text_key, format, f"{file}:{line}")
+        refuse(placed(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
+        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 
     items = some_texts(parsed(rows, problems, parse), format, problems)
-    return RelationFile(path, items, kind, labels.nameless)
+    return RelationFile(path_of(file), items, kind, labels.nameless)

@@ -1,0 +1,111 @@
+"""Scores of parts of a test set, such as the texts of each language, and their mean over the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domainbert.metrics.bootstrap import Statistic, interval, resample_parts, score_once
+from domainbert.metrics.counts import FloatArray, IntArray
+
+FEW = 30
+"""A slice of fewer units is marked: its score says little, and its interval may be too narrow."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The parts of a test set: by key and value the numbers of its units, which are rows of the counts."""
+
+    rows: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
+    score: str = ""
+    """The score that each part gets."""
+    mean_over: str | None = None
+    """The key over whose values its mean is the headline."""
+    mean_key: str = ""
+    """The name of that mean among the scores: `f1_over_language`."""
+
+    @classmethod
+    def of(
+        cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None = None, mean_key: str = ""
+    ) -> Slices:
+        """Those of units whose values are given by key, one a unit."""
+        rows = {
+            key: {value: np.flatnonzero(np.array(found) == value) for value in sorted(set(found))}
+            for key, found in values.items()
+        }
+        return cls(rows, score, mean_over, mean_key)
+
+    def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
+        """The mean of one model's scores over the parts of `mean_over`, from counts (units, ...); none without it."""
+        if self.mean_over is None:
+            return {}
+        parts = self.rows[self.mean_over].values()
+        return {self.mean_key: float(np.mean([score_once(statistic, counts[rows]) for rows in parts]))}
+
+
+NO_SLICES = Slices()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the bootstrap gives of each part: by system the scores in every resample, (resamples, parts)."""
+
+    parts: Mapping[str, IntArray]
+    scores: Mapping[str, FloatArray]
+
+    @property
+    def means(self) -> dict[str, FloatArray]:
+        """The mean over the parts, by system (resamples,)."""
+        return {name: found.mean(axis=-1) for name, found in self.scores.items()}
+
+
+def draw_slices(
+    counts: Mapping[str, Sequence[NDArray[Any]]], slices: Slices, statistic: Statistic, resamples: int, seed: int
+) -> dict[str, Drawn]:
+    """The scores of all parts in the resamples that the whole test set has with this seed, by key."""
+    found = {}
+    for key, parts in slices.rows.items():
+        found[key] = Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed))
+    return found
+
+
+def add_slices(
+    summaries: dict[str, dict[str, Any]],
+    paired: Sequence[dict[str, Any]],
+    counts: Mapping[str, Sequence[NDArray[Any]]],
+    drawn: Mapping[str, Drawn],
+    score: str,
+    statistic: Statistic,
+) -> None:
+    """Add to each system's summary, under `slices`, the score of each part by key and value: `count` units, the mean
+    over the seeds, its interval, and `few` where there are few units. Pairs get the differences."""
+    for name, summary in summaries.items():
+        summary["slices"] = {
+            key: {
+                value: {
+                    "count": len(rows),
+                    score: float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])),
+                    "interval": list(interval(found.scores[name][:, place])),
+                    **({"few": True} if len(rows) < FEW else {}),
+                }
+                for place, (value, rows) in enumerate(found.parts.items())
+            }
+            for key, found in drawn.items()
+        }
+    for pair in paired:
+        a, b = pair["a"], pair["b"]
+        one, other = summaries[a]["slices"], summaries[b]["slices"]
+        pair["slices"] = {
+            key: {
+                value: {
+                    "difference": one[key][value][score] - other[key][value][score],
+                    "interval": list(interval(found.scores[a][:, place] - found.scores[b][:, place])),
+                }
+                for place, value in enumerate(found.parts)
+            }
+            for key, found in drawn.items()
+        }

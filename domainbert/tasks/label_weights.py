@@ -1,0 +1,31 @@
+"""Weights of labels in a loss, as the settings of a task give them. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Literal
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Range
+from domainbert.corpus.json_values import listed
+
+LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, above=True)]]
+"""Weights that the counts of the training set give, or those of some labels by name."""
+
+
+def check_weighted(weights: LabelWeights | None, labels: Collection[str], setting: str) -> None:
+    """`DomainbertError` if a weight is given to a label that training does not have; `setting` is their key."""
+    unknown = sorted(set(weights or ()) - set(labels)) if not isinstance(weights, str) else []
+    if unknown:
+        expected = f"expected some of {listed(sorted(labels))}"
+        raise DomainbertError(f"{setting}: training has no label {listed(unknown)}; {expected}")
+
+
+def weights_of(
+    weights: LabelWeights | None, labels: Sequence[str], balanced: Callable[[str], float]
+) -> list[float] | None:
+    """The weight of each label, 1 where the settings name it not; None without weights."""
+    if weights is None:
+        return None
+    by_name: Mapping[str, float] = {one: balanced(one) for one in labels} if isinstance(weights, str) else weights
+    return [by_name.get(label, 1.0) for label in labels]

@@ -1,0 +1,144 @@
+"""A labelled set as a YAML names it: a file, one of texts with one of labels beside it, or several. Free of torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.ranges import Items
+from domainbert.tasks.config import TaskConfig, beside
+from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels
+
+
+@dataclass(frozen=True)
+class LabelledFile:
+    """A labelled file, or two that belong together line by line; and what holds of all its texts."""
+
+    path: Path | None = None
+    """A labelled file."""
+
+    text: Path | None = None
+    """In its place a file with a text a line."""
+
+    label: Path | None = None
+    """The labels of these texts, in the same lines of another file."""
+
+    by: dict[str, str] = field(default_factory=dict)
+    """Slices that all its texts are in, such as {language: arabic}, where the rows do not say so: see `by` of the
+    format."""
+
+    def __post_init__(self) -> None:
+        """Check that it is one of the two."""
+        parts = set(_parts(self))
+        if parts not in ({"path"}, {"text", "label"}):
+            found = " and ".join(sorted(parts)) or "none of them"
+            raise DomainbertError(f"found {found}; expected path, or text and label")
+
+    @property
+    def texts(self) -> Path:
+        """The file that has the texts, by which it is named."""
+        found = self.path or self.text
+        assert found is not None
+        return found
+
+    def __str__(self) -> str:
+        return str(self.texts)
+
+
+Single = Path | LabelledFile
+LabelledSet = Path | LabelledFile | Annotated[list[Path | LabelledFile], Items()]
+"""The type of a setting that names a labelled set."""
+
+
+def path_of(file: Single) -> Path:
+    """The path of the texts of a file, by which it is named."""
+    return file if isinstance(file, Path) else file.texts
+
+
+def files_of(given: LabelledSet) -> list[Single]:
+    """The files of a set, one by one."""
+    return list(given) if isinstance(given, list) else [given]
+
+
+def paths_of(given: LabelledSet) -> list[Path]:
+    """All paths that a set is read from."""
+    found: list[Path] = []
+    for file in files_of(given):
+        found += [file] if isinstance(file, Path) else [one for one in (file.path, file.text, file.label) if one]
+    return found
+
+
+def moved(given: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
+    """A set as plain values for a YAML, read from other paths, which are in the order of `paths_of`.
+
+    Of a list, files with nothing in them are left out.
+    """
+    left, found = list(paths), []
+    for file in files_of(given):
+        here = {key: left.pop(0) for key in _parts(file)}
+        values: Any = {key: str(path) for key, path in here.items()}
+        values = values["path"] if isinstance(file, Path) else {**values, "by": dict(file.by)}
+        if not set(here.values()) & set(empty):
+            found.append(values)
+    return found if isinstance(given, list) else found[0]
+
+
+def _parts(file: Single) -> list[str]:
+    if isinstance(file, Path):
+        return ["path"]
+    return [key for key in ("path", "text", "label") if getattr(file, key) is not None]
+
+
+def set_name(given: LabelledSet) -> str:
+    """A set in reports: the files of its texts."""
+    return ", ".join(map(str, files_of(given)))
+
+
+def read_set(config: TaskConfig, given: LabelledSet) -> Labelled[Any]:
+    """The items of a labelled set; `DomainbertError` with all that is wrong in any of its files."""
+    found, problems = [], Problems(set_name(given))
+    for file in files_of(given):
+        try:
+            found.append(read_file(config, file))
+        except DomainbertError as error:
+            if not isinstance(given, list):
+                raise
+            for problem in error.problems:
+                problems.add(problem)
+    problems.raise_if_any()
+    return found[0] if len(found) == 1 else _joined(found)
+
+
+def read_file(config: TaskConfig, file: Single) -> Labelled[Any]:
+    """The items of one file; `DomainbertError` if the task cannot read two together, or slices."""
+    if isinstance(file, Path):
+        return config.read(file)
+    if not hasattr(getattr(config, "format", None), "by"):
+        raise DomainbertError(f"{file}: {config.name} reads a file by itself; expected its path alone")
+    if unknown := sorted(set(file.by) - set(config.by)):
+        raise DomainbertError(f"{file}: is said to be in slices by {', '.join(unknown)}; expected keys of format.by")
+    read: Labelled[Any] = beside(type(config), "files").read(config, file)
+    return read
+
+
+def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:
+    """See `check_labels_known`, for each file of a set."""
+    known = list(known)
+    for part in given.parts or [given]:
+        check_labels_known(find_labels(part.items), known, part.path)
+
+
+def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
+    """Several files as one set, named by the folder that they have in common; no document is in two of them."""
+    folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
+    items: list[Any] = []
+    before = 0  # documents of the files before
+    for part in parts:
+        numbered = hasattr(part, "num_documents")
+        items += [replace(one, document=before + one.document) for one in part.items] if numbered else part.items
+        before += getattr(part, "num_documents", 0)
+    return replace(parts[0], path=folder, items=items, parts=tuple(parts))

@@ -1,0 +1,61 @@
+"""Passes that draw classes more evenly than they occur: exact counts, and a pure function of seed and step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domainbert.data.order import BalancedOrder, whole_shares
+
+COUNTS = (700, 250, 50)
+CLASSES = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], COUNTS))
+
+
+def drawn(order: BalancedOrder, steps: int) -> np.ndarray:
+    return np.concatenate([order.batch(step)[1] for step in range(steps)])
+
+
+@pytest.mark.parametrize(
+    ("power", "draws"),
+    [(0.0, [334, 333, 333]), (0.5, [536, 321, 143]), (1.0, [700, 250, 50])],  # 536.21, 320.45, 143.34
+)
+def test_a_pass_has_each_class_so_often(power: float, draws: list[int]) -> None:
+    order = BalancedOrder(CLASSES, power, 100, 3)
+    for epoch in range(3):
+        items = np.concatenate([order.batch(10 * epoch + step)[1] for step in range(10)])
+        assert np.bincount(CLASSES[items]).tolist() == draws
+        assert set(order.batch(10 * epoch)[0].tolist()) == {epoch}
+
+
+def test_items_of_a_class_come_equally_often() -> None:
+    order = BalancedOrder(CLASSES, 0.5, 100, 5)
+    times = np.zeros(1000, dtype=int)
+    for epoch in range(12):
+        for step in range(10):
+            times += np.bincount(order.batch(10 * epoch + step)[1], minlength=1000)
+        for number in range(3):
+            of_class = times[number == CLASSES]
+            assert of_class.max() - of_class.min() <= 1
+    rare = [CLASSES[order.batch(step)[1]] == 2 for step in range(100)]
+    assert min(map(sum, rare)) > 5 and max(map(sum, rare)) < 27, "a class is spread over the steps of a pass"
+
+
+def test_a_batch_does_not_depend_on_history() -> None:
+    first = BalancedOrder(CLASSES, 0.5, 64, 3)
+    in_order = [first.batch(step) for step in range(40)]
+    for step in (39, 0, 15, 16, 31):
+        epochs, items = BalancedOrder(CLASSES, 0.5, 64, 3).batch(step)
+        assert np.array_equal(epochs, in_order[step][0]) and np.array_equal(items, in_order[step][1])
+    assert set(in_order[15][0].tolist()) == {0, 1}, "batch 15 spans the end of a pass"
+    other = BalancedOrder(CLASSES, 0.5, 64, 4).batch(0)[1]
+    assert (other == in_order[0][1]).mean() < 0.2
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=9), st.floats(0, 1))
+def test_shares_are_whole_and_leave_no_class_out(counts: list[int], power: float) -> None:
+    found = whole_shares(np.array(counts) ** power, sum(counts))
+    assert found.sum() == sum(counts) and found.min() >= 1
+    exact = np.array(counts) ** power * sum(counts) / (np.array(counts) ** power).sum()
+    assert np.abs(found - exact).max() < 1

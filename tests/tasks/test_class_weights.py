@@ -1,0 +1,172 @@
+"""Weights of classes, smoothed labels and drawn classes: torch's definitions, whatever the micro-batches and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn import functional
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
+from domainbert.data.order import BalancedOrder
+from domainbert.data.types import Share
+from domainbert.encoders.packed import Packed
+from domainbert.settings.reader import read_settings
+from domainbert.settings.yaml_files import node_of
+from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.files import ClassFile, LabelledText
+from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
+from domainbert.tasks.multi_label.files import MultiLabelFile
+from domainbert.tasks.multi_label.task import MultiLabelTask
+
+LABELS = ["dove"] * 14 + ["hawk"] * 7 + ["neutral"] * 3
+TEXTS = [
+    LabelledText(" ".join("abcdefgh"[k % 8] for k in range(number, number + 2 + 3 * (number % 7))), label, number + 1)
+    for number, label in enumerate(LABELS)
+]
+FILE = ClassFile(Path("train.jsonl"), TEXTS, "jsonl")
+WEIGHTS = {"hawk": 3.0, "neutral": 0.5}
+
+
+def task_with(**settings: Any) -> ClassificationTask:
+    return ClassificationTask.of_training(Classification(**settings), FILE)
+
+
+def whole_batch(task: Any, texts: Any, tokenizer: Any) -> dict[str, torch.Tensor]:
+    examples = task.encode(texts, tokenizer, 10)
+    batch = LabelledBatches(examples, tokenizer, 100_000, Share())[0]
+    return {name: torch.from_numpy(value) for name, value in batch.items()}
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    wanted = compute_class_weight("balanced", classes=np.array(["dove", "hawk", "neutral"]), y=LABELS)
+    assert task_with(class_weights="balanced").weights == pytest.approx(wanted, abs=1e-12)
+    assert task_with().weights is None
+    by_name = task_with(class_weights=WEIGHTS).weights
+    assert by_name is not None
+    mean = (14 * 1 + 7 * 3 + 3 * 0.5) / 24
+    assert by_name == pytest.approx([1 / mean, 3 / mean, 0.5 / mean]), "the mean over the texts is 1"
+
+
+@pytest.mark.parametrize("weights", [None, "balanced", WEIGHTS])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_the_whole_set_is_that_of_torch(tokenizer: Any, weights: Any, smoothing: float) -> None:
+    task = task_with(class_weights=weights, label_smoothing=smoothing)
+    batch = whole_batch(task, TEXTS, tokenizer)
+    logits = torch.randn(len(batch["positions"]), 3, generator=torch.Generator().manual_seed(0))
+    loss = task.loss(logits, batch) / len(TEXTS)
+    given = {"dove": 1.0, **WEIGHTS} if isinstance(weights, dict) else None
+    vector = task.weights if given is None else [given[label] for label in task.labels]
+    torch_loss = torch.nn.CrossEntropyLoss(
+        weight=None if vector is None else torch.tensor(vector), label_smoothing=smoothing
+    )
+    means, gold = mean_over_windows(logits, batch), task.targets(batch)
+    assert float(loss) == pytest.approx(float(torch_loss(means, gold)), rel=1e-6)
+
+
+def test_micro_batches_and_ranks_change_nothing(tokenizer: Any, make_model: Callable[..., Any]) -> None:
+    model = make_model("sequence", 3).eval()
+    task = task_with(class_weights="balanced", label_smoothing=0.1)
+    examples = task.encode(TEXTS, tokenizer, 10)
+    order = task.order(TEXTS, 24, 0)
+
+    def gradient(world_size: int, accumulation: int) -> torch.Tensor:
+        model.zero_grad()
+        for rank in range(world_size):
+            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(1))
+            for index in range(accumulation):
+                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
+                logits = model(Packed.of(batch), batch["positions"])
+                (task.loss(logits, batch) / batch[task.counted]).backward()
+        found = model.head.classifier.weight.grad
+        assert found is not None
+        return found.clone()
+
+    whole = gradient(1, 1)
+    for world_size, micro_batch_size in ((1, 1), (1, 3), (1, 8), (2, 3)):
+        found = gradient(world_size, 24 // world_size // micro_batch_size)
+        torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-7)
+    assert float((gradient(1, 1) - whole).abs().max()) == 0
+    task.weights = None
+    assert float((gradient(1, 1) - whole).abs().max()) > 1e-3
+
+
+def test_texts_without_a_class_have_no_loss(tokenizer: Any) -> None:
+    task = task_with(class_weights="balanced", label_smoothing=0.1)
+    examples = task.encode_contents(["a b c", "b"], tokenizer, 10)
+    arrays = LabelledBatches(examples, tokenizer, 1000, Share())[0]
+    batch = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    assert float(task.loss(torch.randn(len(batch["positions"]), 3), batch)) == 0
+
+
+def test_drawn_classes() -> None:
+    task = task_with(balanced_sampling=True)
+    order = task.order(TEXTS, 8, 0)
+    assert isinstance(order, BalancedOrder)
+    items = np.concatenate([order.batch(step)[1] for step in range(3)])
+    assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [8, 8, 8]
+    order = task_with(balanced_sampling=0.5).order(TEXTS, 8, 0)
+    items = np.concatenate([order.batch(step)[1] for step in range(3)])
+    assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [11, 8, 5]
+    assert not isinstance(task_with().order(TEXTS, 8, 0), BalancedOrder)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"class_weights": {"dov": 2}}, None),
+        ({"class_weights": {"dove": 0}}, "expected a number above 0"),
+        ({"class_weights": "even"}, "'balanced'"),
+        ({"class_weights": "balanced", "balanced_sampling": True}, "with class_weights it would count twice"),
+        ({"balanced_sampling": True}, None),
+        ({"balanced_sampling": 0.5}, None),
+        ({"balanced_sampling": 1.5}, "balanced_sampling: found 1.5"),
+        ({"balanced_sampling": 1}, "balanced_sampling: found 1"),
+        ({"label_smoothing": 1.0}, "label_smoothing: found 1.0"),
+        ({"mean_over": "language"}, "mean_over: found 'language'; expected a key that format.by names"),
+    ],
+)
+def test_settings(given: dict[str, Any], said: str | None) -> None:
+    problems = Problems("task")
+    settings = read_settings(Classification, node_of(given, "task"), problems)
+    if said is None:
+        assert problems.messages == [] and settings.instance is not None
+        assert type(settings.instance.balanced_sampling) in (bool, float)
+    else:
+        assert len(problems.messages) == 1 and said in problems.messages[0]
+
+
+def test_a_weight_for_a_class_that_training_lacks() -> None:
+    config = Classification(class_weights={"dov": 2.0})
+    with pytest.raises(DomainbertError, match="class_weights: training has no label 'dov'; expected some of 'dove', "):
+        config.check_labels(["hawk", "dove"])
+
+
+def test_positive_weights_of_labels(tokenizer: Any) -> None:
+    texts = [
+        TextWithLabels("a b", ("x",), 1),
+        TextWithLabels(" ".join("abcdefgh" * 3), ("x", "y"), 2),
+        TextWithLabels("c", (), 3),
+        TextWithLabels("d", ("x",), 4),
+    ]
+    file = MultiLabelFile(Path("train.jsonl"), texts, "jsonl")
+    task = MultiLabelTask.of_training(MultiLabel(pos_weight="balanced"), file)
+    assert task.pos_weight == pytest.approx([1 / 3, 3])
+    batch = whole_batch(task, texts, tokenizer)
+    logits = torch.randn(len(batch["positions"]), 2, generator=torch.Generator().manual_seed(0))
+    means, gold = mean_over_windows(logits, batch), task.targets(batch).float()
+    wanted = functional.binary_cross_entropy_with_logits(means, gold, pos_weight=torch.tensor([1 / 3, 3.0]))
+    assert float(task.loss(logits, batch) / 4) == pytest.approx(float(wanted), rel=1e-6)
+    with pytest.raises(DomainbertError, match=r"pos_weight: balanced; train\.jsonl: label 'x' in every text"):
+        MultiLabelTask.of_training(MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl"))
+    with pytest.raises(DomainbertError, match="pos_weight: training has no label 'z'"):
+        MultiLabel(pos_weight={"z": 2.0}).check_labels(["x", "y"])

@@ -1,0 +1,243 @@
+"""Labelled sets: texts and labels in two files, several files as one set, slices of rows and of files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import FileHashes
+from domainbert.runner.manifest import make_seal, seal_key
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.deciding import part_key
+from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.yaml_files import node_of
+from domainbert.stages.finetune import Finetune
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
+from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.relations.config import RelationFormat, Relations
+from domainbert.tasks.task import read_task
+from domainbert.tasks.token_labels.config import TokenLabels
+
+NAMES = ("negative", "neutral", "positive")
+BY_LANGUAGE = Classification(ClassificationFormat(label_names=NAMES, by=("language",)), mean_over="language")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths, as in a recipe."""
+    monkeypatch.chdir(tmp_path)
+
+
+def pair(language: str, texts: list[str], labels: list[str], slices: bool = True) -> LabelledFile:
+    """Write two parallel files."""
+    text, label = Path(f"{language}_text.txt"), Path(f"{language}_labels.txt")
+    text.write_text("".join(f"{one}\n" for one in texts), encoding="utf-8")
+    label.write_text("".join(f"{one}\n" for one in labels), encoding="utf-8")
+    return LabelledFile(text=text, label=label, by={"language": language} if slices else {})
+
+
+def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["C'était génial \u2028 !", '"quoted, with\ta tab', '{"text": "no JSON"}']
+    file = pair("french", texts, ["2", "0", "neutral"], slices=False)
+    config = Classification(ClassificationFormat(label_names=NAMES))
+    found = read_set(config, file)
+    assert [(one.text, one.label, one.line) for one in found.items] == [
+        (texts[0], "positive", 1),
+        (texts[1], "negative", 2),
+        (texts[2], "neutral", 3),
+    ]
+    assert found.path == Path("french_text.txt") and "3 texts; lines of text" in found.describe()
+    both = read_set(MultiLabel(), pair("x", ["a", "b"], ["up;down", ""], slices=False))
+    assert [one.labels for one in both.items] == [("up", "down"), ()]
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "said"),
+    [
+        (
+            ["a", "b", "c"],
+            ["0", "1"],
+            "x_text.txt:3: 3 lines, but x_labels.txt has 2; expected a label in each line for",
+        ),
+        (["a"], ["0", "1"], "x_labels.txt:2: 2 lines, but x_text.txt has 1; expected"),
+        (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a filled string"),
+        (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a filled string (x_labels.txt:2)"),
+        (["a", "b"], ["0", "3"], "x_text.txt:2: label \"3\"; expected one of 'negative', "),
+        ([], [], "x_text.txt: no texts"),
+    ],
+)
+def test_what_is_wrong_with_two_files(texts: list[str], labels: list[str], said: str) -> None:
+    with pytest.raises(DomainbertError) as error:
+        read_set(BY_LANGUAGE, pair("x", texts, labels))
+    assert said in str(error.value)
+
+
+def test_several_files_are_one_set() -> None:
+    Path("more.jsonl").write_text(json.dumps({"text": "Gut.", "label": 2, "language": "german"}) + "\n")
+    files = [pair("arabic", ["a", "b"], ["0", "1"]), pair("french", ["c"], ["2"]), Path("more.jsonl")]
+    found = read_set(BY_LANGUAGE, files)
+    assert [(one.text, one.by["language"]) for one in found.items] == [
+        *(("a", "arabic"), ("b", "arabic"), ("c", "french"), ("Gut.", "german"))
+    ]
+    assert [found.where(number) for number in range(4)] == [
+        *("arabic_text.txt:1", "arabic_text.txt:2", "french_text.txt:1", "more.jsonl:1")
+    ]
+    assert found.parts[0].where(1) == 2
+    assert set_name(files) == "arabic_text.txt, french_text.txt, more.jsonl"
+    assert [path.name for path in paths_of(files)] == [
+        *("arabic_text.txt", "arabic_labels.txt", "french_text.txt", "french_labels.txt", "more.jsonl")
+    ]
+    with pytest.raises(DomainbertError, match=r"french_text\.txt:1: label 'positive' .* was not in training"):
+        check_set_known(found, ["negative", "neutral"])
+    _, _, task = read_task(BY_LANGUAGE, files, files[0])
+    assert task.labels == NAMES and task.headline is not None and task.headline.key == "f1_over_language"
+
+
+def test_the_problems_of_all_files_are_told() -> None:
+    files: Any = [pair("arabic", ["a", ""], ["0", "1"]), pair("french", ["c"], ["7"])]
+    with pytest.raises(DomainbertError) as error:
+        read_set(BY_LANGUAGE, files)
+    assert [problem.partition(" ")[0] for problem in error.value.problems] == [
+        "arabic_text.txt:2:",
+        "french_text.txt:1:",
+    ]
+
+
+def test_slices_that_rows_lack_or_files_give_twice() -> None:
+    rows = [{"text": "a", "label": 0, "language": "arabic", "year": 2019}, {"text": "b", "label": 1, "year": 2020}]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DomainbertError, match=r"rows\.jsonl:2: no key 'language'; found 'text', 'label', 'year'"):
+        read_set(BY_LANGUAGE, Path("rows.jsonl"))
+    by_year = Classification(ClassificationFormat(label_names=NAMES, by=("year",)))
+    assert [one.by for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
+    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is in the row and in `by` of the file"):
+        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), by={"year": "2021"}))
+    with pytest.raises(DomainbertError, match=r"slices by language; expected keys of format\.by"):
+        read_set(by_year, LabelledFile(path=Path("rows.jsonl"), by={"language": "arabic"}))
+    Path("rows.csv").write_text("text,label\na,0\n")
+    with pytest.raises(DomainbertError, match=r"rows\.csv:1: no column 'year'"):
+        read_set(by_year, Path("rows.csv"))
+    whole = LabelledFile(path=Path("rows.csv"), by={"year": "2021"})
+    assert read_set(by_year, whole).items[0].by == {"year": "2021"}
+    for task in (Ner(), TokenLabels(), Parsing(), QuestionAnswering()):
+        with pytest.raises(DomainbertError, match=f"{task.name} reads a file by itself; expected its path alone"):
+            read_set(task, whole)
+
+
+def test_pairs_in_several_files_with_slices() -> None:
+    format = ClassificationFormat(text_pair_key="second", by=("language",))
+    Path("a.jsonl").write_text(json.dumps({"text": "a", "second": "b", "label": "x", "language": "arabic"}) + "\n")
+    Path("b.csv").write_text("text,second,label\nc,d,y\n")
+    files: Any = [Path("a.jsonl"), LabelledFile(path=Path("b.csv"), by={"language": "french"})]
+    found = read_set(Classification(format), files)
+    assert [(one.text, one.text_pair, one.label, one.by) for one in found.items] == [
+        ("a", "b", "x", {"language": "arabic"}),
+        ("c", "d", "y", {"language": "french"}),
+    ]
+    assert found.parts[1].describe().startswith("b.csv: 1 pairs of texts")
+    _, _, task = read_task(Classification(format, mean_over="language"), files, files)
+    assert task.folder_facts({}) == {"domainbert_text_pair_key": "second"}
+    with pytest.raises(DomainbertError, match=r"in x_labels\.txt; expected no format\.text_pair_key, or one file"):
+        read_set(Classification(format), pair("x", ["a"], ["y"]))
+
+
+def test_numbers_in_two_files_with_slices() -> None:
+    task = Regression(RegressionFormat(by=("language",)), mean_over="language")
+    found = read_set(task, [pair("arabic", ["a", "b"], ["1.5", "-2e-3"]), pair("french", ["c"], ["4"])])
+    assert [(one.number, one.by["language"]) for one in found.items] == [
+        *((1.5, "arabic"), (-2e-3, "arabic"), (4.0, "french"))
+    ]
+    assert task.headline.key == "pearson_over_language" and not task.headline.percent
+    with pytest.raises(DomainbertError, match=r"x_text\.txt:1: 'label' is \"many\"; .* \(x_labels\.txt:1\)"):
+        read_set(task, pair("x", ["a"], ["many"]))
+    with pytest.raises(DomainbertError, match="mean_over: found 'year'; expected one of 'language'"):
+        Regression(RegressionFormat(by=("language",)), mean_over="year")
+
+
+def test_relations_with_slices() -> None:
+    task = Relations(RelationFormat(by=("source",)))
+    marked = ["<< Cash >> raised [[ attendance ]].", "[[ Cash ]] raised << attendance >>."]
+    Path("r_text.txt").write_text("".join(f"{one}\n" for one in marked))
+    Path("r_labels.txt").write_text("raises\nnone\n")
+    file = LabelledFile(text=Path("r_text.txt"), label=Path("r_labels.txt"), by={"source": "reviews"})
+    assert [(one.label, one.by) for one in read_set(task, file).items] == [
+        ("raises", {"source": "reviews"}),
+        ("none", {"source": "reviews"}),
+    ]
+
+
+def test_no_document_is_in_two_files() -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.conll").write_text("Cash O\n\nRates O\n\n")
+        Path(f"{name}.conllu").write_text("1\tRates\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    words = read_set(Ner(), [Path("a.conll"), Path("b.conll")])
+    assert [one.document for one in words.items] == [0, 1, 2, 3]
+    trees = read_set(Parsing(), [Path("a.conllu"), Path("b.conllu")])
+    assert [one.document for one in trees.items] == [0, 1]
+    assert [trees.place(number) for number in range(2)] == ["a.conllu:1", "b.conllu:1"]
+
+
+def settings_with(train: Any) -> tuple[Settings, list[str]]:
+    given = {"model": ".", "task": "Classification", "train": train, "validation": "one.jsonl"}
+    problems = Problems("recipe")
+    Path("one.jsonl").write_text(json.dumps({"text": "a", "label": "x"}) + "\n")
+    return read_settings(Finetune, node_of(given, "recipe"), problems), problems.messages
+
+
+def test_settings_that_name_sets() -> None:
+    file = pair("arabic", ["a"], ["0"])
+    as_mapping = {"text": "arabic_text.txt", "label": "arabic_labels.txt", "by": {"language": "arabic"}}
+    for train, wanted in (
+        ("one.jsonl", Path("one.jsonl")),
+        (as_mapping, file),
+        (["one.jsonl", as_mapping], [Path("one.jsonl"), file]),
+    ):
+        settings, said = settings_with(train)
+        assert said == [] and settings.arguments["train"] == wanted
+        assert set(paths_of(files_of(wanted))) <= set(settings.inputs), "all are hashed and sealed"
+    assert settings.plain["train"][1] == as_mapping | {"path": None}
+    again, said = settings_with(settings.plain["train"])
+    assert said == [] and again.arguments == settings.arguments, "what the manifest says can be read again"
+
+
+def test_another_label_makes_another_training() -> None:
+    pair("arabic", ["a"], ["x"])
+    given = {"text": "arabic_text.txt", "label": "arabic_labels.txt"}
+
+    def keys() -> tuple[str, str]:
+        settings, said = settings_with(given)
+        assert said == []
+        seal = make_seal(load_stage("finetune"), settings, FileHashes(), {})
+        assert {"arabic_text.txt", "arabic_labels.txt"} < set(seal["inputs"])
+        return seal_key(seal), part_key(settings.instance)
+
+    before = keys()
+    assert keys() == before
+    Path("arabic_labels.txt").write_text("y\n")
+    assert all(one != other for one, other in zip(keys(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ({"text": "arabic_text.txt"}, "train: found text; expected path, or text and label"),
+        ({"path": "one.jsonl", "label": "arabic_labels.txt"}, "found label and path; expected path, or text and label"),
+        ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: none.txt does not exist"),
+        ({"text": "arabic_text.txt", "labels": "x"}, "train.labels: unknown key; did you mean 'label'?"),
+        ([], "train: found []; expected"),
+        (["one.jsonl", "two.jsonl"], "train[1]: two.jsonl does not exist"),
+    ],
+)
+def test_settings_that_are_wrong(train: Any, said: str) -> None:
+    pair("arabic", ["a"], ["0"])
+    _, messages = settings_with(train)
+    assert any(said in message for message in messages), messages
