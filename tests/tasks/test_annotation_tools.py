@@ -11,7 +11,8 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import prediction_writer
-from domainbert.tasks.ner.config import NerFormat
+from domainbert.tasks.labelled_set import read_set
+from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Entity
 from domainbert.tasks.output import JsonlWriter
@@ -288,3 +289,18 @@ def test_types_of_tagged_files_too(tmp_path):
     file = read_ner(path, NerFormat(types=("verb",)))
     assert file.sentences[0].tags == ["O", "O", "O", "B-verb"]
     assert "scheme BIOES; 1 entities (verb 1)\n  left out: 1 entities of the type money" in file.describe()
+
+
+def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
+    (tmp_path / "a.conll").write_text("A\tO\nloan\tB-loan\n")
+    (tmp_path / "brat").mkdir()
+    (tmp_path / "brat/1.txt").write_text("Loans rose")
+    (tmp_path / "brat/1.ann").write_text("T1\tloan 0 5\tLoans\nR1\tx Arg1:T1 Arg2:T1\n")
+    found = read_set(Ner(), [tmp_path / "a.conll", tmp_path / "brat"])
+    assert [one.labels for one in found.items] == [["loan"], ["loan"]]
+    assert [found.place(0), found.place(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat:1"]
+    assert [line.split(";")[0] for line in found.describe().splitlines()] == [
+        f"{tmp_path}/a.conll: 1 sentences, 2 words",
+        f"{tmp_path}/brat: 1 sentences, 2 words",
+        "  left out: 1 relations",
+    ]

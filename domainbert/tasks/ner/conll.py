@@ -71,7 +71,9 @@ class NerFile(TaggedFile[Sentence]):
         return sum(len(sentence.spans) for sentence in self.items)
 
     def describe(self) -> str:
-        """A line with sizes, layout, scheme, entities of each type, repairs."""
+        """A line with sizes, layout, scheme, entities of each type, repairs; of a set of files one for each."""
+        if self.parts:
+            return "\n".join(part.describe() for part in self.parts)
         types = label_counts(self.items)
         lines = [
             f"{self.path}: {self.sizes}; scheme {self.scheme}; "
