@@ -116,8 +116,9 @@ class TuneConfig:
     space: dict[str, Parameter]
     """Dotted keys of the stage's settings to the values they may take."""
 
-    objective: tuple[str, ...] = ("validation/f1",)
-    """`validation/NAME`, a validation metric of the stage. Several are traded off against each other.
+    objective: tuple[str, ...] = ()
+    """`validation/NAME`, a validation metric of the stage. None at all takes the task's headline, or what `select_by`
+    names; where there is no task, `validation/loss`. Several are traded off against each other.
     `cost/parameters`, `cost/folder_bytes`, `cost/pieces_per_word`, `cost/latency_1`, `cost/latency_32` and
     `cost/words_per_second` work with `finetune` only, and are measured on the words of the validation set. With
     several objectives nothing is pruned, and the best trial is the best by the first."""
@@ -180,7 +181,7 @@ class TuneConfig:
     def _check_objectives(self) -> None:
         kinds = (VALIDATION, COST)
         wrong = [name for name in self.objective if not name.startswith(kinds) or name in kinds]
-        if wrong or len(set(self.objective)) != len(self.objective) or not self.objective:
+        if wrong or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
                 f"objective: found {list(self.objective)}; expected different names such as validation/f1"
             )
@@ -188,9 +189,9 @@ class TuneConfig:
         if costs:
             known_costs = [COST + one for one in COSTS]
             raise DomainbertError(f"objective: {costs[0]} is not measured; {nearest(costs[0], known_costs)}")
-        if not any(name.startswith(VALIDATION) for name in self.objective):
+        if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: none of them is a validation metric; expected validation/f1, say")
-        if self.direction is not None and len(self.direction) != len(self.objective):
+        if self.direction is not None and len(self.direction) != max(len(self.objective), 1):
             raise DomainbertError("direction: expected one for each objective")
 
     @property
@@ -209,7 +210,7 @@ class TuneConfig:
     @property
     def prunes(self) -> bool:
         """Whether trials are ended early: there is no order among trials with several objectives."""
-        return self.pruner != "none" and len(self.objective) == 1
+        return self.pruner != "none" and len(self.objective) < 2
 
 
 Values = Mapping[str, Any]

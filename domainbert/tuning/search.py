@@ -16,7 +16,7 @@ from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tuning.config import COST, TuneConfig, Values
+from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
 
@@ -100,12 +100,16 @@ def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> S
     _check_sampler(config, space, tree.where, problems)
     problems.raise_if_any()
     _check_stage(config, space.settings(space.first()), tree)
-    return _with_direction(Search(config, space, out))
+    return _with_objective(Search(config, space, out))
 
 
-def _with_direction(search: Search) -> Search:
-    """Take the directions of its metrics from the task, unless the YAML gives directions."""
+def _with_objective(search: Search) -> Search:
+    """Take the objective and the directions of its metrics from the task, unless the YAML gives them."""
     config, headline = search.config, search.headline
+    if not config.objective:
+        own = f"{VALIDATION}loss" if headline is None else headline.monitor
+        config = replace(config, objective=(own,))
+        search = replace(search, config=config)
     if config.direction is not None or headline is None:
         return search
     task = search.space.settings(search.space.first()).arguments.get("task")

@@ -11,7 +11,7 @@ from domainbert.tuning.config import Parameter, TuneConfig
 from domainbert.tuning.live_table import LiveTable
 from domainbert.tuning.results import closing_lines, summarise
 
-CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, trials=5)
+CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, objective=("validation/f1",), trials=5)
 
 
 class Terminal(io.StringIO):

@@ -242,6 +242,15 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     assert search(**usual, settings=settings).headline == Headline("f1", "macro F1")
     chosen = search(**usual, settings={**settings, "select_by": "loss"}).headline
     assert chosen is not None and (chosen.monitor, chosen.direction) == ("validation/loss", "minimize")
+    del usual["objective"]  # then it is that metric, here of a task whose headline has another name
+    found = search(**usual, settings={**settings, "task": "Regression"}).config
+    assert (found.objective, found.directions) == (("validation/pearson",), ("maximize",))
+    found = search(**usual, settings={**settings, "select_by": "loss"}).config
+    assert (found.objective, found.directions) == (("validation/loss",), ("minimize",))
+
+
+def test_without_a_task_the_objective_is_the_loss() -> None:
+    assert search().config.objective == ("validation/loss",) and search().config.directions == ("minimize",)
 
 
 @pytest.mark.parametrize(("log", "median"), [(True, 0.01), (False, 0.5)])

@@ -20,7 +20,14 @@ from domainbert.tuning.results import check_folder, importance
 from domainbert.tuning.storages import open_storage
 from domainbert.tuning.study import open_study
 
-CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, trials=14, study="s")
+CONFIG = TuneConfig(
+    stage="learn",
+    settings={},
+    space={"x": Parameter(0, 1)},
+    objective=("validation/f1",),
+    trials=14,
+    study="s",
+)
 
 
 def terms(objective: str = "validation/f1", direction: str = "maximize", **dimension: Any) -> dict[str, Any]:
