@@ -47,8 +47,12 @@ class ScoresOfRows(Metric):
     def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
         super().__init__()
         self.scores, self.width = scores, width
-        self.set_dtype(torch.float64)  # of what a rank without items brings, which has no rows either: so they are flat
         self.add_state("numbers", [], dist_reduce_fx="cat")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what a rank without items brings, whose rows are flat for that too; `to(device)` would forget another."""
+        return torch.float64
 
     def update(self, rows: NDArray[np.float64]) -> None:
         """Add the rows (N, `width`) of a batch."""

@@ -89,6 +89,13 @@ def test_a_validation_is_scored_over_batches_and_ranks() -> None:
         metric.update(numbers[part])
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert scores == pytest.approx(regression_scores(GRADES, predicted), rel=1e-12)
-    metric.reset()  # a rank without texts, and what another one sends
-    metric._sync_dist(dist_sync_fn=lambda own, group: [own, torch.from_numpy(numbers).flatten()])
+    metric.to("cpu").reset()  # a rank without texts, and what another one sends, of the same type
+    sent: list[torch.dtype] = []
+
+    def gather(own: torch.Tensor, group: object) -> list[torch.Tensor]:
+        sent.append(own.dtype)
+        return [own, torch.from_numpy(numbers).flatten()]
+
+    metric._sync_dist(dist_sync_fn=gather)
+    assert sent == [torch.float64]
     assert {name: float(value) for name, value in metric.compute().items()} == scores
