@@ -77,6 +77,22 @@ def random_field(labels, seed) -> Crf:
     return crf
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_labels_in_another_order_keep_their_scores_and_what_is_forbidden(scheme):
+    labels = labels_of_types(["x", "y"], scheme)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    moved, wanted = random_field(labels, 2), random_field(labels, 2)
+    moved.reorder(order)
+    emissions, lengths = torch.randn(5, 6, len(labels), dtype=torch.float64), torch.tensor([1, 2, 3, 5, 6])
+    found = order[moved.decode(emissions[:, :, order], lengths)]
+    inside = torch.arange(6) < lengths.unsqueeze(1)
+    assert torch.equal(found[inside], wanted.decode(emissions, lengths)[inside])
+    again = random_field([labels[label] for label in order.tolist()], 3)
+    assert all(
+        torch.equal(getattr(moved, name), getattr(again, name)) for name in ("allowed", "allowed_first", "allowed_last")
+    )
+
+
 def weight(crf, emissions, path):
     start, moves, end = (one.detach().numpy() for one in (crf.start, crf.transitions, crf.end))
     steps = sum(moves[a, b] for a, b in pairwise(path))
