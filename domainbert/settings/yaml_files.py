@@ -127,9 +127,10 @@ def load_yaml(path: Path) -> Node:
 
 
 def parse_option(text: str, option: str) -> Node:
-    """The value of a command-line option, read as YAML; what is not YAML (`@vocab`, `*.txt`) is text."""
+    """The value of a command-line option, read as YAML; what is not YAML (`@vocab`, `*.txt`) is text, and so is `-`,
+    standard input, which YAML takes for a list."""
     try:
-        node = _parse(text, option, None)
+        node = None if text == "-" else _parse(text, option, None)
     except DomainbertError:
         node = None
     return Node(text, option, text) if node is None else Node(node.value, option, text)

@@ -122,7 +122,7 @@ def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Path) -> None:
-    """The names of labels are the only ones, but for those of `input_files`."""
+    """The names of labels are the only ones, but for those of `input_files` and the files of a labelled set."""
     stage = load_stage(name)
     found = [
         f"{kind.__name__}.{field}"
@@ -131,7 +131,9 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
         for field, type_ in get_type_hints(kind).items()
         if Path in list(members(type_))
     ]
-    named = {f"{one}.label_names_file" for one in ("ClassificationFormat", "MultiLabelFormat", "NerFormat")}
+    formats = ("ClassificationFormat", "MultiLabelFormat", "NerFormat", "RelationFormat", "TaggedFormat")
+    named = {f"{one}.label_names_file" for one in formats}
+    named |= {f"LabelledFile.{one}" for one in ("path", "text", "label")}
     assert set(found) == (named if "task" in get_type_hints(stage.settings) else set())
     if name == "finetune":
         inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
@@ -139,3 +141,9 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
         task = {"class_path": "Ner", "init_args": {"format": {"label_names_file": str(tmp_path / "names.json")}}}
         settings = read(stage, {**inputs, "task": task}, tmp_path)
         assert tmp_path / "names.json" in settings.inputs
+        for one in ("text", "label", "path"):
+            (tmp_path / f"{one}.txt").write_text("one")
+        pair = {one: str(tmp_path / f"{one}.txt") for one in ("text", "label")}
+        train = [pair, {"path": str(tmp_path / "path.txt")}]
+        settings = read(stage, {**inputs, "task": "Classification", "train": train}, tmp_path)
+        assert {tmp_path / f"{one}.txt" for one in ("text", "label", "path")} <= set(settings.inputs)
