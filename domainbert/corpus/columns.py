@@ -19,6 +19,7 @@ Line = tuple[int, str]
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
+_CONLLU = 10  # columns; the first numbers the words
 _SHOWN_NAMES = 200  # characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
@@ -111,7 +112,8 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
     already.
 
     Raises:
-        DomainbertError: as `read_table` and `Table.check_breaks`, for the first sentence that is wrong.
+        DomainbertError: as `read_table` and `Table.check_breaks`, for the first sentence that is wrong; or the column
+            is that of the numbers in CoNLL-U.
     """
     names: list[str] | None = None
     shape: tuple[Separator, int, str] | None = None
@@ -133,7 +135,12 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             table = Table(path, separator, width, names, _group(sentence, separator, False), [])
             column = table.column_index(token_column)
             table.check_breaks(column)
-            yield [row.columns[column] for row in table.blocks[0].rows]
+            words = [row.columns[column] for row in table.blocks[0].rows]
+            if width == _CONLLU and column == 0 and words == [str(place) for place in range(1, len(words) + 1)]:
+                raise DomainbertError(
+                    f"{path}:{sentence[0][0]}: column 0 numbers the words, as in CoNLL-U; expected token_column: 1"
+                )
+            yield words
             sentence = []
     if shape is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")

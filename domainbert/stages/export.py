@@ -85,8 +85,8 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     need_onnx()
     loaded, folder = _load(settings.model)
     scoring = _open_check(folder, settings)
+    examples = _examples(folder, scoring)  # which refuses what the model cannot read, before anything is written
     files = _write(out, loaded, folder, settings.quantize)
-    examples = _examples(folder, scoring)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
@@ -179,6 +179,7 @@ def _longest(folder: ModelFolder) -> int:
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     """Made-up texts of all lengths, and what a model reads first of some items of the labelled file."""
     from domainbert.serving.onnx.parity import first_window, made_up_texts, whole_example
+    from domainbert.tasks.labelled import told_where
     from domainbert.tasks.task import task_of_folder
 
     tokenizer, longest = folder.tokenizer(), _longest(folder)
@@ -187,7 +188,8 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
     examples = [whole_example(ids, folder.reads_texts, longest, extra) for ids in texts]
     if scoring is not None:
         contents = scoring.test.contents[:_TEXTS]
-        read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
+        with told_where(scoring.test.place):
+            read = task_of_folder(folder).encode_contents(contents, tokenizer, longest)
         examples += [first_window(one) for one in read if one.num_outputs]
     return examples
 

@@ -15,7 +15,7 @@ from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import LOSS, Headline, TaskConfig
 from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
@@ -110,6 +110,11 @@ def _with_objective(search: Search) -> Search:
         own = f"{VALIDATION}loss" if headline is None else headline.monitor
         config = replace(config, objective=(own,))
         search = replace(search, config=config)
+    if headline not in (None, LOSS) and LOSS.monitor in config.objective:
+        raise DomainbertError(
+            f"objective: {config.stage} measures {LOSS.monitor} where epochs are chosen by it; expected "
+            "settings.select_by: loss, or another objective"
+        )
     if config.direction is not None or headline is None:
         return search
     task = search.space.settings(search.space.first()).arguments.get("task")

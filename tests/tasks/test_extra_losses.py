@@ -30,6 +30,7 @@ from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
+from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.task import Task
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from tests.tiny_training import CONFIG
@@ -278,5 +279,8 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
 
     said = refused(CrfNerTask(TAGS), "crf")
     assert said == "r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+    parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})
+    with pytest.raises(DomainbertError, match=r"^r_drop: parsing says no divergence of its outputs"):
+        FineTuning(parser, ParsingTask(CLASSES), OptimConfig(), ScheduleConfig(), 1, [], r_drop=RDropConfig())
     silent = type("Silent", (ClassificationTask,), {"exclusive": False, "__module__": ClassificationTask.__module__})
     assert refused(silent(CLASSES), "sequence").startswith("r_drop: classification says no divergence of its outputs")

@@ -18,6 +18,7 @@ from domainbert.models.folder import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.early_checks import Given
 from domainbert.stages.evaluate import check_arguments
+from domainbert.stages.export import export
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.classification.task import ClassificationTask
@@ -244,3 +245,16 @@ def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
     given = Given(arguments, {"run/a": training, "run/test": training})
     check_arguments(given)
     assert given.problems == [("task", "reads single texts; expected pairs, which models.a is trained on")]
+
+
+def test_an_export_names_what_its_model_does_not_read(vocabularies: Folders, tmp_path: Path) -> None:
+    """With its line, and before the file is made: the check is read as single texts unless `task` says otherwise."""
+    pytest.importorskip("onnxscript")
+    model, tokenizer = tiny_model("bert", vocabularies, 2)
+    facts = {TASK_KEY: "classification", **pair_task().folder_facts({})}
+    save_model(tmp_path / "model", model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
+    check = jsonl(tmp_path / "check.jsonl", [{"text": "a b", "label": label} for label in LABELS])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DomainbertError, match=r"check\.jsonl:1: a single text; expected pairs of texts"):
+        export(tmp_path / "out", model=tmp_path / "model", check=check)
+    assert list((tmp_path / "out").iterdir()) == []

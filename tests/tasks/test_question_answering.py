@@ -150,7 +150,7 @@ def test_long_questions_and_answers_are_told(tokenizer: DomainTokenizer, capsys:
         DomainbertError, match="max_length: 9; a question of max_question_length 64 and 3 special tokens"
     ):
         task().encode(items, tokenizer, 9)
-    with pytest.raises(DomainbertError, match="found 'a text'; expected a question and its context"):
+    with pytest.raises(DomainbertError, match="text 1: found 'a text'; expected a question and its context"):
         task().encode_contents(["a text"], tokenizer, 80)
 
 

@@ -226,7 +226,7 @@ def test_lower_is_better_for_losses_and_costs() -> None:
 
 def test_the_task_says_the_direction_of_its_headline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "headline", Headline("mae", "mean absolute error", "minimize", percent=False))
-    objective = ["validation/mae", "validation/rank", "validation/loss"]
+    objective = ["validation/mae", "validation/rank", "validation/own_loss"]
     assert search(objective=objective).config.directions == ("minimize", "maximize", "minimize")
     given = ("maximize", "minimize", "maximize")
     assert search(objective=objective, direction=list(given)).config.directions == given
@@ -247,6 +247,8 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     assert (found.objective, found.directions) == (("validation/pearson",), ("maximize",))
     found = search(**usual, settings={**settings, "select_by": "loss"}).config
     assert (found.objective, found.directions) == (("validation/loss",), ("minimize",))
+    with pytest.raises(DomainbertError, match=r"finetune measures validation/loss where .* settings\.select_by: loss"):
+        search(**usual, settings=settings, objective="validation/loss")  # not after the first training
 
 
 def test_without_a_task_the_objective_is_the_loss() -> None:

@@ -47,6 +47,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     head = "biaffine"
     counted = "num_targets"
+    exclusive = False  # projections are no logits
     predictor = Parser
     scored_as = TreeScoring
     biaffine: Biaffine

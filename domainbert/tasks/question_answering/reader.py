@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from domainbert.base.errors import DomainbertError
-from domainbert.tasks.labelled import Content, TextPair
+from domainbert.tasks.labelled import Content, TextPair, UnreadableContents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.question_answering.spans import Spans
 
@@ -65,10 +64,11 @@ class Reader(Predictor[Reply]):
 
 
 def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
-    """Contents that are questions with their contexts; `DomainbertError` for any other."""
-    for content in contents:
-        if not isinstance(content, TextPair):
-            raise DomainbertError(f"found {str(content)[:40]!r}; expected a question and its context")
+    """Contents that are questions with their contexts; `UnreadableContents` names the others."""
+    others = {number: content for number, content in enumerate(contents) if not isinstance(content, TextPair)}
+    if others:
+        expected = "expected a question and its context"
+        raise UnreadableContents({number: f"found {str(one)[:40]!r}; {expected}" for number, one in others.items()})
     return [content for content in contents if isinstance(content, TextPair)]
 
 

@@ -184,6 +184,10 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
             0, batch["example"], logits.float()
         )
 
+    def outputs(self, logits: Tensor, batch: Batch) -> Tensor:
+        """See `Task.outputs`: those of the classes, whatever the head reads."""
+        return self.class_logits(logits, batch)
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy, summed over the texts."""
         return functional.cross_entropy(self.class_logits(logits, batch), self.targets(batch), reduction="sum")
