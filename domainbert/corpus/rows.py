@@ -29,7 +29,7 @@ def json_rows(
         if not content.strip():
             continue
         try:
-            row = json.loads(content, object_pairs_hook=_object)
+            row = json.loads(content, object_pairs_hook=without_repeats)
         except json.JSONDecodeError as error:
             found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
             problems.add(f"{path}:{line}: not JSON ({found}); expected an object per line")
@@ -49,7 +49,7 @@ def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
     What is no JSON is noted as a problem, and reading ends there; so is a file that is no array.
     """
     text = read_text(path)
-    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    decoder = json.JSONDecoder(object_pairs_hook=without_repeats)
     place, counted, line, more = _after_space(text, 0), 0, 1, ""
     if not text.startswith("[", place):
         problems.add(f"{path}:1: no JSON array; expected a list of objects")
@@ -83,7 +83,8 @@ def _after_space(text: str, place: int) -> int:
     return found.end() if found else place
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object for `object_pairs_hook`; `ValueError` if a key is there twice, of which `json` would drop one."""
     row = dict(pairs)
     if len(row) < len(pairs):
         counts = Counter(key for key, _ in pairs)

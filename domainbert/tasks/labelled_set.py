@@ -132,8 +132,18 @@ def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:
         check_labels_known(find_labels(part.items), known, part.path)
 
 
+def _check_names(parts: Sequence[Labelled[Any]]) -> None:
+    """`DomainbertError` where classes are numbers without names in one file, and names in another."""
+    nameless = [part for part in parts if getattr(part, "nameless", False)]
+    for part in parts if nameless else ():
+        if named := [label for label in find_labels(part.items) if not label.isdecimal()]:
+            found = f"classes are numbers without names, but {part.path} has {named[0]!r}"
+            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (label_names gives them)")
+
+
 def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
     """Several files as one set, named by the folder that they have in common; no document is in two of them."""
+    _check_names(parts)
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
     items: list[Any] = []
     before = 0  # documents of the files before

@@ -112,6 +112,16 @@ def test_the_problems_of_all_files_are_told() -> None:
     ]
 
 
+def test_classes_are_names_or_numbers_in_all_files() -> None:
+    for name, labels in {"names": '"up"', "numbers": "0", "digits": '"0"'}.items():
+        Path(f"{name}.jsonl").write_text(f'{{"text": "a", "label": {labels}}}\n')
+    with pytest.raises(DomainbertError) as error:
+        read_set(Classification(), [Path("names.jsonl"), Path("numbers.jsonl")])
+    found = "numbers.jsonl: classes are numbers without names, but names.jsonl has 'up'"
+    assert str(error.value) == f"{found}; expected names in both (label_names gives them)"
+    assert len(read_set(Classification(), [Path("digits.jsonl"), Path("numbers.jsonl")]).items) == 2
+
+
 def test_slices_that_rows_lack_or_files_give_twice() -> None:
     rows = [{"text": "a", "label": 0, "language": "arabic", "year": 2019}, {"text": "b", "label": 1, "year": 2020}]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

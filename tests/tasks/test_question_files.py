@@ -11,8 +11,10 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.labelled import TextPair
+from domainbert.tasks.labelled_set import read_set
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read_questions
+from domainbert.tasks.question_answering.scoring import AnswerScoring
 from domainbert.tuning.folds import split_folds
 
 CONTEXT = "In 1889 the Café Zürich opened in Zürich 🍰."
@@ -109,6 +111,7 @@ ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "a
         ("[]", "a:1: a JSON list; expected SQuAD's"),
         ('{"data": 3}', "a:1: no list under 'data'; expected SQuAD's"),
         ('{"data": [{"paragraphs": {}}]}', r"a:1: data\[0\].paragraphs is a JSON dict; expected a list"),
+        ('{"data": [], "data": []}', "a: JSON that cannot be read .the key 'data' more than once.; expected"),
         ('{"data": []}', "a: no questions; expected at least one with its context"),
         (b'{"data":\n"\xff"}', "a:2: byte 0xff is not UTF-8; expected UTF-8 text"),
     ],
@@ -118,6 +121,22 @@ def test_what_is_no_file_of_questions(tmp_path: Path, text: str | bytes, problem
     Path("a").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DomainbertError, match=f"^{problem}"):
         read_questions(Path("a"))
+
+
+def test_a_broken_archive_is_told(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(json.dumps(nested(GOOD)).encode()))
+    packed[12:40] = b"\xff" * 28
+    (tmp_path / "a.json.gz").write_bytes(packed)
+    with pytest.raises(DomainbertError, match=r"a\.json\.gz: cannot be read .*; expected a whole \.gz file"):
+        read_questions(tmp_path / "a.json.gz")
+
+
+def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
+    for name in "ab":  # rows without an id are called by their line
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
+    files = read_set(QuestionAnswering(), [tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
+    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected ids that"):
+        AnswerScoring(QuestionAnswering(), files)
 
 
 def test_folds_divide_no_context(tmp_path: Path) -> None:

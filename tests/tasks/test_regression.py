@@ -74,10 +74,10 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path, value: str, fou
     assert f"a.jsonl:2: 'label' is {found}" in str(caught.value)
 
 
-@pytest.mark.parametrize("column", ["", "nan", "inf", "1_000", "3,5", "0x1", "\u0663", "one"])
+@pytest.mark.parametrize("column", ["", "nan", "inf", "1_000", "3,5", "0x1", "\u0663", "one", 100_000 * "9" + "x"])
 def test_what_is_no_number_in_a_column(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.tsv").write_text(f"text\tlabel\na\t1\nb\t{column}\n")
-    with pytest.raises(DomainbertError, match=r"a\.tsv:3: 'label' is \".*\"; expected a number"):
+    with pytest.raises(DomainbertError, match=r"a\.tsv:3: 'label' is \".*; expected a number"):
         read_numbers(tmp_path / "a.tsv")
 
 

@@ -28,7 +28,7 @@ from domainbert.tasks.text_files import Row, refuse
 Tool = Literal["json", "label_studio", "brat"]
 
 _ARRAY = re.compile(r"\s*\[\s*[\[{\]]")
-_TEXT_BOUND = re.compile(r"T\S*\t(\S+) (\d+) (\d+)((?:;\d+ \d+)*)\t(.*)")
+_TEXT_BOUND = re.compile(r"T\S*\t(\S+) ([0-9]{1,9}) ([0-9]{1,9})((?:;\d+ \d+)*)\t(.*)")
 _OTHERS = {
     "R": "relations",
     "E": "events",

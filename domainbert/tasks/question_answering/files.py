@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -160,7 +161,7 @@ def _kind(path: Path) -> Literal["json", "jsonl"]:
     try:
         with open_bytes(path) as stream:
             line = stream.readline(_LOOKED_AT)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
     try:
         first = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,11 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from domainbert.base.errors import DomainbertError
 from domainbert.metrics.answers import best_threshold, score_answer
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import score_lines
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.scoring import CountedScoring
@@ -49,6 +52,15 @@ class AnswerScoring(CountedScoring):
 
     test: QuestionFile
     statistics: ClassVar[Mapping[str, Statistic]] = {"f1": _mean(_F1), "exact": _mean(_EXACT)}
+
+    def __init__(self, config: TaskConfig, test: QuestionFile) -> None:
+        super().__init__(config, test)
+        numbers: dict[str, int] = {}
+        for number, item in enumerate(test.items):
+            first = numbers.setdefault(item.id, number)
+            if first != number:
+                found = f"question {reprlib.repr(item.id)} is also at {test.place(first)}"
+                raise DomainbertError(f"{test.place(number)}: {found}; expected ids that differ in all files of a set")
 
     @property
     def num_units(self) -> int:

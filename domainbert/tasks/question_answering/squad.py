@@ -13,6 +13,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.files import open_bytes, unreadable
 from domainbert.corpus.json_values import shown
+from domainbert.corpus.rows import without_repeats
 
 Row = dict[str, Any]
 
@@ -51,7 +52,7 @@ def _read(path: Path) -> str:
 def _parsed(path: Path, text: str) -> Row:
     expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question a line (format.kind)'
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, object_pairs_hook=without_repeats)
     except json.JSONDecodeError as error:
         found = f"{error.msg} at character {error.colno:,} of the line"
         raise DomainbertError(f"{path}:{error.lineno}: not JSON ({found}); {expected}") from error

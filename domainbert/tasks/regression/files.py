@@ -17,7 +17,7 @@ from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_text
 from domainbert.tasks.text_items import TextFile, TextItem
 
 _LARGEST = 1e30  # single precision ends at 3.4e38
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
