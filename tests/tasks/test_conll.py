@@ -215,9 +215,7 @@ def test_ncbi_disease(bio_data):
 
 def test_the_numbers_of_a_treebank_are_not_taken_for_words(write):
     path = write("".join(f"{n}\t{word}" + "\t_" * 8 + "\n" for n, word in enumerate(("Cash", "helped"), 1)))
-    with pytest.raises(
-        DomainbertError, match=":1: column 0 numbers the words, .* expected token_column: 1"
-    ):
+    with pytest.raises(DomainbertError, match=r":1: column 0 numbers the words, .* expected token_column: 1"):
         list(read_words(path))
     assert list(read_words(path, token_column=1)) == [["Cash", "helped"]]
     assert list(read_words(write("1 O\n2 O\n"))) == [["1", "2"]]
