@@ -19,11 +19,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
+from domainbert.distillation.teachers import load_teachers
 from domainbert.metrics.summary import Resampling
 from domainbert.models.added_tokens import add_tokens
-from domainbert.models.folder import load_model
+from domainbert.models.folder import load_model, save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import DistillTask
+from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.labelled import key_of_content, label_counts, words_of_content
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
@@ -37,6 +39,7 @@ from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tuning.folds import split_folds
+from tests.tasks.tiny_folders import FAMILIES, Folders, tiny_model
 from tests.tokenization import test_byte_bpe as byte_bpe
 from tests.tokenization import test_unigram as unigram
 
@@ -418,6 +421,19 @@ def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
         DistillTask(task=Relations(head="starts"), **usual)
     with pytest.raises(DomainbertError, match="task: text without labels has no entities; expected no `unlabelled`"):
         DistillTask(task=Relations(), unlabelled="corpus.txt", **usual)
+
+
+def test_a_teacher_that_reads_other_markers_is_refused(vocabularies: Folders, tmp_path: Path) -> None:
+    """It is asked with the student's text."""
+    model, tokenizer = tiny_model("bert", vocabularies, 3)
+    facts = {TASK_KEY: "relations", **task_of("text").folder_facts({})}
+    save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
+    assert load_teachers([tmp_path], task_of("text"), "32-true", None, 4).usual_length == 48
+    others = task_of("tokens"), task_of(format=RelationFormat(head_markers=("{", "}")))
+    for student, markers in zip(others, (" ".join(ADDED), "{ } [[ ]]"), strict=True):
+        wanted = f"reads texts with << >> [[ ]] around the entities; expected a model of texts with {markers} around"
+        with pytest.raises(DomainbertError, match=re.escape(wanted)):
+            load_teachers([tmp_path], student, "32-true", None, 4)
 
 
 @pytest.mark.parametrize("spare", [0, 2, 9])

@@ -114,6 +114,11 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """See `Task.added_tokens`."""
         return self.reading.added_tokens
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Task.reads`: a teacher that was trained with other markers knows nothing of these."""
+        return (f"texts with {' '.join(self.reading.markers)} around the entities",)
+
     @classmethod
     def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
         """See `Task.of_training`; `DomainbertError` if no text has the `negative` label."""
