@@ -103,7 +103,7 @@ def _align_text_by_offsets(
     number = {word: rank for rank, word in enumerate(present)}
     starts = [place == 0 or word != word_of[place - 1] for place, word in enumerate(word_of)]
     pieces = _align(tokenizer, ids, [number[word] for word in word_of], starts, len(present))
-    stops = [*(words[after - 1][1] for after in present[1:]), *(end for _, end in words[-1:])]
+    stops = [*(words[after - 1][1] for after in present[1:]), words[-1][1]] if present else []
     offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
     return AlignedText(**vars(pieces), word_offsets=offsets)
 

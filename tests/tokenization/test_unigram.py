@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
@@ -367,6 +367,7 @@ def test_offsets_are_those_of_the_text(tokenizer: DomainTokenizer) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(text=_HOSTILE)
+@example(text="\u2581")  # a word of which no piece is left
 def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: DomainTokenizer, text: str) -> None:
     (aligned,) = align_text(tokenizer, [text])
     (basic,) = basic_words([text])
