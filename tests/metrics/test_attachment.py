@@ -16,9 +16,9 @@ def test_scores_are_those_of_conll_2018_and_of_allennlp() -> None:
     gold, system, ignored = [], [], []
     for length in (1, 5, 12, 30):
         gold.append([(draw.randint(0, length), draw.choice(names)) for _ in range(length)])
-        system.append(
-            [arc if draw.random() < 0.6 else (draw.randint(0, length), draw.choice(names)) for arc in gold[-1]]
-        )
+        others = [(draw.randint(0, length), draw.choice(names)) for _ in range(length)]
+        chosen = [draw.choice([arc, arc, (arc[0], "det"), one]) for arc, one in zip(gold[-1], others, strict=True)]
+        system.append(chosen)
         ignored.append([draw.random() < 0.2 for _ in range(length)])
     counts = count_arcs(gold, system, ignored)
     found = attachment_scores(counts.sum(axis=0))
@@ -49,3 +49,28 @@ def test_lengths_of_arcs() -> None:
     tp, fp, fn = count_by_length(gold, gold).T
     assert dict(zip(LENGTHS, tp.tolist(), strict=True)) == {"root": 1, "1": 1, "2": 1, "3-6": 4, ">6": 2}
     assert not fp.any() and not fn.any()
+
+
+def test_slices_of_wrong_arcs_are_those_of_both_sides() -> None:
+    """Word 5 hangs on word 1 in gold, and on word 4 in the prediction; word 1 the other way round in direction."""
+    gold = [[(0, "r"), (1, "x"), (1, "x"), (1, "x"), (1, "x")]]
+    predicted = [[(3, "r"), (1, "y"), (1, "x"), (1, "x"), (4, "x")]]
+    found = dict(zip(LENGTHS, count_by_length(gold, predicted).tolist(), strict=True))
+    assert found == {"root": [0, 0, 1], "1": [1, 1, 0], "2": [1, 1, 0], "3-6": [1, 0, 1], ">6": [0, 0, 0]}
+    by_label = count_by_label(gold, predicted, ["r", "x", "y"]).tolist()
+    assert by_label == [[0, 1, 1], [2, 1, 2], [0, 1, 0]]
+
+
+def test_a_file_of_punctuation_scores_nothing_without_it() -> None:
+    scores = attachment_scores(count_arcs([[(0, "r")]], [[(0, "r")]], [[True]])[0])
+    assert scores == {"las": 1, "uas": 1, "las_no_punctuation": 0, "uas_no_punctuation": 0, "exact": 1}
+    labelled = attachment_scores(count_arcs([[(0, "r")]], [[(0, "s")]], [[False]])[0])
+    assert labelled == {"las": 0, "uas": 1, "las_no_punctuation": 0, "uas_no_punctuation": 1, "exact": 0}
+
+
+@pytest.mark.parametrize("predicted", [[], [[]], [[(0, "r")], [(0, "r")]]])
+def test_other_sentences_or_words_are_refused(predicted: list[list[tuple[int, str]]]) -> None:
+    gold = [[(0, "r")]]
+    for count in (lambda: count_arcs(gold, predicted, [[False]]), lambda: count_by_length(gold, predicted)):
+        with pytest.raises(ValueError, match="zip"):
+            count()

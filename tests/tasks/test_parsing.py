@@ -15,7 +15,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.packed import Packed
-from domainbert.tasks.parsing.files import Sentence
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.parsing.files import Sentence, Treebank
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.parsing.trees import is_tree
 
@@ -98,6 +99,29 @@ def test_loss_and_trees_are_those_of_whole_sentences(model: Any, task: ParsingTa
     task.decoding = "greedy"
     greedy = [[head for head, _ in one.arcs] for one in task.decode(logits, batch)]
     assert not all(map(is_tree, greedy)) and [len(one) for one in greedy] == [len(ITEMS[item].words) for item in items]
+
+
+def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTask, tokenizer: Any) -> None:
+    metric, right, labelled, number = task.metric(), 0, 0, 0
+    for items in (ITEMS[:2], ITEMS[2:]):
+        batch = batch_of(task, tokenizer, items)
+        with torch.inference_mode():
+            logits = model(Packed.of(batch), batch["positions"])
+            task.update(metric, logits, batch, items)
+            trees = task.decode(logits, batch)
+        for place, tree in zip(batch["items"].tolist(), trees, strict=True):
+            right += sum(a[0] == b[0] for a, b in zip(tree.arcs, items[place].arcs, strict=True))
+            labelled += sum(a == b for a, b in zip(tree.arcs, items[place].arcs, strict=True))
+            number += len(tree.arcs)
+    scores = {name: float(value) for name, value in metric.compute().items()}
+    assert scores["uas"] == scores["uas_no_punctuation"] == right / number > 0
+    assert scores["las"] == labelled / number and metric.counts[2, 0] == len(ITEMS)
+
+
+def test_the_settings_of_a_training_reach_the_task(tmp_path: Path) -> None:
+    config = Parsing(decode="greedy", arc_size=8, label_size=4)
+    task = ParsingTask.of_training(config, Treebank(tmp_path, ITEMS, "conll", False))
+    assert (task.labels, task.decoding, task.head_sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
 
 
 def test_a_model_that_gives_no_numbers_gives_trees(model: Any, task: ParsingTask, tokenizer: Any) -> None:
