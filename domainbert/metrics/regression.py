@@ -72,14 +72,14 @@ class Spearman(WeightedStatistic):
         n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) for column in (-2, -1))
         g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # less their mean
-        products = (((weights * one * other).sum(axis=1) / n) for one, other in ((g, p), (g, g), (p, p)))
+        products = ((weights * one * other).sum(axis=1) for one, other in ((g, p), (g, g), (p, p)))
         return _correlation(*products)
 
 
 def _ranks(weights: FloatArray, places: NDArray[np.int64]) -> FloatArray:
     """Ranks (draws, texts) from 1, equal values sharing the mean of theirs, of `places` (texts,) drawn so often."""
     places = np.unique(places, return_inverse=True)[1]  # a slice has not all of them
-    order = np.argsort(places, kind="stable")
+    order = np.argsort(places)
     starts = np.searchsorted(places[order], np.arange(places.max() + 1))
     drawn = np.add.reduceat(weights[:, order], starts, axis=1)  # (draws, different values)
     ranks: FloatArray = drawn.cumsum(axis=1) - (drawn - 1) / 2

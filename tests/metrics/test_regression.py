@@ -16,6 +16,7 @@ stats = pytest.importorskip("scipy.stats")
 DRAW = np.random.default_rng(0)
 GRADES = DRAW.integers(0, 11, 200) / 2  # with many ties, as STS-B has them
 YEARS = 2000 + DRAW.integers(-3, 4, 50)
+BOTH = ("pearson", "spearman")
 
 
 def theirs(gold: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
@@ -53,6 +54,12 @@ def test_a_score_without_a_meaning_has_a_value() -> None:
     assert found == {**found, **none, "r2": metrics.r2_score(same, GRADES)} and found["mae"] > 1
     assert regression_scores(same, same) == {**none, "rmse": 0.0, "mae": 0.0, "r2": 1.0}
     assert regression_scores([3.0], [1.0]) == {**none, "rmse": 2.0, "mae": 2.0, "r2": 0.0}
+
+
+def test_no_correlation_is_beyond_one() -> None:
+    drawn = DRAW.normal(size=(50, 9))
+    found = [regression_scores(values, sign * values)[name] for values in drawn for sign in (1, -1) for name in BOTH]
+    assert (min(found), max(found)) == (-1, 1)
 
 
 def test_each_draw_is_scored_as_if_its_texts_stood_there() -> None:

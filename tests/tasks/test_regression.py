@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 
-import domainbert
 from domainbert import load_predictor
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
@@ -177,7 +176,7 @@ def similar(folder: Path) -> Path:
 
 def recipe_of_pairs(folder: Path, vocabulary: Path) -> Path:
     """configs/pairs.yaml for a tiny random model on `similar`, with a student, and further training, beside."""
-    recipe = yaml.safe_load((Path(domainbert.__file__).parents[1] / "configs/pairs.yaml").read_text())
+    recipe = yaml.safe_load((Path(__file__).parents[2] / "configs/pairs.yaml").read_text())
     recipe["out"], recipe["vars"] = str(folder / "run"), {"model": str(vocabulary), "labelled": str(folder / "data")}
     stages = recipe["stages"]
     cpu = {"precision": "32-true", "loggers": ["jsonl"], "trainer": {"accelerator": "cpu", "devices": 1}}
