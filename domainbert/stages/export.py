@@ -249,7 +249,7 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 
 
 def _meaning(head: nn.Module) -> str:
-    """What the logits are that are no scores of labels yet; empty of others."""
+    """A sentence on logits that are no scores of labels yet; empty of others."""
     from domainbert.encoders.biaffine import Biaffine
     from domainbert.encoders.crf import crf_of
 

@@ -110,7 +110,7 @@ class LabelledTraining(Training):
         return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
-        """What averages the weights of a training of `num_steps`, if anything does."""
+        """The average of the weights over a training of `num_steps`, if one is asked for."""
         from domainbert.training.averaging import Averaging
 
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]

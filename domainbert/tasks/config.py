@@ -155,7 +155,7 @@ class TaskConfig(ABC):
         return None
 
     def untaught(self, unlabelled: bool) -> str:
-        """Why `distill-task` cannot teach it, perhaps beside text without labels; empty where it can."""
+        """The reason why `distill-task` cannot teach it, or not beside text without labels; or nothing."""
         return ""
 
     @classmethod
@@ -191,7 +191,7 @@ def beside(kind: type[TaskConfig], module: str) -> ModuleType:
 
 
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """What writes the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
+    """The writer of the predictions of a known task; `DomainbertError` if it cannot write them in a format."""
     if format == "jsonl":
         return JsonlWriter
     kind = _kinds()[task]

@@ -14,7 +14,7 @@ from domainbert.corpus.file_kind import FileKind, Kind
 
 
 class Composite(Protocol):
-    """What a task's models read that is more than one text: a pair of texts, a text with places marked in it."""
+    """A content of a task's models that is more than one text: a pair of texts, a text with places marked in it."""
 
     @property
     def words(self) -> Sequence[str]:
@@ -63,14 +63,14 @@ def text_of(row: Mapping[str, Any], text_key: str) -> str:
 
 
 def key_of_content(content: Content) -> object:
-    """What a model reads as a value of JSON."""
+    """A content as a value of JSON."""
     if isinstance(content, str):
         return content
     return list(content) if isinstance(content, Sequence) else content.key
 
 
 class UnreadableContents(DomainbertError):
-    """What is wrong with some of the contents that a model was given: a sentence for each, by its place among them."""
+    """Problems with some of the contents that a model was given: a sentence for each, by its place among them."""
 
     def __init__(self, found: Mapping[int, str]) -> None:
         self.found = found
@@ -146,7 +146,7 @@ class Labelled(Generic[AnyItem]):
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
     def part(self, units: Sequence[int]) -> str | None:
-        """What a file with some of the units, by their numbers, holds; None where it is their lines, each unit's from
+        """Content of a file with some of the units, by their numbers; None where it is their lines, each unit's from
         its own to that of the next."""
         return None
 
@@ -164,7 +164,7 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def contents(self) -> list[Content]:
-        """What a model reads of each."""
+        """The content of each item."""
         return [item.content for item in self.items]
 
 

@@ -90,7 +90,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What its models read, in the plural; another task of this name may read other things."""
+        """Kinds of content that its models read, in the plural; another task of this name may read other things."""
         return ("texts",)
 
     @property
@@ -111,7 +111,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return None
 
     def content_of(self, row: Mapping[str, Any], text_key: str) -> Content:
-        """What the model reads of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
+        """The content of a row to predict, an object of JSONL; `DomainbertError` tells what it lacks."""
         return text_of(row, text_key)
 
     @property
@@ -157,7 +157,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return self.metric()
 
     def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """What the headline is a mean of: from the scores of the slice's metric, and from those of the whole set."""
+        """The score that the headline is a mean of: from the scores of the slice's metric, and from those of the whole set."""
         assert self.headline is not None
         return float(scores[self.headline.of_slice])
 

@@ -166,7 +166,7 @@ def rows_of(path: Path, kind: Kind, keys: Sequence[str], problems: Problems) -> 
 
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
-    """What is wrong with the text of a row, or with those of its pair, and with its slices; empty strings where nothing
+    """Problems with the text of a row, or with those of its pair, and with its slices; empty strings where nothing
     is."""
     keys = (format.text_key, format.text_pair_key)
     return [*(problem_with_text(row, key) for key in keys if key is not None), *problems_with_slices(row, format.by)]

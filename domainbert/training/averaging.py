@@ -13,7 +13,7 @@ from domainbert.training.optim_config import AveragingConfig
 
 
 def share_of_step(config: AveragingConfig, step: int, num_steps: int) -> float:
-    """How much the weights after a step, from 1 to `num_steps`, count in the average of those until then.
+    """Share of the weights after a step, from 1 to `num_steps`, in the average of those until then.
 
     `ema` is a moving average that begins at 0, divided by the sum of its weights: after t steps that of step i is
     (1 - decay) decay^(t - i) / (1 - decay^t) (Kingma and Ba 2015, arXiv:1412.6980, section 7.2), so the weights that

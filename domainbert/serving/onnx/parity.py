@@ -57,7 +57,7 @@ def whole_example(input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, ma
 
 
 def first_window(example: Example) -> Example:
-    """What a model reads first of an example, with nothing to compare its outputs with."""
+    """The first window of an example, with nothing to compare its outputs with."""
     window = example.windows[0]
     targets = np.full(len(window.positions), IGNORED, dtype=np.int64)
     return Example((replace(window, targets=targets),), example.num_outputs)

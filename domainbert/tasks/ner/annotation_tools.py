@@ -54,7 +54,7 @@ class ToolRows:
 
 
 def tool_of(path: Path, format: NerFormat) -> Tool | None:
-    """Which export a file or folder is, as the user says or its beginning; None if it is none."""
+    """The export that a file or folder is, as the user says or its beginning; None if it is none."""
     if format.kind == "brat" or (format.kind == "auto" and path.is_dir()):
         return "brat"
     if format.kind == "json" or format.kind == "label_studio":

@@ -175,7 +175,7 @@ class NerTask(Task[Sentence, list[Entity]]):
         return encode_words(aligned, None, self.labels, max_length)
 
     def of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
-        """What `decode` gives of a sentence's outputs, of its words."""
+        """Tags and scores of words, of those that `decode` gives of a sentence's outputs."""
         if self.scheme != "BIOES":
             return tagged
         (tags, scores), (_, firsts) = tagged, split_words(words)

@@ -168,7 +168,7 @@ def _sentence(block: Sequence[Line], words: Sequence[Row], subtypes: bool, docum
 
 
 def _problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """What is wrong with single words: the line, and the sentence for it."""
+    """Problems of single words: the line, and the sentence for it."""
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
@@ -186,7 +186,7 @@ def _problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
 
 
 def _problems_of_tree(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """Why the heads of a sentence make no tree: the line, and the sentence for it."""
+    """Reasons why the heads of a sentence make no tree: the line, and the sentence for it."""
     heads = [int(columns[HEAD]) for _, columns in words]
     found = roots(heads)
     if heads and not found:

@@ -58,7 +58,7 @@ def _best_arcs(table: Scores) -> Ints:
 
 @dataclass(frozen=True)
 class _Contraction:
-    """How a cycle became one node, the last, while the others kept their order."""
+    """A cycle that became one node, the last, while the others kept their order."""
 
     heads: Ints  # (n,) before it
     outside: Ints  # (o,) the nodes that are not in the cycle

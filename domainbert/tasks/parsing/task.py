@@ -72,7 +72,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return cls(labels, decoding)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """How trees are made of scores."""
+        """The way in which trees are made of scores."""
         return {_DECODING: self.decoding}
 
     def bind(self, head: nn.Module) -> None:

@@ -35,7 +35,7 @@ class Spans:
 
     @property
     def margin(self) -> float:
-        """How much better no answer is than the best one; infinite where no piece can be one."""
+        """Margin of no answer over the best one; infinite where no piece can be one."""
         return self.null - float(self.scores[0]) if len(self.scores) else float("inf")
 
 

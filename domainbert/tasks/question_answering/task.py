@@ -100,7 +100,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
 
     def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
-        """What encodes the pairs, after saying which questions are cut; each is told once."""
+        """The encoder of the pairs, after saying which questions are cut; each is told once."""
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
         cut = encoder.too_long([pair.first for pair in pairs])
         if new := [length for question, length in cut.items() if question not in self._told]:

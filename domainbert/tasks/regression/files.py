@@ -70,7 +70,7 @@ def _in_digits(column: str) -> float | str:
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
-    """Why `row[key]` is no number to learn; empty if it is one."""
+    """The reason why `row[key]` is no number to learn; empty if it is one."""
     if key not in row:
         return f"no key {key!r}; found {listed(row)}"
     value = row[key]

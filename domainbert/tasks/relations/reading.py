@@ -20,7 +20,7 @@ _OF_FORMAT = ("head_key", "tail_key", "head_markers", "tail_markers")
 
 @dataclass(frozen=True)
 class Reading:
-    """How a model reads the entities of a text."""
+    """The way in which a model reads the entities of a text."""
 
     kind: Literal["text", "tokens"]
     """See `Relations.markers`."""

@@ -31,7 +31,7 @@ class Places(NamedTuple):
 
 
 def places_of(text: MarkedText, reading: Reading, words: AlignedText, entries: Sequence[int]) -> Places:
-    """Where the entities of a text are among its pieces; `entries` are the ids of markers that are entries.
+    """Places of the entities of a text among its pieces; `entries` are the ids of markers that are entries.
 
     A marker that is none begins in the first piece of its word, and so does the space before it.
     """
