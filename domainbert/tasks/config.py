@@ -155,7 +155,7 @@ class TaskConfig(ABC):
         return None
 
     def untaught(self, unlabelled: bool) -> str:
-        """The reason why `distill-task` cannot teach it, or not beside text without labels; or nothing."""
+        """The reason why `distill-task` cannot teach it, perhaps beside unlabelled text; empty where it can."""
         return ""
 
     @classmethod

@@ -157,7 +157,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return self.metric()
 
     def score_of_slice(self, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """The score that the headline is a mean of: from the scores of the slice's metric, and from those of the whole set."""
+        """The score that the headline is a mean of, from the scores of a slice, and from those of the whole set."""
         assert self.headline is not None
         return float(scores[self.headline.of_slice])
 
