@@ -23,10 +23,11 @@ LAYERS = {
     5: "pretraining tasks",
     6: "serving",
     7: "distillation",
-    8: "stages",
-    9: "runner",
-    10: "tuning",
-    11: "cli __main__",
+    8: "checks report",
+    9: "stages",
+    10: "runner",
+    11: "tuning",
+    12: "cli __main__",
 }
 LAYER_OF = {name: number for number, names in LAYERS.items() for name in names.split()}
 HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "pandas")

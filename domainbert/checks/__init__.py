@@ -1,0 +1,1 @@
+"""Checks of corpora and labelled sets, before hours are spent on them."""
