@@ -61,6 +61,8 @@ class Finetune(LabelledTraining):
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
             raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
+        if self.r_drop is not None and (reason := self.task.uncompared):
+            raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: is of no use with init: pretrained; expected init: random, or no encoder")
         if self.init == "random" and self.frozen_layers is not None:

@@ -154,6 +154,11 @@ class TaskConfig(ABC):
         """`DomainbertError` if its settings name labels that are not among those of training."""
         return None
 
+    @property
+    def uncompared(self) -> str:
+        """The reason why `r_drop` cannot compare two predictions output by output; empty where it can."""
+        return ""
+
     def untaught(self, unlabelled: bool) -> str:
         """The reason why `distill-task` cannot teach it, perhaps beside unlabelled text; empty where it can."""
         return ""

@@ -133,11 +133,11 @@ def check_set_known(given: Labelled[Any], known: Iterable[str]) -> None:
 
 
 def _check_names(parts: Sequence[Labelled[Any]]) -> None:
-    """`DomainbertError` where classes are numbers without names in one file, and names in another."""
+    """`DomainbertError` where labels are numbers without names in one file, and names in another."""
     nameless = [part for part in parts if getattr(part, "nameless", False)]
     for part in parts if nameless else ():
         if named := [label for label in find_labels(part.items) if not label.isdecimal()]:
-            found = f"classes are numbers without names, but {part.path} has {named[0]!r}"
+            found = f"labels are numbers without names, but {part.path} has {named[0]!r}"
             raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (label_names gives them)")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import UsedEntries
+from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
@@ -28,8 +30,10 @@ from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
+from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.task import Task
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -277,6 +281,11 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
             FineTuning(model, task, OptimConfig(), ScheduleConfig(), 1, [], r_drop=RDropConfig())
         return str(error.value)
 
+    files = {"model": Path("model"), "train": Path("train.conll"), "validation": Path("dev.conll")}
+    for config, found in {Ner(head="crf"): "the tags of a CRF", Parsing(): "heads and relations"}.items():
+        with pytest.raises(DomainbertError, match=f"^r_drop: {found}"):
+            Finetune(task=config, r_drop=RDropConfig(), **files)
+        assert Finetune(task=config, **files).r_drop is None
     said = refused(CrfNerTask(TAGS), "crf")
     assert said == "r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop"
     parser = build_model(CONFIG, VocabularyFacts(30, 0), "biaffine", 3, {"arc_size": 4, "label_size": 5})

@@ -18,7 +18,7 @@ from domainbert.settings.yaml_files import node_of
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.labelled_set import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
-from domainbert.tasks.multi_label.config import MultiLabel
+from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
@@ -117,9 +117,21 @@ def test_classes_are_names_or_numbers_in_all_files() -> None:
         Path(f"{name}.jsonl").write_text(f'{{"text": "a", "label": {labels}}}\n')
     with pytest.raises(DomainbertError) as error:
         read_set(Classification(), [Path("names.jsonl"), Path("numbers.jsonl")])
-    found = "numbers.jsonl: classes are numbers without names, but names.jsonl has 'up'"
+    found = "numbers.jsonl: labels are numbers without names, but names.jsonl has 'up'"
     assert str(error.value) == f"{found}; expected names in both (label_names gives them)"
     assert len(read_set(Classification(), [Path("digits.jsonl"), Path("numbers.jsonl")]).items) == 2
+
+
+def test_lists_of_labels_are_names_or_numbers_in_all_files() -> None:
+    for name, labels in {"names": '["up", "down"]', "numbers": "[1]"}.items():
+        Path(f"{name}.jsonl").write_text(f'{{"text": "a", "labels": {labels}}}\n')
+    files = [Path("names.jsonl"), Path("numbers.jsonl")]
+    said = "1 labels (1 1); labels are numbers without names (label_names gives them some)"
+    assert read_set(MultiLabel(), files[1]).describe().endswith(said)
+    with pytest.raises(DomainbertError, match=r"^numbers\.jsonl: labels are numbers without names, but names\.jsonl"):
+        read_set(MultiLabel(), files)
+    named = MultiLabel(MultiLabelFormat(label_names=("up", "down")))
+    assert [item.labels for item in read_set(named, files).items] == [("up", "down"), ("down",)]
 
 
 def test_slices_that_rows_lack_or_files_give_twice() -> None:

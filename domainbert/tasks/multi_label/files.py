@@ -39,14 +39,21 @@ class LabelledText(TextItem):
 
 @dataclass(frozen=True)
 class MultiLabelFile(TextFile[LabelledText]):
-    """Contents of a file of texts with labels."""
+    """Contents of a file of texts with labels.
+
+    Attributes:
+        nameless: labels are numbers without names.
+    """
+
+    nameless: bool = False
 
     def describe(self) -> str:
         """A line with the number of texts, of those without labels, and of each label."""
         counts = label_counts(self.items)
         bare = sum(not text.labels for text in self.items)
         said = f"{self.path}: {len(self.items):,} {self.unit}, {bare:,} of them without labels; {FileKind(self.kind)}"
-        return f"{said}; {len(counts)} labels ({in_words(counts)})"
+        nameless = "; labels are numbers without names (label_names gives them some)" if self.nameless else ""
+        return f"{said}; {len(counts)} labels ({in_words(counts)}){nameless}"
 
     def units(self) -> list[Unit]:
         """The texts, of which folds get the same share by the rarest label of each: rare ones are hard to spread."""
@@ -78,8 +85,9 @@ def read_multi_label(file: Single, format: MultiLabelFormat | None = None) -> Mu
         refuse(*text_problems(row, format), problem_with_list(row, format.label_key))
         return line, (text_fields(row, format), row[format.label_key])
 
-    items = _named(parsed(rows, problems, parse), file, LabelReader(format.label_key, names), problems)
-    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind)
+    labels = LabelReader(format.label_key, names)
+    items = _named(parsed(rows, problems, parse), file, labels, problems)
+    return MultiLabelFile(path_of(file), some_texts(items, format, problems), kind, labels.nameless)
 
 
 def _named(

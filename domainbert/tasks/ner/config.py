@@ -68,6 +68,12 @@ class Ner(TaskConfig):
     """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
     entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
 
+    @property
+    def uncompared(self) -> str:
+        """See `TaskConfig.uncompared`."""
+        joint = "the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+        return joint if self.head == "crf" else ""
+
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""

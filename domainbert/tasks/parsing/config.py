@@ -47,6 +47,11 @@ class Parsing(TaskConfig):
         """Check the widths."""
         check_fields(self)
 
+    @property
+    def uncompared(self) -> str:
+        """See `TaskConfig.uncompared`."""
+        return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
+
     def untaught(self, unlabelled: bool) -> str:
         """See `TaskConfig.untaught`."""
         return f"{self.name} gives no logits to compare with a teacher's; expected finetune of a smaller model"
