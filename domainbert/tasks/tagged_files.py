@@ -13,7 +13,8 @@ from domainbert.base.ranges import Column, check_fields
 from domainbert.corpus.columns import read_table
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
 from domainbert.tasks.label_names import label_names
-from domainbert.tasks.labelled import Labelled, Unit, label_set
+from domainbert.tasks.labelled import Unit, label_set
+from domainbert.tasks.sentences import SentenceFile
 from domainbert.tasks.text_files import Row, parsed, refuse
 
 _TAG_KEYS = ("tags", "ner_tags")
@@ -76,7 +77,7 @@ AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
 
 
 @dataclass(frozen=True)
-class TaggedFile(Labelled[AnySentence]):
+class TaggedFile(SentenceFile[AnySentence]):
     """Contents of a tagged file, and how it was read."""
 
     layout: str
@@ -85,9 +86,9 @@ class TaggedFile(Labelled[AnySentence]):
     """The lines that say where documents begin; empty if none does."""
 
     @property
-    def unit(self) -> str:
-        """The name of what the bootstrap draws."""
-        return "documents" if self.marks else "sentences"
+    def has_documents(self) -> bool:
+        """See `SentenceFile.has_documents`."""
+        return bool(self.marks)
 
     def units(self) -> list[Unit]:
         """The documents; one begins where it is marked."""
@@ -100,20 +101,9 @@ class TaggedFile(Labelled[AnySentence]):
         return units
 
     @property
-    def num_documents(self) -> int:
-        """Documents, marked or not."""
-        return len({sentence.document for sentence in self.items})
-
-    @property
-    def num_words(self) -> int:
-        """Words of all sentences."""
-        return sum(len(sentence.words) for sentence in self.items)
-
-    @property
     def sizes(self) -> str:
-        """Sentences, documents and words, for a person."""
-        grouped = f" in {self.num_documents:,} documents" if self.marks else ""
-        return f"{len(self.items):,} sentences{grouped}, {self.num_words:,} words; {self.layout}"
+        """Sentences, documents and words, and the layout, for a person."""
+        return f"{self.counted}; {self.layout}"
 
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
         """The columns that conlleval reads: word, gold, predicted, with documents where the file marks them."""

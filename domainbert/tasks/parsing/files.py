@@ -15,9 +15,10 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
 from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
+from domainbert.tasks.labelled import Unit, in_words, label_counts, label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
+from domainbert.tasks.sentences import SentenceFile
 
 Line = tuple[int, str]
 Row = tuple[int, list[str]]  # the number of a line, and its columns
@@ -70,26 +71,16 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Treebank(Labelled[Sentence]):
+class Treebank(SentenceFile[Sentence]):
     """Contents of a treebank."""
 
     marked: bool
     """Whether comments (`# newdoc`) say where documents begin."""
 
     @property
-    def unit(self) -> str:
-        """See `Labelled.unit`."""
-        return "documents" if self.marked else "sentences"
-
-    @property
-    def num_documents(self) -> int:
-        """Documents, marked or not."""
-        return len({sentence.document for sentence in self.items})
-
-    @property
-    def num_words(self) -> int:
-        """Words of all sentences."""
-        return sum(len(sentence.words) for sentence in self.items)
+    def has_documents(self) -> bool:
+        """See `SentenceFile.has_documents`."""
+        return self.marked
 
     def units(self) -> list[Unit]:
         """The documents; one begins with the comments of its first sentence."""
@@ -101,9 +92,8 @@ class Treebank(Labelled[Sentence]):
         labels, rows = label_counts(self.items), [row for sentence in self.items for row in sentence.rows]
         counts = {what: sum(bool(kind.match(row)) for row in rows) for what, kind in _ASIDE.items()}
         aside = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-        grouped = f" in {self.num_documents:,} documents" if self.marked else ""
         return (
-            f"{self.path}: {len(self.items):,} sentences{grouped}, {self.num_words:,} words"
+            f"{self.path}: {self.counted}"
             f"{f', beside {aside}, which are left out' if aside else ''}; {FileKind(self.kind, COLUMNS)}; "
             f"{len(labels)} labels ({in_words(labels)})"
         )
