@@ -74,14 +74,14 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
     the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json` and `predictions/`.
+    `out` gets `metrics.json`, `predictions/` and `mistakes/`.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
             training did not have, or a number of scored entities that is not that of the file.
     """
     from domainbert.metrics.summary import Resampling
-    from domainbert.metrics.table import cost_lines
+    from domainbert.metrics.table import confusion_lines, cost_lines
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
@@ -97,13 +97,14 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
         "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
     for name, cost in costs.items():
-        summary["systems"][name]["cost"] = cost
+        summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""
     drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
     title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {drawn}"
-    print("\n".join(["", title, "", *scoring.lines(summary), "", *costs_told]))
+    confused = confusion_lines(summary["systems"])
+    print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
@@ -121,6 +122,7 @@ def _score_models(
             predictor = load_predictor(folder)
             _check_kind(system, folder, predictor.task.name, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+            scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.test.contents))
                 costs[system]["teachers"] = list(predictor.runtime.teachers)
