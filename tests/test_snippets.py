@@ -234,6 +234,9 @@ def check_domainbert(words: list[str]) -> None:
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
+    elif name == "runs":
+        typed = take_apart(rest, cli._RUNS_FLAGS)
+        assert len(typed.words) <= 1 and typed.files == [] and typed.options == []
     else:
         assert name in STAGES
         typed = take_apart(rest, cli._STAGE_FLAGS)
