@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,14 +128,29 @@ def entity_scores(counts: IntArray) -> dict[str, Any]:
     return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
 
 
+class Judged(NamedTuple):
+    """A gold entity and the predicted one that it is paired with, of one of `ERROR_KINDS`; None where there is none."""
+
+    gold: Span | None
+    predicted: Span | None
+    kind: str
+
+
+def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[Judged]:
+    """The entities of a sentence by kind: first those that are paired, then missed and spurious ones."""
+    pairs = match_overlapping(gold, predicted, same_type_only=False)
+    paired_gold, paired_predicted = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+    return [
+        *(Judged(one, other, _kind(one, other)) for one, other in pairs),
+        *(Judged(one, None, "missed") for one in gold if one not in paired_gold),
+        *(Judged(None, one, "spurious") for one in predicted if one not in paired_predicted),
+    ]
+
+
 def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]:
     """Number of entities of each of `ERROR_KINDS`."""
-    kinds: Counter[str] = Counter()
-    for wanted, found in zip(gold, predicted, strict=True):
-        pairs = match_overlapping(wanted, found, same_type_only=False)
-        kinds.update(_kind(*pair) for pair in pairs)
-        kinds["missed"] += len(wanted) - len(pairs)
-        kinds["spurious"] += len(found) - len(pairs)
+    sentences = zip(gold, predicted, strict=True)
+    kinds = Counter(one.kind for wanted, found in sentences for one in judge_entities(wanted, found))
     return {kind: kinds[kind] for kind in ERROR_KINDS}
 
 

@@ -155,11 +155,7 @@ def summarize_classes(
     headline: str = "f1",
     slices: Slices = NO_SLICES,
 ) -> Summary:
-    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them.
-
-    `confusion` holds `labels`, those that occur in gold or in any prediction, and `counts`, rows of gold with columns
-    of predictions, the mean over the seeds.
-    """
+    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them."""
 
     def score(_: Sequence[str], totals: IntArray) -> dict[str, Any]:
         occurs = totals.sum(axis=-1) > 0
@@ -179,8 +175,6 @@ def summarize_classes(
         return count_classes(gold, predicted, labels)
 
     found = summarize(systems, count, score, statistics, headline, resampling, slices)
-    for name, runs in systems.items():
-        found["systems"][name]["confusion"] = confusion(gold, list(runs.values()), labels)
     same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")
     return found | {"warnings": same if len(set(gold)) > 1 else []}
 
@@ -206,17 +200,3 @@ def _mean(values: Sequence[Any]) -> Any:
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}
     return first if all(value == first for value in values) else float(np.mean(values))
-
-
-def confusion(gold: Sequence[str], runs: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, Any]:
-    """The `labels` that occur in gold or in any run, and `counts`: rows of gold with columns of predictions, the mean
-    over the runs."""
-    occurring = set(gold).union(*runs)
-    kept = [label for label in labels if label in occurring]
-    index = {label: number for number, label in enumerate(kept)}
-    counts = np.zeros((len(runs), len(kept), len(kept)), dtype=np.int64)  # by run, gold and predicted class
-    for matrix, predicted in zip(counts, runs, strict=True):
-        for one, other in zip(gold, predicted, strict=True):
-            matrix[index[one], index[other]] += 1
-    same = (counts == counts[0]).all()
-    return {"labels": kept, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

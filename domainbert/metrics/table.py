@@ -9,7 +9,7 @@ from typing import Any
 from domainbert.base.scores import shown_interval, shown_score
 from domainbert.metrics.summary import Summary
 
-_MOST_CLASSES = 12  # of a confusion matrix that is printed
+_MOST_LABELS = 12  # of a confusion matrix that is printed
 
 CALIBRATED = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
 """Scores of calibration, and their titles."""
@@ -36,13 +36,12 @@ def entity_lines(summary: Summary) -> list[str]:
 
 
 def classification_lines(summary: Summary, headline: str = "f1", name: str = "macro F1") -> list[str]:
-    """Headline, differences, scores by slice and by class, systems side by side, and which class is taken for which."""
+    """Headline, differences, then scores by slice and by class, systems side by side."""
     further = {"precision": "macro precision", "recall": "macro recall"}
     further |= {"micro_f1": "micro F1", "weighted_f1": "weighted F1"}
     names = {headline: name} | {"f1": "macro F1", "accuracy": "accuracy"}
     lines = score_lines(summary, names, further=further) + sliced_lines(summary, "f1")
-    lines += _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
-    return lines + [line for name, one in summary["systems"].items() for line in _confusion_lines(name, one)]
+    return lines + _slice_lines("by class", summary["systems"], "per_class", _ALL_SCORES)
 
 
 def multi_label_lines(summary: Summary, headline: str = "f1", name: str = "micro F1") -> list[str]:
@@ -65,9 +64,7 @@ def tree_lines(summary: Summary) -> list[str]:
 def per_label_lines(summary: Summary, names: Mapping[str, str]) -> list[str]:
     """Scores that have intervals, by name and title, the first being the headline; then scores by label."""
     lines = score_lines(summary, names, further={"precision": "precision", "recall": "recall"})
-    lines += _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
-    confused = {name: one for name, one in summary["systems"].items() if "confusion" in one}
-    return lines + [line for name, one in confused.items() for line in _confusion_lines(name, one)]
+    return lines + _slice_lines("by label", summary["systems"], "per_label", _ALL_SCORES)
 
 
 def regression_lines(summary: Summary, headline: str = "pearson", name: str = "Pearson") -> list[str]:
@@ -143,6 +140,26 @@ def calibration_lines(summary: Summary) -> list[str]:
     return ["", *_table([*header, "temperature"], rows)]
 
 
+def confusion_lines(systems: Scored) -> list[str]:
+    """Labels of gold in rows, predicted ones in columns, the mean over the seeds, of each system that has them."""
+    lines = []
+    for name, one in systems.items():
+        if "confusion" in one:
+            lines += ["", *_confusion_table(name, **one["confusion"])]
+    return lines
+
+
+def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence[float]]) -> list[str]:
+    if len(labels) > _MOST_LABELS:
+        return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} labels"]
+    whole = all(float(count).is_integer() for row in counts for count in row)
+    rows = [
+        [label, *(f"{count:,.0f}" if whole else f"{count:,.1f}" for count in row)]
+        for label, row in zip(labels, counts, strict=True)
+    ]
+    return _table([f"{name}: gold in rows, predicted", *labels], rows)
+
+
 def cost_lines(systems: Scored, headline: str = "f1", higher: bool = True) -> list[str]:
     """Size and speed, the latter also as a multiple of the first system's, and what students keep of its headline.
 
@@ -194,19 +211,6 @@ def _slice_lines(title: str, systems: Scored, key: str, columns: Mapping[str, st
         for name in slices
     ]
     return ["", *_table(header, rows)]
-
-
-def _confusion_lines(name: str, system: Mapping[str, Any]) -> list[str]:
-    """Gold classes in rows, predicted ones in columns; the mean over the seeds."""
-    labels, counts = system["confusion"]["labels"], system["confusion"]["counts"]
-    if len(labels) > _MOST_CLASSES:
-        return ["", f"{name}: metrics.json has the confusion matrix of the {len(labels):,} classes"]
-    whole = all(float(count).is_integer() for row in counts for count in row)
-    rows = [
-        [label, *(f"{count:,.0f}" if whole else f"{count:,.1f}" for count in row)]
-        for label, row in zip(labels, counts, strict=True)
-    ]
-    return ["", *_table([f"{name}: gold in rows, predicted", *labels], rows)]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -74,14 +74,14 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
     the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json`, `predictions/`, and in `cards/` the model cards with these scores, to be copied.
+    `out` gets `metrics.json`, `predictions/`, `mistakes/`, and in `cards/` model cards with these scores, to be copied.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
             training did not have, or a number of scored entities that is not that of the file.
     """
     from domainbert.metrics.summary import Resampling
-    from domainbert.metrics.table import cost_lines
+    from domainbert.metrics.table import confusion_lines, cost_lines
     from domainbert.stages.evaluated_cards import write_cards
 
     task, resamples = settings.task, settings.bootstrap_resamples
@@ -98,7 +98,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
         "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
     for name, cost in costs.items():
-        summary["systems"][name]["cost"] = cost
+        summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     names = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, names, summary["systems"])
@@ -106,7 +106,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     percent = ", in percent" if scoring.headline.percent else ""
     drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
     title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {drawn}"
-    print("\n".join(["", title, "", *scoring.lines(summary), "", *costs_told]))
+    confused = confusion_lines(summary["systems"])
+    print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_told]))
     systems = {name: scoring.brief(one) for name, one in summary["systems"].items()}
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
@@ -124,6 +125,7 @@ def _score_models(
             predictor = load_predictor(folder)
             _check_kind(system, folder, predictor.task.name, task)
             scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+            scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.test.contents))
                 costs[system]["teachers"] = list(predictor.runtime.teachers)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic, score_once
+from domainbert.metrics.confusion import Pair, confusion
+from domainbert.metrics.reliability import reliability
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled import Labelled, told_where
 from domainbert.tasks.labelled_set import check_set_known
+from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.predictor import Predictor
+
+Told = TypeVar("Told")
 
 
 class Scoring(ABC):
@@ -72,21 +78,59 @@ class Scoring(ABC):
         """The prediction of a model for each item."""
         return predictor.predict(self.test.contents)
 
+    @abstractmethod
+    def row(self, item: Any, prediction: Any) -> Mapping[str, Any] | str:
+        """Gold and prediction of an item in the file of predictions: an object of JSONL, or text of another format."""
+
     def write(self, path: Path, predictions: Sequence[Any]) -> None:
-        """A line of JSON for each item."""
+        """The file of predictions: a row for each item, in JSON with its slices."""
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
-                row = {**(item.by if self.config.by else {}), **self.row(item, prediction)}
-                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+                row = self.row(item, prediction)
+                stream.write(row if isinstance(row, str) else _line({**(item.by if self.config.by else {}), **row}))
+
+    def mistake(self, item: Any, prediction: Any) -> Mistake | None:
+        """What a model got wrong in an item; None where nothing. A task need not say it."""
+        return None
+
+    def confused(self, item: Any, prediction: Any) -> Iterable[Pair]:
+        """The labels of an item in gold and in the prediction, where one stands in the place of the other."""
+        return ()
+
+    def confidences(self, item: Any, prediction: Any) -> Iterable[tuple[float, bool]]:
+        """The probability of all that is predicted of an item, and whether it is right."""
+        return ()
+
+    def write_mistakes(self, system: str, seed: str, path: Path) -> None:
+        """The items that a model got wrong as JSONL, the worst first, equals in the order of the file.
+
+        Nothing is written for a task that does not say what they are.
+        """
+        if type(self).mistake is Scoring.mistake:
+            return
+        judged = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
+        found = sorted(((one, number) for number, one in judged if one), key=lambda pair: -pair[0].severity)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(_line({"line": self.test.where(number), **one.as_json()}) for one, number in found)
+
+    def facts(self, system: str) -> dict[str, Any]:
+        """The `confusion` of a system, and the `reliability` of all that its models predict, as far as a task says
+        them."""
+        runs = list(self.predictions[system].values())
+        pairs = [list(self._each(self.confused, run)) for run in runs]
+        sure = [one for run in runs for one in self._each(self.confidences, run)]
+        found = {"confusion": confusion(pairs)} if any(pairs) else {}
+        return found | ({"reliability": reliability(sure)} if sure else {})
+
+    def _each(self, tell: Callable[[Any, Any], Iterable[Told]], predictions: Sequence[Any]) -> Iterator[Told]:
+        """What is told of all items, one after the other."""
+        return chain.from_iterable(map(tell, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:
         """The parts of the test set that get this score, too: of the keys that the format names, a unit an item."""
         values = {key: [item.by[key] for item in self.test.items] for key in self.config.by}
         return Slices.of(values, score, self.headline.over, self.headline.key)
-
-    def row(self, item: Any, prediction: Any) -> dict[str, Any]:
-        """Gold and prediction of an item for a file of JSONL."""
-        raise NotImplementedError(f"{type(self).__name__} has neither a `row` nor a `write` of its own")
 
     @abstractmethod
     def summary(self, resampling: Resampling) -> Summary:
@@ -133,3 +177,7 @@ class CountedScoring(Scoring):
         others = {name: name for name in self.statistics if name != headline.key}
         lines = score_lines(summary, {headline.key: headline.name, **others}, headline.percent)
         return lines + sliced_lines(summary, headline.of_slice, headline.percent)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

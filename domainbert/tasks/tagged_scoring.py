@@ -10,10 +10,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.tagged_files import TaggedFile, TaggedSentence
+from domainbert.tasks.words import TaggedWords
 
 
 class TaggedScoring(Scoring):
-    """Sentences in documents; predictions are the tags of their words, from `predict_words` of a predictor."""
+    """Sentences in documents; predictions are the tags of their words, from `tag_words` of a predictor."""
 
     test: TaggedFile[Any]
 
@@ -26,25 +27,25 @@ class TaggedScoring(Scoring):
         """The documents."""
         return self.test.num_documents
 
-    def predict(self, predictor: Any) -> list[list[str]]:
+    def predict(self, predictor: Any) -> list[TaggedWords]:
         """Tags of every sentence; one without words has none and is not shown to the model."""
-        sentences = self.test.items
-        remaining = iter(predictor.predict_words([sentence.words for sentence in sentences if sentence.words]))
-        tags: list[list[str]] = [next(remaining, []) if sentence.words else [] for sentence in sentences]
-        for sentence, one in zip(sentences, tags, strict=True):
-            if len(sentence.words) != len(one):
+        sentences, empty = self.test.items, TaggedWords([], [])
+        remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
+        tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
+        for sentence, one in zip(sentences, tagged, strict=True):
+            if len(sentence.words) != len(one.tags):
                 raise DomainbertError(
-                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(one)} tags predicted"
+                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(one.tags)} tags predicted"
                 )
-        return tags
+        return tagged
 
-    def row(self, item: TaggedSentence, prediction: list[str]) -> dict[str, Any]:
+    def row(self, item: TaggedSentence, prediction: TaggedWords) -> dict[str, Any]:
         """See `Scoring.row`."""
-        return {"tokens": item.words, "gold": item.tags, "predicted": prediction}
+        return {"tokens": item.words, "gold": item.tags, "predicted": prediction.tags}
 
-    def write(self, path: Path, predictions: Sequence[list[str]]) -> None:
+    def write(self, path: Path, predictions: Sequence[TaggedWords]) -> None:
         """As the test set is: JSONL, or CoNLL with the columns that conlleval reads."""
         if self.test.kind == "jsonl":
             super().write(path, predictions)
         else:
-            self.test.write(path, predictions)
+            self.test.write(path, [one.tags for one in predictions])

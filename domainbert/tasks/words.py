@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.text_files import Stretch
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer
+
+
+class TaggedWords(NamedTuple):
+    """The tag of each word of a sentence, and a probability of each."""
+
+    tags: list[str]
+    scores: list[float]
 
 
 def aligned_contents(tokenizer: DomainTokenizer, contents: Sequence[Content]) -> list[AlignedWords]:
@@ -24,6 +32,10 @@ def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stret
     """A text and the characters of its words; that of a list of words has single spaces between them."""
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
-    given = words_of_content(content)
-    ends = accumulate(len(word) + 1 for word in given)
-    return " ".join(given), [(end - 1 - len(word), end - 1) for word, end in zip(given, ends, strict=True)]
+    return joined_words(words_of_content(content))
+
+
+def joined_words(words: Sequence[str]) -> tuple[str, list[Stretch]]:
+    """Words with single spaces between them, and the characters of each."""
+    ends = accumulate(len(word) + 1 for word in words)
+    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

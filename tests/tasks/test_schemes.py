@@ -131,8 +131,8 @@ def test_without_a_scheme_an_entity_has_the_product_of_its_words():
     emissions = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
     lattice = Lattice(Crf(3), emissions, torch.tensor([3]), labels)
     p = torch.softmax(emissions[0].double(), dim=1).numpy()
-    assert lattice.entities(0, ["O", "I-x", "O"]) == [0, pytest.approx(p[1, 2] * (1 - p[2, 2])), 0]
-    assert lattice.entities(0, ["B-x", "B-x", "I-x"]) == pytest.approx(
+    assert lattice.of_words(0, ["O", "I-x", "O"]) == [0, pytest.approx(p[1, 2] * (1 - p[2, 2])), 0]
+    assert lattice.of_words(0, ["B-x", "B-x", "I-x"]) == pytest.approx(
         [p[0, 1] * (1 - p[1, 2]), *[p[1, 1] * p[2, 2]] * 2]
     )
 

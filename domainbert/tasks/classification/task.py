@@ -16,6 +16,7 @@ from torch.nn import functional
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.metrics.classification import class_scores, count_class_ids
+from domainbert.metrics.confusion import Pair
 from domainbert.metrics.summary import Resampling, Summary, summarize_classes
 from domainbert.metrics.table import CALIBRATED, calibration_lines, classification_lines
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores, summarize_calibration
@@ -24,6 +25,7 @@ from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.labelled import Content, Labelled, label_counts
+from domainbert.tasks.mistakes import Mistake, label_marks
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.task import ADVICE, Batch, scores_of_counts, scores_of_rows
@@ -73,6 +75,21 @@ class ClassScoring(Scoring):
         """See `Scoring.row`."""
         gold = {**item.as_row, "gold": item.label}
         return {**gold, "predicted": prediction.label, "scores": prediction.scores}
+
+    def mistake(self, item: LabelledText, prediction: TextPrediction) -> Mistake | None:
+        """See `Scoring.mistake`."""
+        if item.label == prediction.label:
+            return None
+        gold, found = label_marks(item.label, prediction.label, prediction.scores)
+        return Mistake(item.text, gold, found, prediction.scores[prediction.label], item.text_pair)
+
+    def confused(self, item: LabelledText, prediction: TextPrediction) -> list[Pair]:
+        """The classes."""
+        return [(item.label, prediction.label)]
+
+    def confidences(self, item: LabelledText, prediction: TextPrediction) -> list[tuple[float, bool]]:
+        """The predicted class."""
+        return [(prediction.scores[prediction.label], item.label == prediction.label)]
 
     def summary(self, resampling: Resampling) -> Summary:
         """See `Scoring.summary`."""

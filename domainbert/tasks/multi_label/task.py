@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,25 +14,20 @@ from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
-from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import (
     THRESHOLDS,
-    count_labels,
     count_thresholds,
     f1_by_threshold,
     threshold_name,
     threshold_scores,
 )
-from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
-from domainbert.metrics.summary import Summary, by_name, collapsed
-from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.labelled import Labelled, label_counts
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
+from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
 from domainbert.tasks.text_task import TextTask
 
@@ -45,66 +39,10 @@ _USUAL = 0.5
 _NEAR = 0.02  # of micro F1: as good as no better
 
 
-@dataclass(frozen=True)
-class LabelsOfText:
-    """The labels of a text, and the probability of every label."""
-
-    labels: list[str]
-    scores: dict[str, float]
-
-
 class MultiLabeller(Predictor[LabelsOfText]):
     """Gives texts labels."""
 
     kind = "a multi-label classifier with the labels"
-
-
-class MultiLabelScoring(CountedScoring):
-    """Texts with labels as a test set: micro F1, and macro F1 over the labels that occur in gold or prediction."""
-
-    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1, "macro_f1": macro_f1}
-
-    @property
-    def num_gold(self) -> int:
-        """The labels of all texts."""
-        return sum(len(item.labels) for item in self.test.items)
-
-    @property
-    def title(self) -> str:
-        """See `Scoring.title`."""
-        return f"micro F1 over {self.num_gold:,} labels of {len(self.test.items):,} {self.test.unit}"
-
-    def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:
-        """See `Scoring.row`."""
-        gold = {**item.as_row, "gold": list(item.labels)}
-        return {**gold, "predicted": prediction.labels, "scores": prediction.scores}
-
-    def count(self, predictions: Sequence[LabelsOfText]) -> NDArray[np.int64]:
-        """True positives, false positives and false negatives: (texts, labels, 3)."""
-        gold = [item.labels for item in self.test.items]
-        return count_labels(gold, [one.labels for one in predictions], sorted(self.labels))
-
-    def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
-        """`precision` and `recall` are micro; `exact` is the share of texts whose labels are all right."""
-        pairs = zip(self.test.items, predictions, strict=True)
-        return {
-            **scores(totals.sum(axis=0)).as_dict(),
-            "macro_f1": float(macro_f1(totals)),
-            "weighted_f1": float(weighted_f1(totals)),
-            "exact": float(np.mean([set(item.labels) == set(one.labels) for item, one in pairs])),
-            "per_label": by_name(sorted(self.labels), totals),
-        }
-
-    def warnings(self) -> list[str]:
-        """Models that give no label at all."""
-        silent = collapsed(
-            self.predictions, lambda found: not any(one.labels for one in found), "predicts no label at all"
-        )
-        return silent if self.num_gold else []
-
-    def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
-        return multi_label_lines(summary, self.headline.key, self.headline.name)
 
 
 class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):

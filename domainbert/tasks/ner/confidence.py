@@ -35,9 +35,13 @@ class Lattice:
         self._forward, self._scale = self._sums_before(start)
         self._backward = self._sums_behind(end)
 
-    def entities(self, row: int, tags: Sequence[str]) -> list[float]:
-        """(words,) for the best tags of a sentence: the probability of the entity that a word is in; 0 outside."""
+    def of_words(self, row: int, tags: Sequence[str]) -> list[float]:
+        """(words,) for the best tags of a sentence: the probability of the entity that a word is in, or that it is in
+        none."""
         found = [0.0] * len(tags)
+        if "O" in self._number:
+            outside = row, slice(len(tags)), self._number["O"]
+            found = np.minimum(self._forward[outside] * self._backward[outside], 1.0).tolist()
         for start, stop, _ in spans_from_tags(tags):
             found[start:stop] = [self.probability(row, start, tags[start:stop])] * (stop - start)
         return found

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 from domainbert.tasks.labelled import Content
 from domainbert.tasks.ner.tags import Span, spans_from_tags, to_iob2
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words
 
 if TYPE_CHECKING:
     from domainbert.tasks.ner.task import NerTask
-
-TaggedWords = tuple[list[str], list[float]]
-"""The tag of each word of a sentence, and the probability of the entity that it is in; 0 outside."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Tagger(Predictor[list[Entity]]):
     kind = "a tagger with the labels"
     loader = "load_tagger"
     num_repaired = 0
-    """Tags of the last `predict_words` that were read as others."""
+    """Tags of the last `tag_words` that were read as others."""
 
     def predict(self, texts: Sequence[Content]) -> list[list[Entity]]:
         """The entities of each text, or of each list of words as if single spaces stood between them."""
@@ -58,9 +55,15 @@ class Tagger(Predictor[list[Entity]]):
         there the best label of each word is read as conlleval reads it: an I-X that nothing begins becomes B-X, and
         `num_repaired` counts those of the last call.
         """
-        raw = [tags for tags, _ in self._tag(align_words(self.tokenizer, sentences))]
-        valid = [to_iob2(tags) for tags in raw]
-        self.num_repaired = sum(a != b for x, y in zip(raw, valid, strict=True) for a, b in zip(x, y, strict=True))
+        return [one.tags for one in self.tag_words(sentences)]
+
+    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[TaggedWords]:
+        """As `predict_words`; with the probability of the entity that a word is in, or that it is in none."""
+        raw = self._tag(align_words(self.tokenizer, sentences))
+        valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in raw]
+        self.num_repaired = sum(
+            one != other for a, b in zip(raw, valid, strict=True) for one, other in zip(a.tags, b.tags, strict=True)
+        )
         return valid
 
     def predict_entities(self, texts: Sequence[str]) -> list[list[Entity]]:
@@ -73,7 +76,8 @@ class Tagger(Predictor[list[Entity]]):
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
         tagged = self._decoded(self.task.encode_aligned(aligned, self.max_length))
-        return [self.task.of_words(tagged.get(number, ([], [])), words) for number, words in enumerate(aligned)]
+        empty = TaggedWords([], [])
+        return [self.task.of_words(tagged.get(number, empty), words) for number, words in enumerate(aligned)]
 
 
 def _entity(content: Content, words: AlignedWords, span: Span, scores: Sequence[float]) -> Entity:

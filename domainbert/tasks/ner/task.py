@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
-from domainbert.metrics.entities import count_entities, entity_scores, surface
-from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
-from domainbert.metrics.table import entity_lines
+from domainbert.metrics.entities import count_entities, entity_scores
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
-from domainbert.tasks.ner.tagger import Entity, TaggedWords, Tagger
+from domainbert.tasks.ner.scoring import EntityScoring
+from domainbert.tasks.ner.tagger import Entity, Tagger
 from domainbert.tasks.ner.tags import (
     ModelScheme,
     entity_types,
@@ -30,10 +27,9 @@ from domainbert.tasks.ner.tags import (
     scheme_of_labels,
     spans_from_tags,
 )
-from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import aligned_contents
+from domainbert.tasks.words import TaggedWords, aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -41,70 +37,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _SCHEME = "domainbert_tags"  # key of config.json
-
-
-class EntityScoring(TaggedScoring):
-    """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
-
-    test: NerFile
-
-    def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
-        super().__init__(config, test)
-        self._seen = None
-        if train is not None:
-            print(train.describe())
-            self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
-        self._repaired: dict[str, int] = {}
-
-    @property
-    def num_gold(self) -> int:
-        """The entities."""
-        return self.test.num_spans
-
-    @property
-    def title(self) -> str:
-        """See `Scoring.title`."""
-        return f"strict entity F1 over {self.num_gold:,} gold entities"
-
-    def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """See `Scoring.score`; repaired tags are counted."""
-        super().score(system, seed, predictor, path)
-        self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
-
-    def summary(self, resampling: Resampling) -> Summary:
-        """The scores of all systems, after a check that all gold entities of the file were scored."""
-        sentences = self.test.sentences
-        systems = {
-            name: {seed: [spans_from_tags(one) for one in tags] for seed, tags in runs.items()}
-            for name, runs in self.predictions.items()
-        }
-        found = {span[2] for runs in systems.values() for run in runs.values() for one in run for span in one}
-        gold = GoldEntities(
-            spans=[sentence.spans for sentence in sentences],
-            words=[sentence.words for sentence in sentences],
-            documents=[sentence.document for sentence in sentences],
-            types=sorted(found.union(label_set(sentences))),
-            seen=self._seen,
-        )
-        summary = summarize_entities(gold, systems, resampling)
-        for name, system in summary["systems"].items():
-            scored = sum(one["support"] for one in system["per_type"].values())
-            if scored != self.num_gold:
-                raise DomainbertError(
-                    f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
-                )
-            system["repaired_tags"] = self._repaired[name]
-        return summary
-
-    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Scoring.brief`."""
-        return {key: value for key, value in super().brief(system).items() if key != "repaired_tags"}
-
-    def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
-        said = "stray I- tags in the predictions were read as B-"
-        repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
-        return [*entity_lines(summary), *([""] if repaired else []), *repaired]
 
 
 class NerTask(Task[Sentence, list[Entity]]):
@@ -179,7 +111,7 @@ class NerTask(Task[Sentence, list[Entity]]):
         if self.scheme != "BIOES":
             return tagged
         (tags, scores), (_, firsts) = tagged, split_words(words)
-        return word_tags(tags, firsts), [scores[first] for first in firsts]
+        return TaggedWords(word_tags(tags, firsts), [scores[first] for first in firsts])
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of the pre-tokens, or of a CRF its likelihood; see `word_loss`."""
@@ -201,19 +133,15 @@ class NerTask(Task[Sentence, list[Entity]]):
         metric.update(count_entities(gold, predicted, entity_types(self.labels)).sum(axis=0))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """The tag of each output, and the probability of the entity that it is in."""
+        """The tag of each output, and the probability of the entity that it is in, or that it is in none."""
         tags = self._tags(logits, batch)
-        found = [number for number, one in enumerate(tags) if set(one) - {"O"}]
-        scores = [[0.0] * len(one) for one in tags]
-        if found:
-            sentences = WordGrid(batch["example"], batch["outputs"])
-            rows = np.cumsum([bool(one) for one in tags])[found] - 1  # a sentence without words has none
-            field = self.crf or self.valid or Crf(len(self.labels))
-            emissions, lengths = sentences.fill(logits.float())[rows], sentences.lengths[rows]
-            lattice = Lattice(field, emissions, lengths, self.labels)
-            for row, number in enumerate(found):
-                scores[number] = lattice.entities(row, tags[number])
-        return list(zip(tags, scores, strict=True))
+        if not any(tags):
+            return [TaggedWords([], []) for _ in tags]
+        sentences = WordGrid(batch["example"], batch["outputs"])
+        field = self.crf or self.valid or Crf(len(self.labels))
+        lattice = Lattice(field, sentences.fill(logits.float()), sentences.lengths, self.labels)
+        rows = itertools.count()  # a sentence without words has none
+        return [TaggedWords(one, lattice.of_words(next(rows), one) if one else []) for one in tags]
 
     def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
         decoded = decode_labels(logits, batch, self.crf, self.valid)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import eq
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,21 +11,23 @@ from numpy.typing import NDArray
 
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.confusion import Pair
 from domainbert.metrics.entities import sum_by_document
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import tree_lines
 from domainbert.tasks.labelled import label_set
+from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
+from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.scoring import CountedScoring
+from domainbert.tasks.words import joined_words
 
 _NONE = "_"
 
-Arcs = list[list[Arc]]
-
 
 class TreeScoring(CountedScoring):
-    """Sentences with trees; predictions are the arcs of their words."""
+    """Sentences with trees, which are predicted."""
 
     suffix = ".conllu"
     statistics: ClassVar[Mapping[str, Statistic]] = ATTACHMENT
@@ -47,45 +49,82 @@ class TreeScoring(CountedScoring):
         """See `Scoring.title`."""
         return f"LAS over {self.num_gold:,} words"
 
-    def predict(self, predictor: Any) -> Arcs:
+    def predict(self, predictor: Any) -> list[Tree]:
         """See `Scoring.predict`; trees are decoded as the settings say."""
         predictor.task.decoding = self.config.decode
-        return [tree.arcs for tree in predictor.predict_trees(self.test.contents)]
+        found: list[Tree] = predictor.predict_trees(self.test.contents)
+        return found
 
-    def write(self, path: Path, predictions: Sequence[Sequence[Arc]]) -> None:
-        """A copy of the treebank with the predicted heads and labels, and without its enhanced dependencies."""
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
-            for sentence, arcs in zip(self.test.items, predictions, strict=True):
-                stream.write("\n".join([*_rewritten(sentence, arcs), "", ""]))
+    def row(self, item: Sentence, prediction: Tree) -> str:
+        """The sentence in CoNLL-U with the predicted heads and labels, and without its enhanced dependencies."""
+        return "\n".join([*_rewritten(item, prediction.arcs), "", ""])
 
-    def count(self, predictions: Sequence[Sequence[Arc]]) -> NDArray[np.int64]:
+    def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
+        """See `Scoring.mistake`; arcs are marked at the words that they lead to, the wrong ones alone."""
+        text, places = joined_words(item.words)
+        gold, found, doubts = [], [], []
+        for wanted, said, place, score in zip(item.arcs, prediction.arcs, places, prediction.scores, strict=True):
+            if wanted != said:
+                kind = _kind(wanted, said)
+                gold.append(Mark(wanted[1], *place, kind=kind, head=_head(item, wanted)))
+                found.append(Mark(said[1], *place, score, kind, _head(item, said)))
+                doubts.append(score)
+        return Mistake(text, gold, found, max(doubts)) if doubts else None
+
+    def confused(self, item: Sentence, prediction: Tree) -> Iterator[Pair]:
+        """The labels of all words, whatever their heads."""
+        return ((wanted[1], said[1]) for wanted, said in zip(item.arcs, prediction.arcs, strict=True))
+
+    def confidences(self, item: Sentence, prediction: Tree) -> Iterable[tuple[float, bool]]:
+        """The arcs with their labels."""
+        return zip(prediction.scores, map(eq, item.arcs, prediction.arcs), strict=True)
+
+    def count(self, predictions: Sequence[Tree]) -> NDArray[np.int64]:
         """Counts of each document, see `count_arcs`."""
-        counts = count_arcs(self.gold, predictions, [sentence.punctuation for sentence in self.test.items])
+        counts = count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
         return sum_by_document(counts, [sentence.document for sentence in self.test.items])
 
-    def scores(self, predictions: Sequence[Sequence[Arc]], totals: NDArray[Any]) -> dict[str, Any]:
+    def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
         """See `CountedScoring.scores`; with the scores of each label, and of arcs by their length."""
-        labels = sorted(self.labels.union(label_set(self.test.items)))
+        labels, found = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
         return {
             **super().scores(predictions, totals),
-            "per_label": by_name(labels, count_by_label(self.gold, predictions, labels)),
-            "by_length": by_name(LENGTHS, count_by_length(self.gold, predictions)),
+            "per_label": by_name(labels, count_by_label(self.gold, found, labels)),
+            "by_length": by_name(LENGTHS, count_by_length(self.gold, found)),
         }
 
     @property
-    def gold(self) -> Arcs:
+    def gold(self) -> list[list[Arc]]:
         """The arcs of the test set."""
         return [sentence.arcs for sentence in self.test.items]
 
     def warnings(self) -> list[str]:
         """Models that give all arcs one label."""
         same = "gives every arc the same label"
-        found = collapsed(self.predictions, lambda trees: len({arc[1] for tree in trees for arc in tree}) == 1, same)
+        found = collapsed(
+            self.predictions, lambda trees: len({arc[1] for tree in trees for arc in tree.arcs}) == 1, same
+        )
         return found if len(label_set(self.test.items)) > 1 else []
 
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
         return tree_lines(summary)
+
+
+def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
+    return [tree.arcs for tree in trees]
+
+
+def _kind(wanted: Arc, said: Arc) -> str:
+    """What is wrong with an arc."""
+    if wanted[0] == said[0]:
+        return "label"
+    return "head" if wanted[1] == said[1] else "head and label"
+
+
+def _head(sentence: Sentence, arc: Arc) -> str | None:
+    """The word that an arc comes from; None of the root."""
+    return sentence.words[arc[0] - 1] if arc[0] else None
 
 
 def _rewritten(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,15 +15,18 @@ from numpy.typing import NDArray
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.answers import best_threshold, score_answer
 from domainbert.metrics.bootstrap import Statistic
+from domainbert.metrics.confusion import Pair
 from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.mistakes import BOUNDARY, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.scoring import CountedScoring
 
 _EXACT, _F1, _QUESTIONS = range(3)
+_ANSWER = "answer"
 _KINDS = ("answerable", "unanswerable")
 _FURTHER = {
     "answerable.exact": "exact, answerable",
@@ -84,6 +88,29 @@ class AnswerScoring(CountedScoring):
         super().write(path, predictions)
         answers = {item.id: one.answer for item, one in zip(self.test.items, predictions, strict=True)}
         path.with_suffix(".json").write_text(json.dumps(answers, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def mistake(self, item: Question, prediction: Reply) -> Mistake | None:
+        """An answer that is no exact match. The text is the context, and the question the second of the pair."""
+        if score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact:
+            return None
+        wanted = sorted({(answer.start, answer.end) for answer in item.answers})
+        found = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
+        place = found.place
+        overlap = place is not None and any(max(place[0], start) < min(place[1], end) for start, end in wanted)
+        gold = [Mark(_ANSWER, *one, kind=BOUNDARY if overlap else MISSED) for one in wanted]
+        said = [replace(found, kind=BOUNDARY if overlap else SPURIOUS)] if place else []
+        return Mistake(item.context, gold, said, prediction.score, item.question)
+
+    def confused(self, item: Question, prediction: Reply) -> list[Pair]:
+        """Whether there is an answer, where some questions have none."""
+        if not self.test.has_unanswerable:
+            return []
+        return [(_ANSWER if item.answers else None, _ANSWER if prediction.answer else None)]
+
+    def confidences(self, item: Question, prediction: Reply) -> list[tuple[float, bool]]:
+        """The answer, or that there is none; right is an exact match."""
+        exact = score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact
+        return [(prediction.score, exact == 1)]
 
     def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
         """Exact match, F1 and number of questions, each summed: (contexts, 2, 3), those with an answer first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.labelled import Labelled
+from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.scoring import CountedScoring
@@ -57,6 +59,22 @@ class RegressionScoring(CountedScoring):
         """See `Scoring.row`."""
         return {**item.as_row, "gold": item.number, "predicted": prediction.value}
 
+    def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
+        """Any error, for no number is quite right; `severity` is 1/2 for one of a standard deviation of the test set,
+        and 1 for an endless one."""
+        error = prediction.value - item.number
+        if error == 0:
+            return None
+        gold = Mark(_shown(item.number))
+        found = Mark(_shown(prediction.value), kind="too high" if error > 0 else "too low")
+        severity = abs(error) / (abs(error) + self.deviation)
+        return Mistake(item.text, [gold], [found], severity, item.text_pair, labels=())
+
+    @cached_property
+    def deviation(self) -> float:
+        """That of the true numbers."""
+        return float(np.std([item.number for item in self.test.items]))
+
     def count(self, predictions: Sequence[Estimate]) -> NDArray[Any]:
         """See `CountedScoring.count`, and `metrics.regression.count_numbers`."""
         return count_numbers([item.number for item in self.test.items], [one.value for one in predictions])
@@ -71,6 +89,10 @@ class RegressionScoring(CountedScoring):
     def lines(self, summary: Summary) -> list[str]:
         """See `Scoring.lines`."""
         return regression_lines(summary, self.headline.key, self.headline.name)
+
+
+def _shown(number: float) -> str:
+    return f"{number:.6g}"
 
 
 class RegressionTask(TextTask[NumberedText, Estimate]):

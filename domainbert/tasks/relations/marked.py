@@ -38,6 +38,17 @@ class MarkedText:
         return [self.text, [list(mark) for mark in self.marks]]
 
     @property
+    def entities(self) -> tuple[Stretch, Stretch]:
+        """The characters of head and tail, without white space between markers and them."""
+        before_head, after_head, before_tail, after_tail = self.marks
+        return self._inside(before_head, after_head), self._inside(before_tail, after_tail)
+
+    def _inside(self, before: Stretch, after: Stretch) -> Stretch:
+        inside = self.text[before[1] : after[0]]
+        start = before[1] + len(inside) - len(inside.lstrip())
+        return start, start + len(inside.strip())
+
+    @property
     def unmarked(self) -> str:
         """The text without markers and white space: the same whichever two of its entities are marked."""
         return "".join(self.written(("", "", "", ""))[0].split())

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.data.examples import Example
 from domainbert.data.types import IGNORED
-from domainbert.metrics.classification import count_class_ids, count_classes
+from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
-from domainbert.metrics.summary import Resampling, Summary, confusion
 from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
-from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import MarkedText, find_markers, marked_text
 from domainbert.tasks.relations.outputs import classes_of, outputs_at_starts
 from domainbert.tasks.relations.reading import Reading
+from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.windows import places_of, relation_example
 from domainbert.tasks.task import ADVICE, Batch, scores_of_counts
 from domainbert.tasks.text_task import TextTask
@@ -36,14 +33,6 @@ from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-
-
-@dataclass(frozen=True)
-class Relation:
-    """The relation of two entities, and the probability of every one."""
-
-    label: str
-    scores: dict[str, float]
 
 
 class RelationClassifier(Predictor[Relation]):
@@ -55,41 +44,6 @@ class RelationClassifier(Predictor[Relation]):
         """The relation in each row, laid out as those of the training set: a text with markers around two entities, or
         with the characters of both."""
         return self.predict([self.task.content_of(row, text_key) for row in rows])
-
-
-class RelationScoring(MeaningfulScoring):
-    """Texts with two entities each as a test set."""
-
-    config: Relations
-
-    @property
-    def nothing(self) -> str | None:
-        """See `MeaningfulScoring.nothing`."""
-        return self.config.negative
-
-    def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
-        """See `Scoring.row`; entities have the markers of the file."""
-        gold = {"text": item.content.text, "gold": item.label}
-        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
-
-    def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
-        """See `MeaningfulScoring.labels_of`."""
-        return (one.label for one in predictions)
-
-    def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """See `MeaningfulScoring`: a row for each text."""
-        gold = [item.label for item in self.test.items]
-        counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
-        return meaningful(counts, self.classes, self.nothing)
-
-    def summary(self, resampling: Resampling) -> Summary:
-        """See `Scoring.summary`; which relation is taken for which stands beside the scores."""
-        found = super().summary(resampling)
-        gold = [item.label for item in self.test.items]
-        for name, runs in self.predictions.items():
-            predicted = [list(self.labels_of(one)) for one in runs.values()]
-            found["systems"][name]["confusion"] = confusion(gold, predicted, self.classes)
-        return found
 
 
 class RelationsTask(TextTask[RelatedEntities, Relation]):

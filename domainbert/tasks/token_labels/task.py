@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, groupby
+from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,18 +17,20 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.metrics.classification import count_class_ids, count_classes
+from domainbert.metrics.confusion import Pair
 from domainbert.metrics.entities import sum_by_document
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
+from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import aligned_contents, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, joined_words, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -55,19 +58,23 @@ class WordLabeller(Predictor[list[LabelledWord]]):
         """The words of each text, its pre-tokens, or of each list of words as if single spaces stood between them."""
         aligned = aligned_contents(self.tokenizer, texts)
         predicted = []
-        for content, words, (labels, scores) in zip(texts, aligned, self._label(aligned), strict=True):
+        for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
             text, places = placed_words(content, words)
-            rows = zip(places, labels, scores, strict=True)
+            rows = zip(places, *labelled, strict=True)
             predicted.append([LabelledWord(a, b, text[a:b], label, score) for (a, b), label, score in rows])
         return predicted
 
     def predict_words(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The label of each word."""
-        return [labels for labels, _ in self._label(align_words(self.tokenizer, sentences))]
+        return [one.tags for one in self.tag_words(sentences)]
 
-    def _label(self, aligned: Sequence[AlignedWords]) -> list[tuple[list[str], list[float]]]:
+    def tag_words(self, sentences: Sequence[Sequence[str]]) -> list[TaggedWords]:
+        """The label of each word, and its probability."""
+        return self._label(align_words(self.tokenizer, sentences))
+
+    def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
         found = self._decoded(_encoded(aligned, None, len(self.labels), self.max_length))
-        return [found.get(number, ([], [])) for number in range(len(aligned))]
+        return [found.get(number, TaggedWords([], [])) for number in range(len(aligned))]
 
 
 class WordScoring(TaggedScoring, MeaningfulScoring):
@@ -90,14 +97,36 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         """See `Scoring.title`."""
         return f"{self.headline.name} over {self.num_gold:,} of {self.test.num_words:,} words"
 
-    def labels_of(self, predictions: Sequence[list[str]]) -> Iterable[str]:
-        """See `MeaningfulScoring.labels_of`."""
-        return chain.from_iterable(predictions)
+    def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
+        """See `Scoring.mistake`; words beside each other that are alike in gold and prediction have one mark."""
+        text, places = joined_words(item.words)
+        gold, found, doubts = [], [], []
+        words = zip(item.tags, prediction.tags, places, prediction.scores, strict=True)
+        for (wanted, said), same in groupby(words, key=itemgetter(0, 1)):
+            _, _, stretches, scores = zip(*same, strict=True)
+            kind, score = kind_of_label(wanted, said, self.nothing), max(scores)
+            place = stretches[0][0], stretches[-1][1]
+            gold += [Mark(wanted, *place, kind=kind)] if wanted != self.nothing else []
+            found += [Mark(said, *place, score, kind)] if said != self.nothing else []
+            doubts += [score] if wanted != said else []
+        return Mistake(text, gold, found, max(doubts)) if doubts else None
 
-    def count(self, predictions: Sequence[list[str]]) -> NDArray[Any]:
+    def confused(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[Pair]:
+        """The labels of all words."""
+        return zip(item.tags, prediction.tags, strict=True)
+
+    def confidences(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[tuple[float, bool]]:
+        """All words."""
+        return zip(prediction.scores, map(eq, item.tags, prediction.tags), strict=True)
+
+    def labels_of(self, predictions: Sequence[TaggedWords]) -> Iterable[str]:
+        """See `MeaningfulScoring.labels_of`."""
+        return chain.from_iterable(one.tags for one in predictions)
+
+    def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
         """See `MeaningfulScoring`: a row for each document."""
         pairs = zip(self.test.items, predictions, strict=True)
-        counts = [count_classes(item.tags, labels, self.classes).sum(axis=0) for item, labels in pairs]
+        counts = [count_classes(item.tags, one.tags, self.classes).sum(axis=0) for item, one in pairs]
         documents = [item.document for item in self.test.items]
         return meaningful(sum_by_document(np.stack(counts), documents), self.classes, self.nothing)
 
@@ -160,10 +189,10 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         counts = count_class_ids(gold, predicted, len(self.labels)).sum(axis=0)
         metric.update(meaningful(counts, self.labels, self.outside))
 
-    def decode(self, logits: Tensor, batch: Batch) -> list[tuple[list[str], list[float]]]:
+    def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The label of each word, and its probability."""
         decoded = decode_words(logits, batch, self.crf)
-        return [([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
+        return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
     def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
         """See `Task.as_json`."""

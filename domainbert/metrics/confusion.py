@@ -1,0 +1,29 @@
+"""Which label is taken for which: one matrix for classes, entities, words, arcs and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+NONE = "none"
+"""The last label, where something is missed (its column) or spurious (its row)."""
+
+Pair = tuple[str | None, str | None]
+"""A label of gold and the predicted one in its place; None where there is none."""
+
+
+def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
+    """`labels`, those that occur in any run, sorted, and `counts`: rows of gold with columns of predictions, the mean
+    over the runs. So a row adds up to how often gold holds its label, a column to how often it is predicted."""
+    occurring = {label for run in runs for pair in run for label in pair}
+    kept: list[str | None] = [*sorted(filter(None, occurring)), *([None] if None in occurring else [])]
+    index = {label: number for number, label in enumerate(kept)}
+    counts = np.zeros((len(runs), len(kept), len(kept)), dtype=np.int64)  # by run, gold and predicted label
+    for matrix, run in zip(counts, runs, strict=True):
+        for gold, predicted in run:
+            matrix[index[gold], index[predicted]] += 1
+    same = (counts == counts[0]).all()
+    labels = [NONE if label is None else label for label in kept]
+    return {"labels": labels, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

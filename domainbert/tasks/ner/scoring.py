@@ -1,0 +1,116 @@
+"""Sentences with entities as a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.metrics.confusion import Pair
+from domainbert.metrics.entities import judge_entities, surface
+from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
+from domainbert.metrics.table import entity_lines
+from domainbert.tasks.labelled import label_set
+from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.conll import NerFile, Sentence
+from domainbert.tasks.ner.tags import Span, spans_from_tags
+from domainbert.tasks.tagged_scoring import TaggedScoring
+from domainbert.tasks.text_files import Stretch
+from domainbert.tasks.words import TaggedWords, joined_words
+
+
+class EntityScoring(TaggedScoring):
+    """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
+
+    test: NerFile
+
+    def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
+        super().__init__(config, test)
+        self._seen = None
+        if train is not None:
+            print(train.describe())
+            self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
+        self._repaired: dict[str, int] = {}
+
+    @property
+    def num_gold(self) -> int:
+        """The entities."""
+        return self.test.num_spans
+
+    @property
+    def title(self) -> str:
+        """See `Scoring.title`."""
+        return f"strict entity F1 over {self.num_gold:,} gold entities"
+
+    def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
+        """See `Scoring.score`; repaired tags are counted."""
+        super().score(system, seed, predictor, path)
+        self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
+
+    def summary(self, resampling: Resampling) -> Summary:
+        """The scores of all systems, after a check that all gold entities of the file were scored."""
+        sentences = self.test.sentences
+        systems = {
+            name: {seed: [spans_from_tags(one.tags) for one in run] for seed, run in runs.items()}
+            for name, runs in self.predictions.items()
+        }
+        found = {span[2] for runs in systems.values() for run in runs.values() for one in run for span in one}
+        gold = GoldEntities(
+            spans=[sentence.spans for sentence in sentences],
+            words=[sentence.words for sentence in sentences],
+            documents=[sentence.document for sentence in sentences],
+            types=sorted(found.union(label_set(sentences))),
+            seen=self._seen,
+        )
+        summary = summarize_entities(gold, systems, resampling)
+        for name, system in summary["systems"].items():
+            scored = sum(one["support"] for one in system["per_type"].values())
+            if scored != self.num_gold:
+                raise DomainbertError(
+                    f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
+                )
+            system["repaired_tags"] = self._repaired[name]
+        return summary
+
+    def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
+        """See `Scoring.mistake`; a missed entity is as bad as the model is sure that its words are in none."""
+        judged = judge_entities(item.spans, spans_from_tags(prediction.tags))
+        wrong = [one.predicted or one.gold for one in judged if one.kind != CORRECT]
+        if not wrong:
+            return None
+        scores = prediction.scores
+        severity = max(min(scores[slice(*span[:2])]) for span in wrong if span)
+        text, places = joined_words(item.words)
+        gold = [_mark(one.gold, places, one.kind) for one in judged if one.gold]
+        found = [_mark(one.predicted, places, one.kind, scores) for one in judged if one.predicted]
+        return Mistake(text, sorted(gold, key=attrgetter("start")), sorted(found, key=attrgetter("start")), severity)
+
+    def confused(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
+        """The types of entities that are paired as those of error slices are."""
+        for gold, predicted, _ in judge_entities(item.spans, spans_from_tags(prediction.tags)):
+            yield gold and gold[2], predicted and predicted[2]
+
+    def confidences(self, item: Sentence, prediction: TaggedWords) -> Iterator[tuple[float, bool]]:
+        """The predicted entities."""
+        gold = set(item.spans)
+        return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
+
+    def brief(self, system: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Scoring.brief`."""
+        return {key: value for key, value in super().brief(system).items() if key != "repaired_tags"}
+
+    def lines(self, summary: Summary) -> list[str]:
+        """See `Scoring.lines`."""
+        said = "stray I- tags in the predictions were read as B-"
+        repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
+        return [*entity_lines(summary), *([""] if repaired else []), *repaired]
+
+
+def _mark(span: Span, places: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
+    """A span in words as a mark in characters."""
+    first, last, label = span
+    score = None if scores is None else scores[first]
+    return Mark(label, places[first][0], places[last - 1][1], score, kind)

@@ -1,0 +1,69 @@
+"""Texts with two entities each as a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from domainbert.metrics.classification import count_classes
+from domainbert.metrics.confusion import Pair
+from domainbert.metrics.meaningful import meaningful
+from domainbert.tasks.meaningful_scoring import MeaningfulScoring
+from domainbert.tasks.mistakes import Mark, Mistake, label_marks
+from domainbert.tasks.relations.config import Relations
+from domainbert.tasks.relations.files import RelatedEntities
+
+_ENTITIES = ("head", "tail")
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The relation of two entities, and the probability of every one."""
+
+    label: str
+    scores: dict[str, float]
+
+
+class RelationScoring(MeaningfulScoring):
+    """Texts with two entities each as a test set."""
+
+    config: Relations
+
+    @property
+    def nothing(self) -> str | None:
+        """See `MeaningfulScoring.nothing`."""
+        return self.config.negative
+
+    def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
+        """See `Scoring.row`; entities have the markers of the file."""
+        gold = {"text": item.content.text, "gold": item.label}
+        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
+
+    def mistake(self, item: RelatedEntities, prediction: Relation) -> Mistake | None:
+        """See `Scoring.mistake`; the entities stand beside the relation of gold."""
+        if item.label == prediction.label:
+            return None
+        gold, found = label_marks(item.label, prediction.label, prediction.scores, self.nothing)
+        entities = [Mark(name, *place) for name, place in zip(_ENTITIES, item.content.entities, strict=True)]
+        return Mistake(item.content.text, [*gold, *entities], found, prediction.scores[prediction.label])
+
+    def confused(self, item: RelatedEntities, prediction: Relation) -> list[Pair]:
+        """The relations."""
+        return [(item.label, prediction.label)]
+
+    def confidences(self, item: RelatedEntities, prediction: Relation) -> list[tuple[float, bool]]:
+        """The predicted relation."""
+        return [(prediction.scores[prediction.label], item.label == prediction.label)]
+
+    def labels_of(self, predictions: Sequence[Relation]) -> Iterable[str]:
+        """See `MeaningfulScoring.labels_of`."""
+        return (one.label for one in predictions)
+
+    def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
+        """See `MeaningfulScoring`: a row for each text."""
+        gold = [item.label for item in self.test.items]
+        counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
+        return meaningful(counts, self.classes, self.nothing)
