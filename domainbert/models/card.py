@@ -16,7 +16,6 @@ import yaml
 
 from domainbert.base.paths import model_name, resolve_path
 from domainbert.models.card_config import CardConfig
-from domainbert.models.folder import best_seed_folder
 
 CARD = "README.md"
 _FENCE = "---"
@@ -64,7 +63,7 @@ def card_head(
     """The YAML of a card as plain values.
 
     Args:
-        name: the model's, by which scores are listed.
+        name: of the model, under which scores are listed; not that of its folder, for equal trainings write equal files.
         pipeline_tag: what it does, in the words of the hub; None where the hub has none for it.
         said: what the user says.
         base: the model that it starts from, whose card may tell licence, languages and base model.
@@ -72,6 +71,8 @@ def card_head(
         tags: further words by which it is found.
         results: scores that are finite numbers; others are left out.
     """
+    from domainbert.models.folder import best_seed_folder  # which takes longer to import than `--help` may
+
     said = said or CardConfig()
     start = None if base is None else best_seed_folder(resolve_path(base))
     before = {} if start is None else read_head(start)

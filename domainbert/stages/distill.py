@@ -190,8 +190,9 @@ def _save(
     }
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     tag = "feature-extraction" if head is None else "fill-mask"
-    said = card_head(out.name, tag, settings.card, folders[0].path, tags=["distillation"])
-    card = model_card("Domain student", "An encoder distilled with domainbert.", facts, usage, said)
+    title = "Domain student"
+    said = card_head(title, tag, settings.card, folders[0].path, tags=["distillation"])
+    card = model_card(title, "An encoder distilled with domainbert.", facts, usage, said)
     weights = whole_weights(model)
     if process_rank() == 0:
         names = [model_name(folder.path) for folder in folders]

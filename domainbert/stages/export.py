@@ -93,7 +93,7 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
     if scoring is not None and settings.check is not None:
         lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(out, report, folder, _meaning(loaded.head), lines))
+    write_text(out / "README.md", _card(report, folder, _meaning(loaded.head), lines))
     print("\n".join(lines))
     return report
 
@@ -260,7 +260,7 @@ def _meaning(head: nn.Module) -> str:
     return ""
 
 
-def _card(out: Path, report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
+def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:
     task = task_kind(folder.head, folder.fields)
     other = "Model" if folder.labels else "Encoder" if folder.head is None else "Masked language model"
     kind = other if task is None else task.title
@@ -271,6 +271,7 @@ def _card(out: Path, report: Mapping[str, Any], folder: ModelFolder, meaning: st
         facts["logits"] = meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
+    title = f"{kind} for ONNX Runtime"
     tag = read_head(folder.path).get("pipeline_tag") if task is None else task.pipeline_tag
-    head = card_head(out.name, tag, base=folder.path, library=None, tags=["onnx"])
-    return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE, head)
+    head = card_head(title, tag, base=folder.path, library=None, tags=["onnx"])
+    return model_card(title, f"{kind} exported with domainbert.", facts, _USAGE, head)

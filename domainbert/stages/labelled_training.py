@@ -284,9 +284,9 @@ def save_seed(
     usage = f"from domainbert import {task.predictor.loader}"
     names = ", ".join(path_of(file).name for file in files_of(settings.validation))
     scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
-    name, tag = folder.parent.name, settings.task.pipeline_tag
-    head = card_head(name, tag, settings.card, base, results=[scored])
-    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage, head)
+    title = f"{kind} domain model"
+    head = card_head(title, settings.task.pipeline_tag, settings.card, base, results=[scored])
+    card = model_card(title, f"{kind} with domainbert.", known, usage, head)
     trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
     save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)

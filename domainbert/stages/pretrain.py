@@ -170,8 +170,9 @@ def _save(
         **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    head = card_head(out.name, learnt.pipeline_tag, settings.card, settings.init_from)
-    card = model_card("Domain encoder", learnt.summary, facts, learnt.usage, head)
+    title = "Domain encoder"
+    head = card_head(title, learnt.pipeline_tag, settings.card, settings.init_from)
+    card = model_card(title, learnt.summary, facts, learnt.usage, head)
     for name, one in learnt.saved(built).items():
         weights = whole_weights(one.model)
         if process_rank() == 0:

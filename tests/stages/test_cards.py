@@ -59,7 +59,7 @@ def test_what_the_user_says_is_on_the_card_and_changes_no_key(runs, tmp_path):
     out = runs.finetune(str(tmp_path / "tagger"), "ner", seeds=(1,), max_epochs=1, card=card)
     head = head_of(out / "seed-1")
     assert (head["license"], head["language"], head["datasets"]) == ("cc-by-4.0", ["en"], ["owner/set"])
-    assert head["tags"] == ["domainbert", "law"] and head["model-index"][0]["name"] == "tagger"
+    assert head["tags"] == ["domainbert", "law"] and head["model-index"][0]["name"] == "Fine-tuned domain model"
     usual = {"model": runs / "pretrain", "task": runs.tasks["ner"]}
     usual |= {split: runs.labelled("ner", split) for split in ("train", "validation")}
     assert part_key(Finetune(**usual)) == part_key(Finetune(**usual, card=CardConfig("mit")))
