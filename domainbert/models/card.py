@@ -63,7 +63,7 @@ def card_head(
     """The YAML of a card as plain values.
 
     Args:
-        name: of the model, under which scores are listed; not that of its folder, for equal trainings write equal files.
+        name: under which scores are listed; not that of the folder, for equal trainings write equal files.
         pipeline_tag: what it does, in the words of the hub; None where the hub has none for it.
         said: what the user says.
         base: the model that it starts from, whose card may tell licence, languages and base model.
