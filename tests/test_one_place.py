@@ -218,6 +218,7 @@ def the_task(run: Path, printed: str) -> None:
     assert teacher["interval"][0] < teacher["mae"] < teacher["interval"][1]
     assert teacher["mae_by_seed"].keys() == {"seed-1", "seed-2"} and teacher["cost"]["words_per_second"] > 0
     assert scores["paired"][0]["difference"] == teacher["mae"] - scores["systems"]["student"]["mae"]
+    assert not {"confusion", "reliability"} & teacher.keys() and not (run / "scores/mistakes").exists()
     assert f"scores  teacher  mean absolute error  {teacher['mae']:.4f}" in printed
     errors = [abs(row["gold"] - row["predicted"]) for row in rows(run / "scores/predictions/teacher/seed-1.jsonl")]
     assert teacher["mae_by_seed"]["seed-1"] == pytest.approx(sum(errors) / len(errors))

@@ -18,12 +18,13 @@ def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
     """`labels`, those that occur in any run, sorted, and `counts`: rows of gold with columns of predictions, the mean
     over the runs. So a row adds up to how often gold holds its label, a column to how often it is predicted."""
     occurring = {label for run in runs for pair in run for label in pair}
-    kept: list[str | None] = [*sorted(filter(None, occurring)), *([None] if None in occurring else [])]
-    index = {label: number for number, label in enumerate(kept)}
-    counts = np.zeros((len(runs), len(kept), len(kept)), dtype=np.int64)  # by run, gold and predicted label
+    kept = sorted(label for label in occurring if label is not None)
+    order: list[str | None] = [*kept, *([None] if None in occurring else [])]
+    index = {label: number for number, label in enumerate(order)}
+    counts = np.zeros((len(runs), len(order), len(order)), dtype=np.int64)  # by run, gold and predicted label
     for matrix, run in zip(counts, runs, strict=True):
         for gold, predicted in run:
             matrix[index[gold], index[predicted]] += 1
     same = (counts == counts[0]).all()
-    labels = [NONE if label is None else label for label in kept]
+    labels = [NONE if label is None else label for label in order]
     return {"labels": labels, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

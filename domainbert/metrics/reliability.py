@@ -25,15 +25,14 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
     predictions of one probability are in one bin, whatever their order, so that there may be fewer than 15 bins.
     """
     confidence, right = np.asarray(predictions, dtype=np.float64).T
-    edges = np.percentile(confidence, 100 * np.arange(1, BINS) / BINS)
-    numbers = np.searchsorted(edges, confidence)
-    counts = np.bincount(numbers, minlength=BINS)
-    filled = counts > 0
-    sums = (np.bincount(numbers, weights=one, minlength=BINS) for one in (confidence, right))
-    counts, (sure, accurate) = counts[filled], (one[filled] / counts[filled] for one in sums)
-    rows = zip(sure.tolist(), accurate.tolist(), counts.tolist(), strict=True)
+    edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])
+    sums = np.zeros((BINS, 3))
+    np.add.at(sums, np.searchsorted(edges, confidence), np.stack([confidence, right, np.ones_like(right)], axis=1))
+    sums = sums[sums[:, 2] > 0]
+    means, counts = sums[:, :2] / sums[:, 2:], sums[:, 2].astype(np.int64)
+    rows = zip(*means.T.tolist(), counts.tolist(), strict=True)
     return {
         "bins": [{"confidence": c, "accuracy": a, "count": n} for c, a, n in rows],
-        "ece": float((np.abs(sure - accurate) * counts).sum() / counts.sum()),
+        "ece": float(np.abs(sums[:, 0] - sums[:, 1]).sum() / len(right)),
         "brier": float(np.mean((confidence - right) ** 2)),
     }

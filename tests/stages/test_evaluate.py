@@ -15,6 +15,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
+from domainbert.tasks.words import TaggedWords
 
 TYPES = ("drug", "gene")
 
@@ -38,9 +39,9 @@ class FakePredictor:
     def runtime(self):
         return self
 
-    def predict_words(self, words):
+    def tag_words(self, words):
         self.asked = words
-        return self.answers
+        return [TaggedWords(tags, [0.5] * len(tags)) for tags in self.answers]
 
     def predict(self, texts):
         return [SimpleNamespace(label=label, scores={label: 1.0}) for label in self.answers]
@@ -118,12 +119,23 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
     assert 0 < pair["interval"][0] < pair["difference"] < pair["interval"][1]
 
     metrics = json.loads((out / "metrics.json").read_text())
-    saved = metrics["systems"]["pretrained"]
+    saved, printed = metrics["systems"]["pretrained"], capsys.readouterr().out
     assert list(saved["f1_by_seed"]) == ["seed-1", "seed-2", "seed-10"]
     assert sum(one["support"] for one in saved["per_type"].values()) == result["gold"]
     assert sum(one["support"] for one in saved["by_novelty"].values()) == result["gold"]
     assert saved["repaired_tags"] == 6
-    printed = capsys.readouterr().out
+    counts = np.array(saved["confusion"]["counts"])
+    assert saved["confusion"]["labels"] == [*TYPES, "none"] and "pretrained: gold in rows" in printed
+    assert [counts[:2, 2].sum(), counts[2].sum()] == pytest.approx([saved["errors"][k] for k in ("missed", "spurious")])
+    predicted = sum(tag.startswith("B-") for one in good.values() for tags in one.answers for tag in tags)
+    assert (
+        sum(one["count"] for one in saved["reliability"]["bins"]) == predicted == pytest.approx(3 * counts[:, :2].sum())
+    )
+    assert sorted(path.name for path in (out / "mistakes/pretrained").iterdir()) == [
+        "seed-1.jsonl",
+        "seed-10.jsonl",
+        "seed-2.jsonl",
+    ]
     assert "pretrained minus scratch" in printed and "20 documents" in printed and "scheme IOB2" in printed
     assert "missed" in printed and "unseen" in printed and "6 stray I- tags" in printed
 
@@ -219,6 +231,8 @@ def test_classifiers_are_scored(models, out, classified, capsys):
     assert system["f1"] == pytest.approx(sum(occurring) / 3)
     rows = [json.loads(line) for line in (out / "predictions/good/model.jsonl").read_text().splitlines()]
     assert [row["predicted"] for row in rows] == good.answers and [row["gold"] for row in rows] == gold
+    wrong = [json.loads(line) for line in (out / "mistakes/good/model.jsonl").read_text().splitlines()]
+    assert [row["line"] for row in wrong] == [n for n, row in enumerate(rows, 1) if row["gold"] != row["predicted"]]
     assert "good minus poor" in capsys.readouterr().out
 
 

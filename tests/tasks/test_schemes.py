@@ -124,6 +124,10 @@ def test_decoding_and_entity_probabilities_are_those_of_all_valid_sequences(sche
                 wanted = sum(value for path, value in weights.items() if (start, end, kind) in spans[path]) / total
                 tags = tags_from_spans([(0, end - start, kind)], end - start, scheme)
                 assert lattice.probability(row, start, tags) == pytest.approx(wanted, rel=1e-9, abs=1e-12)
+            outside = lattice.of_words(row, ["O"] * length)
+            for word in range(length):
+                wanted = sum(value for path, value in weights.items() if labels[path[word]] == "O") / total
+                assert outside[word] == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 def test_without_a_scheme_an_entity_has_the_product_of_its_words():
@@ -131,7 +135,7 @@ def test_without_a_scheme_an_entity_has_the_product_of_its_words():
     emissions = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
     lattice = Lattice(Crf(3), emissions, torch.tensor([3]), labels)
     p = torch.softmax(emissions[0].double(), dim=1).numpy()
-    assert lattice.of_words(0, ["O", "I-x", "O"]) == [0, pytest.approx(p[1, 2] * (1 - p[2, 2])), 0]
+    assert lattice.of_words(0, ["O", "I-x", "O"]) == pytest.approx([p[0, 0], p[1, 2] * (1 - p[2, 2]), p[2, 0]])
     assert lattice.of_words(0, ["B-x", "B-x", "I-x"]) == pytest.approx(
         [p[0, 1] * (1 - p[1, 2]), *[p[1, 1] * p[2, 2]] * 2]
     )

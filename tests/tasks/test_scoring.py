@@ -22,7 +22,7 @@ class TwoErrors(CountedScoring):
     statistics: ClassVar[dict[str, Any]] = {"tenfold": lambda counts: 10 * mean_error(counts), "mae": mean_error}
 
     def row(self, item: Any, prediction: Any) -> dict[str, Any]:
-        raise NotImplementedError
+        return {"grade": prediction}
 
     def count(self, predictions: Sequence[float]) -> Any:
         errors = [abs(item.grade - one) for item, one in zip(self.test.items, predictions, strict=True)]
@@ -56,3 +56,10 @@ def test_each_score_stands_beside_its_own_interval(names: tuple[str, str]) -> No
         "paired difference, mean absolute error",
         "paired difference, tenfold",
     ]
+
+
+def test_a_task_need_not_say_what_is_wrong(tmp_path: Path) -> None:
+    scoring = TwoErrors(Grade(), Labelled(Path("a.jsonl"), [GradedText("text", 0.25, 1)], "jsonl"))
+    scoring.predictions = {"one": {"model": [0.5]}}
+    scoring.write_mistakes("one", "model", tmp_path / "one" / "model.jsonl")
+    assert list(tmp_path.iterdir()) == [] and scoring.facts("one") == {}

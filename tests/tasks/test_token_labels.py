@@ -30,6 +30,7 @@ from domainbert.tasks.task import scores_of_counts
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
+from domainbert.tasks.words import TaggedWords
 from domainbert.tuning.folds import split_folds
 
 LABELS = ("I-INT", "I-OUT", "I-PAR", "O")
@@ -122,6 +123,11 @@ def scoring_of(documents: list[list[list[str]]], outside: str | None = "O") -> W
     return scoring
 
 
+def tagged(labels: list[str]) -> TaggedWords:
+    """A sentence whose words have these labels for sure."""
+    return TaggedWords(labels, [1.0] * len(labels))
+
+
 def scikit_learns(gold: list[str], predicted: list[str], outside: str | None) -> dict[str, Any]:
     """Scores of words one after the other: the mean over labels that occur, `outside` apart."""
     occur = sorted({*gold, *predicted} - {outside})
@@ -152,7 +158,7 @@ labels = st.lists(st.tuples(*[st.sampled_from(LABELS)] * 2), min_size=1, max_siz
 @settings(max_examples=80, deadline=None)
 def test_scores_are_those_of_scikit_learn(pairs: Any, outside: str | None) -> None:
     scoring = scoring_of([[[gold for gold, _ in one] for one in document] for document in pairs], outside)
-    predicted = [[label for _, label in one] for document in pairs for one in document]
+    predicted = [tagged([label for _, label in one]) for document in pairs for one in document]
     counts = scoring.count(predicted)
     assert counts.shape[0] == len(pairs)
     words = [word for document in pairs for one in document for word in one]
@@ -172,7 +178,7 @@ def test_scores_are_those_of_scikit_learn(pairs: Any, outside: str | None) -> No
 def test_the_mean_leaves_out_what_means_nothing() -> None:
     """By hand, and for the numbers that SciBERT's are the mean of: 69.70, 71.34, 75.80 give 72.28."""
     scoring = scoring_of([[["I-INT", "I-INT", "O", "O"]], [["I-PAR", "O"]]])
-    predicted = [["I-INT", "O", "O", "I-PAR"], ["I-PAR", "O"]]
+    predicted = [tagged(["I-INT", "O", "O", "I-PAR"]), tagged(["I-PAR", "O"])]
     found = scoring.scores(predicted, scoring.count(predicted).sum(axis=0))
     assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2) and found["accuracy"] == pytest.approx(4 / 6)
     assert (scoring.num_gold, scoring.num_units) == (3, 2)
@@ -183,8 +189,11 @@ def test_the_mean_leaves_out_what_means_nothing() -> None:
 
 def test_intervals_are_drawn_by_document(tmp_path: Path) -> None:
     scoring = scoring_of([[["I-INT", "O"]], [["O", "I-PAR"], ["O"]], [["O"]]])
-    good = [["I-INT", "O"], ["O", "I-PAR"], ["O"], ["O"]]
-    scoring.predictions = {"good": {"seed-1": good}, "poor": {"seed-1": [["O", "O"], ["O", "O"], ["O"], ["O"]]}}
+    good, poor = (
+        list(map(tagged, labels))
+        for labels in ([["I-INT", "O"], ["O", "I-PAR"], ["O"], ["O"]], [["O", "O"], ["O", "O"], ["O"], ["O"]])
+    )
+    scoring.predictions = {"good": {"seed-1": good}, "poor": {"seed-1": poor}}
     summary = scoring.summary(Resampling(200, 0))
     assert summary["systems"]["good"]["interval"][1] == 1 and summary["paired"][0]["difference"] == 1
     assert summary["warnings"] == [
