@@ -25,7 +25,7 @@ def terminal(lines: Sequence[str]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
             f"<title>{escape(lines[0])}</title>",
             '<rect width="100%" height="100%" rx="8" fill="#1e2127"/>',
-            f'<g font-family="{_FONT}" font-size="{_SIZE}" fill="#dcdfe4" xml:space="preserve">',
+            f'<g font-family="{_FONT}" font-size="{_SIZE}" fill="#dcdfe4">',
             *rows,
             "</g>",
             "</svg>\n",
@@ -39,7 +39,8 @@ def _row(line: str, y: int) -> str:
         return ""
     colour = ' fill="#98c379"' if line.startswith("$") else ""
     length = f'textLength="{_CHARACTER * len(line):.1f}" lengthAdjust="spacingAndGlyphs"'
-    return f'<text x="{_MARGIN}" y="{y}" {length}{colour}>{escape(line)}</text>'
+    kept = escape(line).replace(" ", "\u00a0")  # SVG makes one of several spaces
+    return f'<text x="{_MARGIN}" y="{y}" {length}{colour}>{kept}</text>'
 
 
 def main(file: str, *command: str) -> None:

@@ -98,7 +98,7 @@ def _ended(left: str, state: str, reason: str) -> tuple[str, str]:
     """State and words of a stage that ended early: what `--dry-run` says of it, then what it said itself."""
     if state in (FAILED, STOPPED):
         told = " ".join(reason.split()) or "it does not say why"
-        return state, f"{state}: {told}; {left}"
+        return state, f"{told}; {left}"
     if state == IS_RUNNING:
         return KILLED, f"{KILLED}, or its machine went down; {left}"
     return DAMAGED, left

@@ -79,7 +79,7 @@ def test_each_stage_of_a_recipe_is_told(capsys: pytest.CaptureFixture[str]) -> N
         ("use", "use", "never run"),
         ("compared", "score", "never run"),
     ]
-    assert run["stages"][1]["why"] == "failed: RuntimeError('crash'); not finished"
+    assert run["stages"][1]["why"] == "RuntimeError('crash'); not finished"
     files = [path for path in Path("runs/law").rglob("*") if path.is_file()]
     assert run["bytes"] == sum(path.stat().st_size for path in files)
     manifest = json.loads(Path("runs/law/make/manifest.json").read_text())
@@ -121,8 +121,8 @@ def test_scores_come_with_their_intervals(capsys: pytest.CaptureFixture[str]) ->
 
 STATES = {
     "killed": ({"state": "running"}, "killed, or its machine went down; interrupted"),
-    "stopped": ({"state": "stopped", "reason": "SIGTERM at step 10"}, "stopped: SIGTERM at step 10; interrupted"),
-    "failed": ({"state": "failed", "reason": "no room"}, "failed: no room; interrupted"),
+    "stopped": ({"state": "stopped", "reason": "stopped by SIGTERM"}, "stopped by SIGTERM; interrupted"),
+    "failed": ({"state": "failed", "reason": "no\n room"}, "failed: no room; interrupted"),
 }
 
 
@@ -133,7 +133,7 @@ def test_an_interrupted_stage_says_how_to_go_on(state: str, capsys: pytest.Captu
     interrupted(Path("runs/law/make"), go_on="domainbert run recipe.yaml", **status)
     (run,) = listed(capsys=capsys)["runs"]
     one = run["stages"][0]
-    assert (run["state"], one["state"], one["why"]) == (state, state, told)
+    assert (run["state"], one["state"], one["why"]) == (state, state, told.removeprefix("failed: "))
     assert one["go_on"] == "domainbert run recipe.yaml"
     main(["run", "recipe.yaml", "--only", "make", "--dry-run"])
     assert capsys.readouterr().out == "run   make (interrupted) -> runs/law/make\n"
