@@ -121,7 +121,7 @@ def test_errors_are_looked_at(runs, kernel: Path) -> None:
 def test_the_quickstart_says_what_its_files_hold(kernel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    parameters = f"OUT = Path({str(out)!r})\nDOCUMENTS, SENTENCES, STEPS, EPOCHS = 300, 100, 30, 3"
+    parameters = f"OUT = Path({str(out)!r})\nDOCUMENTS, SENTENCES, VOCAB_SIZE, STEPS, EPOCHS = 300, 100, 1024, 30, 3"
     book = Executed("01-quickstart", parameters, ["f1", "gain", "low", "high", "text", "learnt"], kernel)
     metrics, said = read(out / "run/result/metrics.json"), book.variables
     assert said["f1"] == {name: one["f1"] for name, one in metrics["systems"].items()}
@@ -160,7 +160,7 @@ def test_a_corpus_of_ones_own_goes_all_the_way(kernel: Path, tmp_path: Path) -> 
 def test_a_student_is_compared_with_its_teacher(kernel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    sizes = "DOCUMENTS, SENTENCES, STEPS, EPOCHS, UNLABELLED = 300, 100, 60, 6, 60"
+    sizes = "DOCUMENTS, SENTENCES, VOCAB_SIZE, STEPS, EPOCHS, UNLABELLED = 500, 300, 1024, 150, 10, 100"
     book = Executed("03-distillation", f"OUT = Path({str(out)!r})\n{sizes}", ["kept", "speedup", "lost"], kernel)
     metrics, said = read(out / "run/result/metrics.json"), book.variables
     scores = {name: one["f1"] for name, one in metrics["systems"].items()}

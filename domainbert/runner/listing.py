@@ -83,12 +83,10 @@ def list_runs(folder: Path) -> Listing:
         raise DomainbertError(f"{folder}: no such folder; expected one with runs in it, or a run")
     listing = Listing()
     seen = {os.path.realpath(folder)}
-    for run in _runs_in(folder, seen, listing):
-        listing.runs.append(run)
+    listing.runs = list(_runs_in(folder, seen, listing))
+    held = {path for run in listing.runs for path in (run.path, *run.path.parents)}
     if not any(run.path == folder for run in listing.runs):
-        found = [run.path for run in listing.runs]
-        children = [child for child in _children(folder, Listing()) if not child.name.startswith(".")]
-        listing.others = [child for child in children if not any(child in (one, *one.parents) for one in found)]
+        listing.others = [child for child in _children(folder, Listing()) if child not in held]
     return listing
 
 
@@ -97,7 +95,7 @@ def _runs_in(folder: Path, seen: set[str], listing: Listing) -> Iterator[Run]:
         yield Run(folder, [one := look_at(folder)], one.num_bytes, alone=True)
         return
     children = _children(folder, listing)
-    if TRIALS in {child.name for child in children} or (folder / SEARCH).is_file():
+    if (folder / SEARCH).is_file() or any((folder / TRIALS).glob("[0-9]" * 5)):
         yield Run(folder, [one := look_at_search(folder)], one.num_bytes, alone=True)
         return
     is_recipe = any((folder / name).is_file() for name in _OF_A_RECIPE)
@@ -106,15 +104,16 @@ def _runs_in(folder: Path, seen: set[str], listing: Listing) -> Iterator[Run]:
         yield _recipe(folder, stages)
     for child in children:
         place = os.path.realpath(child)
-        if child not in stages and not child.name.startswith(".") and place not in seen:
+        if child not in stages and place not in seen:
             seen.add(place)
             yield from _runs_in(child, seen, listing)
 
 
 def _children(folder: Path, listing: Listing) -> list[Path]:
+    """The folders in a folder, hidden ones apart; none where it cannot be looked into, which is noted."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
         listing.unreadable.append(f"{folder}: {error.strerror}")
         return []

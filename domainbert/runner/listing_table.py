@@ -12,6 +12,7 @@ from typing import Any
 
 from domainbert.base.progress import format_duration
 from domainbert.base.redact import redact
+from domainbert.base.sealed import in_short
 from domainbert.runner.claim import DONE
 from domainbert.runner.listing import Listing, Run, list_runs
 from domainbert.runner.looking import StageSeen
@@ -72,7 +73,7 @@ def table(listing: Listing, folder: Path, width: int) -> list[str]:
     lines = [line for row in rows for line in _wrapped(row, widths, width)] if listing.runs else []
     lines += ["no runs"] if not listing.runs else []
     if listing.others:
-        lines += ["", *textwrap.wrap(f"without runs: {', '.join(map(str, listing.others))}", width)]
+        lines += ["", f"without runs: {in_short([str(path) for path in listing.others])}"]
     lines += [f"cannot be read: {told}" for told in listing.unreadable]
     return [_printable(line) for line in lines]
 

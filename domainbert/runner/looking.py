@@ -14,14 +14,14 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.sealed import MANIFEST, damages, in_short
-from domainbert.runner.claim import DONE, INTERRUPTED, RUNNING, STATUS, is_running, left_in, read_status
+from domainbert.runner.claim import DONE, INTERRUPTED, RUNNING, STATUS, UNSEALED, is_running, left_in, read_status
 from domainbert.runner.results_table import SystemScore, system_scores
 
 DAMAGED, FAILED, IS_RUNNING = "damaged", "failed", "running"
 KILLED, STOPPED, UNFINISHED = "killed", "stopped", "unfinished"
 SEARCH, TRIALS = "study.json", "trials"  # of `domainbert tune`, whose trials are no runs of their own
 _TAIL = 1 << 14  # bytes at the end of a log in which its last line stands
-_BROKEN = (DomainbertError, AttributeError, KeyError, TypeError, ValueError)  # of a file that was edited by hand
+_BROKEN = (DomainbertError, OSError, AttributeError, KeyError, TypeError, ValueError)  # a file in another form, or gone
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _finished(folder: Path, manifest: Mapping[str, Any], size: int) -> StageSeen
         manifest["stage"],
         DAMAGED if found else DONE,
         found,
-        started=datetime.fromisoformat(manifest["started"]),
+        started=datetime.fromisoformat(manifest["started"]).astimezone(timezone.utc),
         seconds=float(manifest["wall_seconds"]),
         resumed=bool(manifest.get("resumed")),
         num_bytes=size,
@@ -99,21 +99,17 @@ def _ended(left: str, state: str, reason: str) -> tuple[str, str]:
     if state in (FAILED, STOPPED):
         told = " ".join(reason.split()) or "it does not say why"
         return state, f"{told}; {left}"
-    if state == IS_RUNNING:
-        return KILLED, f"{KILLED}, or its machine went down; {left}"
-    return DAMAGED, left
+    return (DAMAGED, left) if left == UNSEALED else (KILLED, f"{KILLED}, or its machine went down; {left}")
 
 
 def _progress(folder: Path) -> str:
     """The last step that a training has logged, and of which part of it (a seed)."""
     logs = [*folder.glob("logs/metrics.jsonl"), *folder.glob("*/logs/metrics.jsonl")]
-    if not logs:
-        return ""
-    newest = max(logs, key=lambda path: path.stat().st_mtime)
-    with open(newest, "rb") as file:
-        file.seek(max(0, newest.stat().st_size - _TAIL))
-        lines = file.read().split(b"\n")[:-1]  # the last one may not be complete yet
     try:
+        newest = max(logs, key=lambda path: path.stat().st_mtime)
+        with open(newest, "rb") as file:
+            file.seek(max(0, newest.stat().st_size - _TAIL))
+            lines = file.read().split(b"\n")[:-1]  # the last one may not be complete yet
         step = f"step {int(json.loads(lines[-1])['step']):,}"
     except (IndexError, *_BROKEN):
         return ""
@@ -123,11 +119,10 @@ def _progress(folder: Path) -> str:
 
 def look_at_search(folder: Path) -> StageSeen:
     """A search; the trials that count are those in its summary."""
-    facts: dict[str, Any] = {}
-    state, why, validation = UNFINISHED, "no trial is finished yet", {}
+    state, why, validation, seconds = UNFINISHED, "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / SEARCH, "the summary of a search")
-        done, asked, best = facts["trials"], facts["asked"], facts["best"]
+        done, asked, best, seconds = facts["trials"], facts["asked"], facts["best"], float(facts["seconds"])
         state, why = DONE if done >= asked else UNFINISHED, f"{done:,} of {asked:,} trials"
         if best is not None:
             validation = {name: float(one) for name, one in zip(facts["objective"], best["values"], strict=True)}
@@ -137,7 +132,6 @@ def look_at_search(folder: Path) -> StageSeen:
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{TRIALS}/*/*/{RUNNING}")):
         state = IS_RUNNING
     size, began = bytes_below(folder), _changed(folder / SEARCH)
-    seconds = facts.get("seconds")
     return StageSeen(folder.name, "tune", state, why, "", began, seconds, num_bytes=size, validation=validation)
 
 

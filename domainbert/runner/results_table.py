@@ -41,7 +41,7 @@ def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
     metric = {**_METRIC, **metrics.get("metric", {})}
     key, name, percent = metric["key"], metric["name"], metric["percent"]
     return [
-        SystemScore(system, name, made[key], made.get("interval"), percent, made.get("seeds"))
+        SystemScore(system, name, float(made[key]), made.get("interval"), percent, made.get("seeds"))
         for system, made in metrics.get("systems", {}).items()
     ]
 

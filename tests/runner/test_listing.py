@@ -210,6 +210,23 @@ def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "no runs\n\nwithout runs: runs/thesis/chapters\n"
 
 
+def test_a_folder_that_is_called_trials_is_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/trials/phase-2"])
+    assert [run["path"] for run in listed(capsys=capsys)["runs"]] == ["runs/trials/phase-2"]
+
+
+@pytest.mark.parametrize("wrong", ["null", "[]", '{"state": 7, "reason": [1]}', "{", ""])
+def test_a_status_that_says_nothing_is_that_of_a_stage_that_was_killed(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", "recipe.yaml", "--only", "make"])
+    interrupted(Path("runs/law/make"))
+    Path("runs/law/make/status.json").write_text(wrong)
+    (run,) = listed(capsys=capsys)["runs"]
+    assert [one["state"] for one in run["stages"]] == ["killed", *["never run"] * 3]
+    assert main(["runs"]) == 0
+
+
 def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in {
         ("none",): "none: no such folder; expected one with runs in it, or a run",
