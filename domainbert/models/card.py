@@ -19,6 +19,7 @@ from domainbert.models.card_config import CardConfig
 
 CARD = "README.md"
 _FENCE = "---"
+_LICENCE = ("license", "license_name", "license_link")  # the last two where the first says "other"
 _LONGEST = 100_000  # characters of a card whose head is read
 _ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", "`": "\\`", "*": "\\*"}
 
@@ -77,7 +78,7 @@ def card_head(
     start = None if base is None else best_seed_folder(resolve_path(base))
     before = {} if start is None else read_head(start)
     found = {
-        "license": said.license or before.get("license"),
+        **({"license": said.license} if said.license else {key: before.get(key) for key in _LICENCE}),
         "language": list(said.language) or before.get("language"),
         "base_model": start and (_on_hub(start) or before.get("base_model")),
         "datasets": list(said.datasets),
@@ -135,7 +136,7 @@ def read_head(folder: Path) -> dict[str, Any]:
         head, _ = split_card((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    texts = ("license", "pipeline_tag")
+    texts = (*_LICENCE, "pipeline_tag")
     lists = ("language", "base_model")
     found = {key: head[key] for key in (*texts, *lists) if isinstance(head.get(key), str)}
     return found | {key: head[key] for key in lists if _is_texts(head.get(key))}

@@ -77,6 +77,10 @@ def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:
     again = card_head("tagger", None, CardConfig(license="mit"), base=mine)
     assert (again["license"], again["base_model"], again["tags"]) == ("mit", "google/some-bert", ["domainbert"])
     assert "datasets" not in again
+    (base / "README.md").write_text("---\nlicense: other\nlicense_name: theirs\nlicense_link: LICENSE\n---\n")
+    other = card_head("mine", None, base=base)
+    assert (other["license"], other["license_name"], other["license_link"]) == ("other", "theirs", "LICENSE")
+    assert "license_name" not in card_head("mine", None, CardConfig(license="mit"), base=base)
 
 
 @pytest.mark.parametrize(
