@@ -215,6 +215,7 @@ def the_task(run: Path, printed: str) -> None:
 
     scores = values(run / "scores/metrics.json")
     teacher = scores["systems"]["teacher"]
+    assert scores["metric"]["direction"] == "minimize"
     assert teacher["interval"][0] < teacher["mae"] < teacher["interval"][1]
     assert teacher["mae_by_seed"].keys() == {"seed-1", "seed-2"} and teacher["cost"]["words_per_second"] > 0
     assert scores["paired"][0]["difference"] == teacher["mae"] - scores["systems"]["student"]["mae"]

@@ -81,7 +81,7 @@ class Headline:
 
     def as_json(self) -> dict[str, Any]:
         """For `metrics.json`, where tables that are made of it find how it is shown."""
-        return {"key": self.key, "name": self.name, "percent": self.percent}
+        return {"key": self.key, "name": self.name, "direction": self.direction, "percent": self.percent}
 
 
 LOSS = Headline("loss", "loss", "minimize", percent=False)

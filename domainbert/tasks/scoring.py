@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic, score_once
 from domainbert.metrics.confusion import Pair, confusion
+from domainbert.metrics.lengths import right_by_words
 from domainbert.metrics.reliability import reliability
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, Summary, summarize
 from domainbert.metrics.table import score_lines, sliced_lines
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import Labelled, told_where
+from domainbert.tasks.labelled import Labelled, told_where, words_of_content
 from domainbert.tasks.labelled_set import check_set_known
 from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.predictor import Predictor
@@ -106,7 +107,7 @@ class Scoring(ABC):
 
         Nothing is written for a task that does not say what they are.
         """
-        if type(self).mistake is Scoring.mistake:
+        if not self.tells_mistakes:
             return
         judged = enumerate(map(self.mistake, self.test.items, self.predictions[system][seed]))
         found = sorted(((one, number) for number, one in judged if one), key=lambda pair: -pair[0].severity)
@@ -114,14 +115,26 @@ class Scoring(ABC):
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             stream.writelines(_line({"line": self.test.where(number), **one.as_json()}) for one, number in found)
 
+    @property
+    def tells_mistakes(self) -> bool:
+        """Whether the task says what a model got wrong."""
+        return type(self).mistake is not Scoring.mistake
+
     def facts(self, system: str) -> dict[str, Any]:
-        """The `confusion` of a system, and the `reliability` of all that its models predict, as far as a task says
-        them."""
-        runs = list(self.predictions[system].values())
+        """What a task says of a system beside its scores: its `confusion`, and of predictions that have probabilities
+        `reliability` and `by_words`, the share of items without a mistake by their length."""
+        runs, found = list(self.predictions[system].values()), {}
         pairs = [list(self._each(self.confused, run)) for run in runs]
         sure = [one for run in runs for one in self._each(self.confidences, run)]
-        found = {"confusion": confusion(pairs)} if any(pairs) else {}
-        return found | ({"reliability": reliability(sure)} if sure else {})
+        if any(pairs):
+            found["confusion"] = confusion(pairs)
+        if sure:
+            found["reliability"] = reliability(sure)
+        if sure and self.tells_mistakes:
+            words = [len(words_of_content(item.content)) for item in self.test.items]
+            right = [[one is None for one in map(self.mistake, self.test.items, run)] for run in runs]
+            found["by_words"] = right_by_words(words, right)
+        return found
 
     def _each(self, tell: Callable[[Any, Any], Iterable[Told]], predictions: Sequence[Any]) -> Iterator[Told]:
         """What is told of all items, one after the other."""

@@ -140,7 +140,8 @@ def test_evaluation_by_language_with_calibration(runs: Any, made: Any) -> None:
     found = {key: one["f1"] for key, one in system["slices"]["language"].items()}
     assert found == pytest.approx(by_language, abs=1e-9)
     assert system["slices"]["language"]["french"]["few"] is True
-    assert metrics["metric"] == {"key": "f1_over_language", "name": "macro F1, mean over language", "percent": True}
+    metric = {"key": "f1_over_language", "name": "macro F1, mean over language"}
+    assert metrics["metric"] == {**metric, "direction": "maximize", "percent": True}
     assert system["f1_over_language"] == pytest.approx(np.mean(list(by_language.values())), abs=1e-9)
     assert system["interval"][0] <= system["f1_over_language"] <= system["interval"][1]
     assert set(metrics["paired"][0]["slices"]["language"]) == set(LANGUAGES)

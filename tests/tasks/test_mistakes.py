@@ -109,6 +109,7 @@ def test_entities(tmp_path: Path) -> None:
     assert missed["severity"] == 0.5, "that of no entity at its less sure word"
     assert missed["gold"] == [{"label": "x", "start": 0, "end": 3, "kind": "missed"}] and missed["predicted"] == []
     facts = scoring.facts("a")
+    assert facts["by_words"] == {"0-8": {"support": 1, "right": 0.0}, "9-16": {"support": 2, "right": 0.5}}
     assert facts["confusion"]["labels"] == ["d", "m", "p", "x", "none"]
     assert facts["confusion"]["counts"] == [
         [1, 0, 0, 0, 0],
@@ -123,6 +124,15 @@ def test_entities(tmp_path: Path) -> None:
         (0.75, 0),
         (0.9, 1),
     ]
+
+
+def test_the_row_in_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/evaluation.md").read_text(encoding="utf-8")
+    row = json.loads(page.split("```text")[1].split("```")[0])
+    items = [Sentence(row["text"].split(), ["B-policy", "I-policy", "O", "B-outcome", "O"], 12, 0)]
+    scoring = EntityScoring(Ner(), NerFile(PATH, items, "jsonl", "", [], "IOB2"), None)
+    said = TaggedWords(["O", "B-policy", "O", "O", "O"], [0.25, 0.75, 0.9, 0.875, 1.0])
+    assert written(scoring, [said], tmp_path) == [row]
 
 
 tags = st.lists(st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"]), min_size=1, max_size=9)

@@ -127,10 +127,10 @@ def the_scores(run: Path, test: Any) -> None:
         assert (found["exact"], found["f1"]) == pytest.approx(each.mean(axis=0), abs=1e-9)
         for kind, chosen in (("answerable", ~bare), ("unanswerable", bare)):
             wanted = dict(zip(("exact", "f1"), each[chosen].mean(axis=0), strict=True), support=chosen.sum())
-            assert found[kind] == pytest.approx(wanted, abs=1e-9)
+            assert found["by_answer"][kind] == pytest.approx(wanted, abs=1e-9)
         assert found["interval"][0] < found["f1"] < found["interval"][1] and found["best_f1"] >= found["f1"] - 1e-9
         assert found["f1"] > bare.mean() + 0.2, "never answering gets the share of questions without an answer"
-        assert found["answerable"]["f1"] > 0.4
+        assert found["by_answer"]["answerable"]["f1"] > 0.4
 
 
 def the_predictions(run: Path, test: Any, predictor: Any) -> None:

@@ -534,7 +534,8 @@ stages:
     assert fields["vocab_size"] == json.loads((runs / "pretrain/config.json").read_text())["vocab_size"] + 4
 
     metrics = json.loads((run / "scores/metrics.json").read_text())
-    assert metrics["metric"] == {"key": "micro_f1", "name": "micro F1", "percent": True} and len(metrics["paired"]) == 2
+    assert metrics["metric"] == {"key": "micro_f1", "name": "micro F1", "direction": "maximize", "percent": True}
+    assert len(metrics["paired"]) == 2
     rows = {
         name: [json.loads(line) for line in (run / f"scores/predictions/{name}/seed-1.jsonl").read_text().splitlines()]
         for name in ("cls", "starts", "student")

@@ -29,9 +29,9 @@ _EXACT, _F1, _QUESTIONS = range(3)
 _ANSWER = "answer"
 _KINDS = ("answerable", "unanswerable")
 _FURTHER = {
-    "answerable.exact": "exact, answerable",
-    "answerable.f1": "F1, answerable",
-    "unanswerable.f1": "unanswerable",
+    "by_answer.answerable.exact": "exact, answerable",
+    "by_answer.answerable.f1": "F1, answerable",
+    "by_answer.unanswerable.f1": "unanswerable",
     "best_exact": "best exact",
     "best_f1": "best F1",
 }
@@ -124,9 +124,10 @@ class AnswerScoring(CountedScoring):
         found = super().scores(predictions, totals)
         if not self.test.has_unanswerable:
             return found
-        for kind, (exact, f1, questions) in zip(_KINDS, totals.tolist(), strict=True):
-            share = max(questions, 1)
-            found[kind] = {"exact": exact / share, "f1": f1 / share, "support": int(questions)}
+        found["by_answer"] = {
+            kind: {"exact": exact / max(questions, 1), "f1": f1 / max(questions, 1), "support": int(questions)}
+            for kind, (exact, f1, questions) in zip(_KINDS, totals.tolist(), strict=True)
+        }
         return found | self._best(predictions)
 
     def _best(self, predictions: Sequence[Reply]) -> dict[str, float]:
