@@ -22,6 +22,7 @@ _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
        domainbert tune -c FILE [--key value]...
+       domainbert runs [FOLDER] [--json]
 
 Small, fast BERT models of one domain, from raw text to evaluation.
 
@@ -55,6 +56,7 @@ _RUN_FLAGS = {
     "verify": "none",
     "allow_import": "one",
 }
+_RUNS_FLAGS = {"json": "none"}
 _TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -104,10 +106,12 @@ def _dispatch(words: list[str]) -> int:
         text = f"domainbert {__version__}\n"
     elif words[0] == "tune":
         text = _tune(take_apart(words[1:], _TUNE_FLAGS))
+    elif words[0] == "runs":
+        text = _runs(take_apart(words[1:], _RUNS_FLAGS))
     elif words[0] in STAGES:
         text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune'])}")
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune', 'runs'])}")
     sys.stdout.write(text)
     return 0
 
@@ -116,6 +120,7 @@ def _usage() -> str:
     lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
     lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
     lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
+    lines.append(f"  {'runs':<10} List runs: how far each has come, its scores, time and size.\n")
     return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
 
 
@@ -175,6 +180,16 @@ def _tune(typed: Typed) -> str:
         raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
     search = read_search([Path(file) for file in typed.files], typed.options)
     return command.run_search(search, typed) + "\n"
+
+
+def _runs(typed: Typed) -> str:
+    from domainbert.runner.listing_table import RUNS_HELP, list_command
+
+    if "help" in typed.flags:
+        return RUNS_HELP
+    if len(typed.words) > 1 or typed.files or typed.options:
+        raise DomainbertError("runs: expected at most one folder, and --json: domainbert runs FOLDER")
+    return list_command(typed)
 
 
 def _same_again(typed: Typed) -> str:

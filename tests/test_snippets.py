@@ -147,8 +147,8 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 56, "sh": 42, "python": 12, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
-        "text": 3,
+        "yaml": 57, "sh": 43, "python": 12, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
+        "text": 4,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (23, 26, 50)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 27
@@ -234,6 +234,9 @@ def check_domainbert(words: list[str]) -> None:
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
+    elif name == "runs":
+        typed = take_apart(rest, cli._RUNS_FLAGS)
+        assert len(typed.words) <= 1 and typed.files == [] and typed.options == []
     else:
         assert name in STAGES
         typed = take_apart(rest, cli._STAGE_FLAGS)
@@ -353,7 +356,7 @@ PYTHON = [*((str(block), block.text) for block in of("python")), *cells()]
 
 
 def test_there_are_cells():
-    assert len(cells()) == 4
+    assert len(cells()) == 38
 
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])

@@ -54,7 +54,7 @@ def _facts(path: Path) -> dict[str, Any]:
 def damages(
     folder: Path,
     manifest: Mapping[str, Any],
-    hashes: FileHashes,
+    hashes: FileHashes | None,
     concerns: Callable[[str], bool] = lambda name: True,
     thorough: bool = False,
     record: str = MANIFEST,
@@ -62,7 +62,8 @@ def damages(
     """The files that are missing in a folder or have changed, each as "NAME is missing" or "NAME has changed".
 
     The manifest is what the file `record` holds; with one of an older version, which lists no outputs, nothing is
-    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all.
+    found. Of the names that it `concerns`, files whose quick look differs are hashed; if `thorough`, all; without
+    `hashes` none, so that only what is missing or has another size is found.
     """
     if not _is_unchanged(manifest):
         return [f"{record} has changed"]
@@ -74,7 +75,7 @@ def damages(
             status = path.stat()
             if status.st_size != recorded["bytes"]:
                 return f"{name} has changed ({status.st_size:,} bytes; it had {recorded['bytes']:,})"
-            if not thorough and quick_look(status) == recorded["quick_look"]:
+            if hashes is None or (not thorough and quick_look(status) == recorded["quick_look"]):
                 return ""
             return "" if hashes.of_file(path) == recorded["sha256"] else f"{name} has changed"
         except (FileNotFoundError, NotADirectoryError):

@@ -84,6 +84,7 @@ class Objective(ABC, Generic[Config]):
     measured: Sequence[str]  # names of what `measure` gives
     summary: str  # what the model is, for its card
     usage: str  # how it is loaded, for its card
+    pipeline_tag: str | None = None  # what it does in the words of the Hugging Face hub, if that has a word for it
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer

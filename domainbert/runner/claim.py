@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.files import disk_full, read_json, write_json
 from domainbert.base.ranks import launch_id
-from domainbert.base.sealed import MANIFEST, output_names
+from domainbert.base.sealed import MANIFEST, output_names, read_manifest
 from domainbert.training.checkpoint_files import FINISHED, holds_progress, remove_progress
 
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 RUNNING = "running.lock"
 CONFIG = "config.yaml"
 STATUS = "status.json"
+
+NEVER_RUN, NOT_FINISHED, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
+UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
+"""How a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
 
 
 @contextmanager
@@ -130,8 +134,8 @@ def _finish(job: Job) -> None:
 def is_running(out: Path) -> bool:
     """Whether a process, of this machine or of another one that shares the disk, is writing a folder."""
     try:
-        with open(out / RUNNING, "r+", encoding="utf-8") as marker:
-            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(out / RUNNING, encoding="utf-8") as marker:  # read only: it may be another user's
+            fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
@@ -162,3 +166,22 @@ def read_status(out: Path) -> dict[str, Any]:
         return dict(read_json(out / STATUS, "the status of a stage"))
     except DomainbertError:
         return {}
+
+
+def left_in(out: Path) -> tuple[str, dict[str, Any] | None]:
+    """How the last run of a stage left its folder, in one of the words above, and the manifest if it is done.
+
+    Raises:
+        DomainbertError: it holds files that no stage has written, or a manifest that cannot be read.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return NEVER_RUN, None
+    if not out.is_dir():
+        raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
+    if (manifest := read_manifest(out)) is not None:
+        return DONE, manifest
+    if (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
+        return INTERRUPTED if holds_progress(out) else NOT_FINISHED, None
+    if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
+        return UNSEALED, None
+    raise DomainbertError(f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet")

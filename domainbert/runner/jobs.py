@@ -20,20 +20,18 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import FileHashes
 from domainbert.base.ranks import launch_id, launched_here
-from domainbert.base.sealed import MANIFEST, damages, in_short, odd_in_seal, read_manifest, write_manifest
+from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.base.signals import StopSignals, stopping_at_once
-from domainbert.runner.claim import CONFIG, RUNNING, claimed, read_status
+from domainbert.runner.claim import CONFIG, NEVER_RUN, NOT_FINISHED, UNSEALED, claimed, left_in, read_status
 from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.training.checkpoint_files import holds_progress
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
-_UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
@@ -82,22 +80,13 @@ def folder_state(job: Job) -> FolderState:
     Raises:
         DomainbertError: it holds files that no stage has written.
     """
-    out = job.out
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return FolderState(False, "never run", empty=True)
-    if not out.is_dir():
-        raise DomainbertError(f"{out}: is a file; expected a folder to write to, or none yet")
-    manifest = read_manifest(out)
-    if manifest is None and (out / RUNNING).exists():  # with a manifest it was finished, and nothing was begun since
-        return _unfinished_state(job)
-    if manifest is None and (out / CONFIG).is_file() and read_status(out).get("state") == "done":
-        return FolderState(False, _UNSEALED, damaged=_UNSEALED)
+    left, manifest = left_in(job.out)
+    if left == UNSEALED:
+        return FolderState(False, left, damaged=left)
     if manifest is None:
-        raise DomainbertError(
-            f"{out}: holds files that domainbert did not write; expected an empty folder, or none yet"
-        )
+        return FolderState(False, left, empty=True) if left == NEVER_RUN else _unfinished_state(job, left)
     if manifest["key"] == job.key:
-        return FolderState(True, "done", manifest=manifest)
+        return FolderState(True, left, manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
         return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
     return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
@@ -119,17 +108,17 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     return state
 
 
-def _unfinished_state(job: Job) -> FolderState:
-    if not holds_progress(job.out):
-        return FolderState(False, "not finished")
+def _unfinished_state(job: Job, left: str) -> FolderState:
+    if left == NOT_FINISHED:
+        return FolderState(False, left)
     seal: dict[str, Any] = read_status(job.out).get("seal", {})
     if odd_in_seal(seal):
         seal = {"inputs": {}}
     if seal_key(seal) == job.key:
-        return FolderState(False, "interrupted", resumable=True)
+        return FolderState(False, left, resumable=True)
     if parts := changed_parts(job.stage.parts, seal, job.seal):
-        return FolderState(False, f"interrupted; {parts[0]}", resumable=True, drops=parts[1])
-    return FolderState(False, "interrupted, and changed since", changed="; ".join(differences(seal, job.seal)))
+        return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
+    return FolderState(False, f"{left}, and changed since", changed="; ".join(differences(seal, job.seal)))
 
 
 def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:

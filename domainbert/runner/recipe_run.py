@@ -12,13 +12,13 @@ from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
 from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
-from domainbert.base.scores import shown_interval, shown_score
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
+from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
 
-_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests that do not name one
-_HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
+RECIPE = "recipe.json"
+"""The stages of a recipe by name, in order, those that are yet to run among them; and the command."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,8 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
     problems.raise_if_any()
     with told_if_full(recipe.out):
         recipe.hashes.save()
+        kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
+        write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds})
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
@@ -195,43 +197,3 @@ def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -
         return PlannedStage(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
     reason = "forced" if forced and not state.empty else state.reason
     return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
-
-
-def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
-    """A text table of all stages whose metrics hold `systems`; empty when there is none.
-
-    Args:
-        stages: stage name to `{"stage": ..., "metrics": ...}`; metrics hold `metric`: {key, name, percent}, `systems`:
-            {name: {interval, seeds, cost, and the metric under its key}} and `paired`: [{a, b, difference, interval}].
-    """
-    rows = [row for name, made in stages.items() for row in _rows(name, made["metrics"] or {})]
-    return _aligned([_HEADER, *rows]) if rows else ""
-
-
-def _rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    metric = {**_METRIC, **metrics.get("metric", {})}
-    percent = metric["percent"]
-    differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
-    rows: list[tuple[str, ...]] = []
-    for name, system in metrics.get("systems", {}).items():
-        difference, pair = "", differences.get(name)
-        if pair is not None:
-            difference = f"{shown_score(pair['difference'], percent, '+')} {_interval(pair, percent)}".rstrip()
-        seeds = str(system.get("seeds", ""))
-        interval = _interval(system, percent)
-        cost = system.get("cost", {})
-        pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
-        speed = f"{cost['words_per_second']:,.0f}" if cost else ""
-        score = shown_score(system[metric["key"]], percent)
-        rows.append((stage, name, metric["name"], score, interval, seeds, difference, pieces, speed))
-    return rows
-
-
-def _interval(scored: Mapping[str, Any], percent: bool) -> str:
-    return shown_interval(scored["interval"], percent) if scored.get("interval") else ""
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

@@ -13,7 +13,7 @@ from domainbert.base.ranks import process_rank
 from domainbert.distillation.config import LossConfig
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
-from domainbert.models.card import model_card
+from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.stage import stage
@@ -118,7 +118,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
     }
     head = "masked_lm" if keeps_head or weighted.reads else None
-    _save(out, model, config, masked_lm.tokenizer, head, metrics, folders)
+    _save(out, settings, model, config, masked_lm.tokenizer, head, metrics, folders)
     return metrics
 
 
@@ -169,6 +169,7 @@ def _student(
 
 def _save(
     out: Path,
+    settings: Distill,
     model: EncoderWithHead,
     config: EncoderConfig,
     tokenizer: DomainTokenizer,
@@ -188,7 +189,10 @@ def _save(
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
-    card = model_card("Domain student", "An encoder distilled with domainbert.", facts, usage)
+    tag = "feature-extraction" if head is None else "fill-mask"
+    title = "Domain student"
+    said = card_head(title, tag, settings.card, folders[0].path, tags=["distillation"])
+    card = model_card(title, "An encoder distilled with domainbert.", facts, usage, said)
     weights = whole_weights(model)
     if process_rank() == 0:
         names = [model_name(folder.path) for folder in folders]

@@ -187,7 +187,8 @@ class _Lesson:
         averages = settings.averages(steps.total)
         result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}
-        save_seed(folder, start, entries, task, headline, "Distilled", facts, result)
+        base = settings.model or settings.teachers[0]
+        save_seed(folder, start, entries, task, settings, "Distilled", facts, result, base)
         return result
 
     def _data(

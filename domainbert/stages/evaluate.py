@@ -16,7 +16,7 @@ from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
 from domainbert.settings.stage import stage
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet, read_set, set_name
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import Given
@@ -74,7 +74,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
     the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json`, `predictions/` and `mistakes/`.
+    `out` gets `metrics.json`, `predictions/`, `mistakes/`, and in `cards/` model cards with these scores, to be copied.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -82,6 +82,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     """
     from domainbert.metrics.summary import Resampling
     from domainbert.metrics.table import confusion_lines, cost_lines
+    from domainbert.stages.evaluated_cards import write_cards
 
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
@@ -99,6 +100,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
+    names = ", ".join(path_of(file).name for file in files_of(settings.test))
+    write_cards(out / "cards", settings.models, task, names, summary["systems"])
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""
     drawn = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"

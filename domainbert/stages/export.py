@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json, write_text
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.scores import shown_interval, shown_score
-from domainbert.models.card import model_card
+from domainbert.models.card import card_head, model_card, read_head
 from domainbert.settings.stage import stage
 from domainbert.stages.evaluate import open_test
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_config
@@ -271,4 +271,7 @@ def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: S
         facts["logits"] = meaning
     if INT8_FILE in report["files"]:
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
-    return model_card(f"{kind} for ONNX Runtime", f"{kind} exported with domainbert.", facts, _USAGE)
+    title = f"{kind} for ONNX Runtime"
+    tag = read_head(folder.path).get("pipeline_tag") if task is None else task.pipeline_tag
+    head = card_head(title, tag, base=folder.path, library=None, tags=["onnx"])
+    return model_card(title, f"{kind} exported with domainbert.", facts, _USAGE, head)

@@ -139,7 +139,8 @@ def _train_seed(
     watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
     result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}
-    save_seed(folder, start, entries, task, headline, "Fine-tuned", facts, result)
+    base = settings.model if settings.init == "pretrained" else None
+    save_seed(folder, start, entries, task, settings, "Fine-tuned", facts, result, base)
     return result
 
 

@@ -16,11 +16,11 @@ from domainbert.base.ranges import BatchSize, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
-from domainbert.models.card import model_card
+from domainbert.models.card import Result, card_head, model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
 from domainbert.tasks.config import LOSS, TASK_KEY, Headline, TaskConfig
-from domainbert.tasks.labelled_set import LabelledSet
+from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training
 from domainbert.training.optim_config import AveragingConfig, OptimConfig, ScheduleConfig
@@ -255,15 +255,17 @@ def save_seed(
     start: Start,
     entries: UsedEntries,
     task: Task[Any, Any],
-    headline: Headline,
+    settings: LabelledTraining,
     kind: str,
     facts: dict[str, Any],
     result: dict[str, Any],
+    base: Path | None,
 ) -> None:
     """Write the model folder of a seed; every process has to call it, the first one writes.
 
     `entries` puts the embeddings of all entries back. `kind` ("Fine-tuned" or "Distilled") and `facts`, beside labels
-    and score, are for the model card; `result` is from `fit_labelled`.
+    and score, are for the model card, and so is `base`, the model that it started from; `result` is from
+    `fit_labelled`.
     """
     from domainbert.models.folder import save_model
     from domainbert.training.state import whole_weights
@@ -271,15 +273,20 @@ def save_seed(
     weights = whole_weights(start.model)
     if process_rank() != 0:
         return
+    headline, score = settings.chosen_by, result["validation"][settings.chosen_by.key]
     known = {
         "labels": ", ".join(task.labels),
         **facts,
         "best epoch": result["best_epoch"],
-        f"validation {headline.name}": f"{result['validation'][headline.key]:.4f}",
+        f"validation {headline.name}": f"{score:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
     usage = f"from domainbert import {task.predictor.loader}"
-    card = model_card(f"{kind} domain model", f"{kind} with domainbert.", known, usage)
+    names = ", ".join(path_of(file).name for file in files_of(settings.validation))
+    scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
+    title = f"{kind} domain model"
+    head = card_head(title, settings.task.pipeline_tag, settings.card, base, results=[scored])
+    card = model_card(title, f"{kind} with domainbert.", known, usage, head)
     trained = (start.model, start.config, start.tokenizer, task.head, card, task.labels, start.window)
     facts_of_task = {TASK_KEY: task.name, **task.folder_facts(result["validation"])}
     save_model(folder, *trained, task.finish(entries.put_back(weights)), start.teachers, facts_of_task)

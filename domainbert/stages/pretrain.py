@@ -11,7 +11,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Count, Items, Seed
 from domainbert.base.ranks import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.models.card import model_card
+from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.settings.schema import SPEED_ONLY
@@ -120,7 +120,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
         "warnings": warnings,
         "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
     }
-    _save(out, learnt, built, metrics)
+    _save(out, settings, learnt, built, metrics)
     return metrics
 
 
@@ -155,7 +155,9 @@ def _say(fitted: Fitted, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _save(out: Path, learnt: Objective[Any], built: dict[str, Built], metrics: dict[str, Any]) -> None:
+def _save(
+    out: Path, settings: Pretrain, learnt: Objective[Any], built: dict[str, Built], metrics: dict[str, Any]
+) -> None:
     """Write the model to the folder of the stage, and the others to folders in it; every process has to call it."""
     from domainbert.models.folder import save_model
     from domainbert.pretraining.objective import MODEL
@@ -168,7 +170,9 @@ def _save(out: Path, learnt: Objective[Any], built: dict[str, Built], metrics: d
         **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    card = model_card("Domain encoder", learnt.summary, facts, learnt.usage)
+    title = "Domain encoder"
+    head = card_head(title, learnt.pipeline_tag, settings.card, settings.init_from)
+    card = model_card(title, learnt.summary, facts, learnt.usage, head)
     for name, one in learnt.saved(built).items():
         weights = whole_weights(one.model)
         if process_rank() == 0:

@@ -12,7 +12,7 @@ from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Range, Seed
 from domainbert.corpus.config import CorpusConfig
-from domainbert.models.card import model_card
+from domainbert.models.card import card_head, model_card, read_head
 from domainbert.settings.stage import stage
 from domainbert.stages.vocab import count_words
 
@@ -106,7 +106,7 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
         "drawn": len(mixing.drawn),
         "source": model_name(folder.path),
     }
-    save_with_vocabulary(out, folder, tensors, tokenizer, _card(report))
+    save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
     write_json(out / "transfer.json", report, as_is=True)
     print("\n".join(transfer_lines(report)))
     kept = {name: value for name, value in report.items() if name != "fallen"}
@@ -187,7 +187,7 @@ def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurr
     return counted
 
 
-def _card(report: Mapping[str, Any]) -> str:
+def _card(report: Mapping[str, Any], model: Path) -> str:
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in report["shares"].items())
     facts = {
         "model": report["source"],
@@ -197,4 +197,6 @@ def _card(report: Mapping[str, Any]) -> str:
     }
     usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     summary = "A model whose vocabulary was changed with domainbert; it is meant to be pretrained further."
-    return model_card("Encoder with a domain vocabulary", summary, facts, usage)
+    title = "Encoder with a domain vocabulary"
+    head = card_head(title, read_head(model).get("pipeline_tag"), base=model)
+    return model_card(title, summary, facts, usage, head)

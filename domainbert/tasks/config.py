@@ -96,6 +96,9 @@ class TaskConfig(ABC):
     title = "Fine-tuned model"
     """Name of a model of the task, for its card."""
 
+    pipeline_tag: ClassVar[str | None] = None
+    """What its models do in the words of the Hugging Face hub, for its card; None where the hub has no word for it."""
+
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_installed
 from domainbert.base.ranges import BatchSize, Dropout, Length, PositiveInt, Range, Workers, check_fields
+from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
@@ -67,6 +68,9 @@ class Training:
 
     trainer: dict[str, Any] | None = None
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
+
+    card: CardConfig = field(default_factory=CardConfig, metadata=SPEED_ONLY)
+    """What the model card says beside what is known: licence, languages, data sets, tags."""
 
     def runtime(self, out: Path) -> Runtime:
         """The runtime of the training that writes `out`."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from domainbert.runner.recipe_run import results_table
+from domainbert.runner.results_table import results_table
 
 
 def test_results_table_aligns_and_leaves_out_what_is_not_scored() -> None:

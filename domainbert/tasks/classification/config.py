@@ -26,6 +26,7 @@ class Classification(TextTaskConfig):
     """One of several classes for each text."""
 
     title = "Text classifier"
+    pipeline_tag = "text-classification"
     whole = Headline("f1", "macro F1")
     further = (Headline("accuracy", "accuracy"),)
 

@@ -38,6 +38,7 @@ class MultiLabel(TextTaskConfig):
     """Any number of labels for each text, or none."""
 
     title = "Multi-label text classifier"
+    pipeline_tag = "text-classification"
     whole = Headline("f1", "micro F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 

@@ -52,6 +52,7 @@ class Ner(TaskConfig):
     """Named entities: a tag for each word."""
 
     title = "Token classifier"
+    pipeline_tag = "token-classification"
     reads_training = True
     headline = Headline("f1", "entity F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))

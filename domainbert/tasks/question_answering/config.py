@@ -29,6 +29,7 @@ class QuestionAnswering(TaskConfig):
     """The answer to a question, as a span of its context, or none. A model folder keeps these settings."""
 
     title = "Question answering model"
+    pipeline_tag = "question-answering"
     headline = Headline("f1", "F1")
     has_soft_targets = False
     reads_pairs = True

@@ -26,6 +26,7 @@ class Regression(TextTaskConfig):
     """A number for each text, or for each pair: how alike two texts are, a grade, a year."""
 
     title = "Text regression"
+    pipeline_tag = "text-classification"
     whole = Headline("pearson", "Pearson correlation", percent=False)
     further = (
         Headline("spearman", "Spearman correlation", percent=False),

@@ -53,6 +53,7 @@ class Relations(TaskConfig):
     """The relation between two entities of a text, one of several."""
 
     title = "Relation classifier"
+    pipeline_tag = "text-classification"
 
     format: RelationFormat = field(default_factory=RelationFormat)
     """Keys and markers of the labelled files."""

@@ -14,6 +14,7 @@ class TokenLabels(TaskConfig):
     """A label for each word, scored word by word: a prefix such as I- has no meaning, and no entities are made."""
 
     title = "Token classifier"
+    pipeline_tag = "token-classification"
     headline = Headline("macro_f1", "mean token F1")
 
     format: TaggedFormat = field(default_factory=TaggedFormat)

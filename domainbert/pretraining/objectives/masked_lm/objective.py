@@ -38,6 +38,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     terms = {"loss": Term()}  # noqa: RUF012
     inputs = (*Packed._fields, "positions", "targets")
     measured = ("loss", "targets")
+    pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
 

@@ -1,0 +1,70 @@
+"""Model cards with the scores of a test set: beside the metrics, for a stage leaves the folders of others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import write_text
+from domainbert.base.paths import resolve_path
+from domainbert.base.scores import shown_interval, shown_score
+from domainbert.models.card import CARD, Result, cell, split_card, with_head, with_results
+from domainbert.models.folder import best_seed_folder
+from domainbert.tasks.config import Headline, TaskConfig
+
+
+def write_cards(
+    out: Path, models: Mapping[str, Path], task: TaskConfig, names: str, systems: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write `<system>/README.md` for each model: its own card, of the best of several seeds, with its test scores.
+
+    Args:
+        out: the folder of the cards.
+        models: names and model folders, as `evaluate` takes them.
+        task: what was scored.
+        names: of the files of the test set.
+        systems: their scores, by name; of several seeds the mean.
+    """
+    for name, path in models.items():
+        head, body = split_card(_card_of(path) or f"# {name}\n")
+        body = f"{body.rstrip()}\n\n{_section(task.headline, names, systems[name])}"
+        result = _result(task, names, systems[name])
+        (out / name).mkdir(parents=True, exist_ok=True)
+        write_text(out / name / CARD, with_head(with_results(head, name, [result]), body))
+
+
+def _card_of(path: Path) -> str:
+    """The card in a model folder; empty where it has none that is text."""
+    try:
+        folder = best_seed_folder(resolve_path(path))
+        return ((folder.parent if folder.suffix == ".onnx" else folder) / CARD).read_text(encoding="utf-8")
+    except (OSError, ValueError, DomainbertError):
+        return ""
+
+
+def _result(task: TaskConfig, names: str, system: Mapping[str, Any]) -> Result:
+    metric = f"{task.headline.name}, {_of_seeds(system)}"
+    score = float(system[task.headline.key])
+    return Result(task.title, names, "test", task.headline.key, metric, score, system.get("interval"))
+
+
+def _of_seeds(system: Mapping[str, Any]) -> str:
+    count = system.get("seeds", 1)
+    return f"mean of {count} seeds" if count > 1 else "one seed"
+
+
+def _section(headline: Headline, names: str, system: Mapping[str, Any]) -> str:
+    interval = shown_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
+    row = [headline.name, shown_score(system[headline.key], headline.percent), interval, _of_seeds(system), names]
+    return "\n".join(
+        [
+            "## Test scores",
+            "",
+            "| metric | score | 95 % interval | of | test set |",
+            "|---|---|---|---|---|",
+            f"| {' | '.join(map(cell, row))} |",
+            "",
+        ]
+    )

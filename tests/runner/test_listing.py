@@ -1,0 +1,303 @@
+"""`domainbert runs`: the state of every stage as the disk has it, told in the words of `run --dry-run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from domainbert.cli import main
+from domainbert.runner.listing import Listing, Run, list_runs
+from domainbert.runner.listing_table import table
+from domainbert.runner.looking import StageSeen, look_at
+from domainbert.runner.results_table import SystemScore
+
+RECIPE = """\
+out: runs/law
+stages:
+  make: {words: [a]}
+  crashes: {stage: make, words: [crash]}
+  use: {source: "@make/words.txt"}
+  compared: {stage: score, models: {ours: "@use", theirs: "@make"}}
+"""
+LOCKED = """\
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(1, flush=True)
+input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_stages: ModuleType) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    Path("recipe.yaml").write_text(RECIPE)
+
+
+def listed(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What the command prints as JSON."""
+    capsys.readouterr()
+    assert main(["runs", *words, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def note(folder: Path, **changes: Any) -> None:
+    """Change the status of a stage."""
+    status = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps({**status, **changes}))
+
+
+def interrupted(folder: Path, **status: Any) -> None:
+    """Make a finished stage one that was interrupted, with a checkpoint."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").unlink()
+    (folder / "running.lock").touch()
+    (folder / "checkpoints/step-00000010").mkdir(parents=True)
+    note(folder, seal=manifest["seal"], **status)
+
+
+def test_each_stage_of_a_recipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError):
+        main(["run", "recipe.yaml"])
+    found = listed(capsys=capsys)
+    (run,) = found["runs"]
+    assert (run["path"], run["state"], found["without_runs"]) == ("runs/law", "failed", [])
+    assert [(one["name"], one["stage"], one["state"]) for one in run["stages"]] == [
+        ("make", "make", "done"),
+        ("crashes", "make", "failed"),
+        ("use", "use", "never run"),
+        ("compared", "score", "never run"),
+    ]
+    assert run["stages"][1]["why"] == "RuntimeError('crash'); not finished"
+    files = [path for path in Path("runs/law").rglob("*") if path.is_file()]
+    assert run["bytes"] == sum(path.stat().st_size for path in files)
+    manifest = json.loads(Path("runs/law/make/manifest.json").read_text())
+    assert (run["stages"][0]["started"], run["stages"][0]["seconds"]) == (manifest["started"], manifest["wall_seconds"])
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("runs/law: 1 of 4 stages done")
+    assert [line[34:].split() for line in lines[2:]] == [
+        ["crashes", "failed:", "RuntimeError('crash');", "not", "finished"],
+        ["use", "never", "run"],
+        ["compared", "never", "run"],
+    ]
+
+
+def test_scores_come_with_their_intervals(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("recipe.yaml").write_text(RECIPE.replace("crash]", "c]"))
+    assert main(["run", "recipe.yaml"]) == 0
+    (run,) = listed(capsys=capsys)["runs"]
+    assert run["state"] == "done" and run["stages"][3]["scores"][1] == {
+        "system": "theirs",
+        "metric": "entity F1",
+        "score": 0.4,
+        "interval": [0.4, 0.6],
+        "percent": True,
+        "seeds": 3,
+    }
+    main(["runs"])
+    brief = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in brief[2:]] == [
+        "compared  ours    entity F1 50.00 [40.00, 60.00]",
+        "theirs  entity F1 40.00 [40.00, 60.00]",
+    ]
+    main(["runs", "runs/law"])
+    whole = capsys.readouterr().out.splitlines()
+    assert [line.split()[2:] for line in whole[2:5]] == [["kB", "make", "done"]] + [
+        ["kB", name, "done"] for name in ("crashes", "use")
+    ]
+
+
+STATES = {
+    "killed": ({"state": "running"}, "killed, or its machine went down; interrupted"),
+    "stopped": ({"state": "stopped", "reason": "stopped by SIGTERM"}, "stopped by SIGTERM; interrupted"),
+    "failed": ({"state": "failed", "reason": "no\n room"}, "failed: no room; interrupted"),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_an_interrupted_stage_says_how_to_go_on(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "recipe.yaml", "--only", "make"])
+    status, told = STATES[state]
+    interrupted(Path("runs/law/make"), go_on="domainbert run recipe.yaml", **status)
+    (run,) = listed(capsys=capsys)["runs"]
+    one = run["stages"][0]
+    assert (run["state"], one["state"], one["why"]) == (state, state, told.removeprefix("failed: "))
+    assert one["go_on"] == "domainbert run recipe.yaml"
+    main(["run", "recipe.yaml", "--only", "make", "--dry-run"])
+    assert capsys.readouterr().out == "run   make (interrupted) -> runs/law/make\n"
+    main(["runs"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"make {told}; to resume: domainbert run recipe.yaml" in text
+
+
+def test_a_running_stage_tells_its_last_step(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "recipe.yaml", "--only", "make"])
+    folder = Path("runs/law/make")
+    interrupted(folder, state="running")
+    logs = {"seed-1": 100, "seed-2": 1250}
+    for number, (seed, step) in enumerate(logs.items()):
+        log = folder / seed / "logs/metrics.jsonl"
+        log.parent.mkdir(parents=True)
+        log.write_text("".join(f'{{"step": {one}}}\n' for one in range(0, step + 1, 50)) + '{"step": 9')
+        os.utime(log, (number, number))
+    command = [sys.executable, "-c", LOCKED, str(folder / "running.lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"1\n"
+        (run,) = listed(capsys=capsys)["runs"]
+        other.communicate(b"\n")
+    assert (run["state"], run["stages"][0]["state"], run["stages"][0]["why"]) == (
+        "running",
+        "running",
+        "seed-2, step 1,250",
+    )
+    assert look_at(folder).state == "killed", "the process has ended"
+
+
+def test_what_is_damaged_is_told_and_nothing_is_hashed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "gone", "edited", "unsealed", "broken", "nonsense"):
+        main(["make", "--words", "[a]", "--out", f"runs/{name}"])
+    Path("runs/gone/words.txt").unlink()
+    manifest = Path("runs/edited/manifest.json")
+    manifest.write_text(manifest.read_text().replace('"count": 2', '"count": 3'))
+    Path("runs/unsealed/manifest.json").unlink()
+    Path("runs/broken/manifest.json").write_text('{"stage": "ma')
+    Path("runs/nonsense/manifest.json").write_text('{"stage": "make", "key": 7, "seal": {}}')
+    monkeypatch.setattr("domainbert.base.hashes.hash_file", None)
+    found = listed(capsys=capsys)
+    assert [(run["path"], run["state"]) for run in found["runs"]] == [
+        ("runs/broken", "damaged"),
+        ("runs/edited", "damaged"),
+        ("runs/gone", "damaged"),
+        ("runs/nonsense", "damaged"),
+        ("runs/one", "done"),
+        ("runs/unsealed", "damaged"),
+    ]
+    whys = [run["stages"][0]["why"] for run in found["runs"]]
+    assert whys[1:3] == ["manifest.json has changed", "words.txt is missing"]
+    assert whys[0].startswith("runs/broken/manifest.json: not valid JSON (")
+    assert whys[3].startswith("runs/nonsense/manifest.json: key is missing, or not what a stage writes there")
+    assert whys[5] == "its manifest.json was removed"
+
+
+def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/deep/er/made"])
+    Path("runs/thesis/chapters").mkdir(parents=True)
+    Path("runs/thesis/manifest.json").write_text('{"start_url": "/"}')
+    Path("runs/thesis/results.json").write_text('{"stages": 3}')
+    Path("runs/.hidden").mkdir()
+    Path("runs/deep/er/loop").symlink_to("..")
+    Path("scratch").mkdir()
+    main(["make", "--words", "[a]", "--out", "scratch/elsewhere"])
+    Path("runs/linked").symlink_to(Path("scratch").resolve())
+    found = listed(capsys=capsys)
+    assert [run["path"] for run in found["runs"]] == ["runs/deep/er/made", "runs/linked/elsewhere"]
+    assert (found["without_runs"], found["unreadable"]) == (["runs/thesis"], [])
+    assert main(["runs", "runs/thesis"]) == 0
+    assert capsys.readouterr().out == "no runs\n\nwithout runs: runs/thesis/chapters\n"
+
+
+def test_a_folder_that_is_called_trials_is_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/trials/phase-2"])
+    assert [run["path"] for run in listed(capsys=capsys)["runs"]] == ["runs/trials/phase-2"]
+
+
+@pytest.mark.parametrize("wrong", ["null", "[]", '{"state": 7, "reason": [1]}', "{", ""])
+def test_a_status_that_says_nothing_is_that_of_a_stage_that_was_killed(
+    wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", "recipe.yaml", "--only", "make"])
+    interrupted(Path("runs/law/make"))
+    Path("runs/law/make/status.json").write_text(wrong)
+    (run,) = listed(capsys=capsys)["runs"]
+    assert [one["state"] for one in run["stages"]] == ["killed", *["never run"] * 3]
+    assert main(["runs"]) == 0
+
+
+def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, told in {
+        ("none",): "none: no such folder; expected one with runs in it, or a run",
+        ("a", "b"): "runs: expected at most one folder, and --json: domainbert runs FOLDER",
+        ("--sort", "time"): "runs: expected at most one folder, and --json: domainbert runs FOLDER",
+    }.items():
+        assert main(["runs", *words]) == 2
+        assert capsys.readouterr().err == f"domainbert: {told}\n"
+    assert main(["runs", "--help"]) == 0
+    assert "usage: domainbert runs [FOLDER] [--json]" in capsys.readouterr().out
+
+
+def test_a_search_is_one_run_whatever_its_trials_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/search/trials/00000/run"])
+    assert listed(capsys=capsys)["runs"][0]["stages"][0]["why"] == "no trial is finished yet"
+    best = {"trial": 1, "values": [0.75], "settings": {"lr": 1e-4}}
+    summary = {"trials": 3, "asked": 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
+    Path("runs/search/study.json").write_text(json.dumps(summary))
+    (run,) = listed(capsys=capsys)["runs"]
+    (one,) = run["stages"]
+    assert (run["path"], run["state"], one["stage"], one["why"]) == (
+        "runs/search",
+        "unfinished",
+        "tune",
+        "3 of 40 trials",
+    )
+    assert (one["validation"], one["seconds"]) == ({"validation/f1": 0.75}, 75.0)
+    main(["runs"])
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[1]
+        .endswith("runs/search: tune, unfinished: 3 of 40 trials, validation/f1 0.7500")
+    )
+    Path("runs/search/study.json").write_text('{"trials": "many"}')
+    assert listed(capsys=capsys)["runs"][0]["state"] == "damaged"
+
+
+def test_the_table_is_aligned_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    began = datetime(2026, 11, 22, 18, 14, tzinfo=timezone.utc)
+    scores = [
+        SystemScore("ours", "entity F1", 0.8209, [0.8023, 0.8391], True, 3),
+        SystemScore("Ökonomie", "error", 1.25, None, False, 1),
+    ]
+    stages = [
+        StageSeen("pretrain", "pretrain", "done", started=began, seconds=70, resumed=True, num_bytes=4_200_000),
+        StageSeen("tagger", "finetune", "failed", "failed: " + "no room left " * 8 + "\x1b[31m", num_bytes=999),
+        StageSeen("ner", "evaluate", "done", started=began, seconds=5, num_bytes=1_000_000_000, scores=scores),
+    ]
+    runs = [Run(Path("runs/a"), stages, 1_004_200_999), Run(Path("b"), stages[:1], 4_200_000, alone=True)]
+    lines = table(Listing(runs, [Path("runs/c")], ["d: Permission denied"]), Path("runs"), 100)
+    assert lines == [
+        "started             time    size  run",
+        "2026-11-22 18:14  >1m15s  1.0 GB  runs/a: 2 of 3 stages done",
+        "                                    tagger  failed: no room left no room left no room left no room",
+        "                                        left no room left no room left no room left no room left",
+        "                                        \\x1b[31m",
+        "                                    ner     ours      entity F1 82.09 [80.23, 83.91]",
+        "                                            Ökonomie  error     1.2500",
+        "2026-11-22 18:14  >1m10s  4.2 MB  b: pretrain, done",
+        "",
+        "without runs: runs/c",
+        "cannot be read: d: Permission denied",
+    ]
+    assert max(map(len, lines)) <= 100
+
+
+def test_nothing_is_changed_by_looking() -> None:
+    main(["run", "recipe.yaml", "--only", "make"])
+    interrupted(Path("runs/law/make"), state="running")
+    before = sorted((path, path.stat().st_mtime_ns) for path in Path("runs").rglob("*"))
+    list_runs(Path("runs"))
+    assert sorted((path, path.stat().st_mtime_ns) for path in Path("runs").rglob("*")) == before

@@ -1,0 +1,65 @@
+"""Cards of the folders that stages write, and those with test scores that `evaluate` writes beside its metrics."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from domainbert.base.sealed import output_names
+from domainbert.models.card import split_card
+from domainbert.models.card_config import CardConfig
+from domainbert.settings.deciding import part_key
+from domainbert.stages.finetune import Finetune
+
+
+def head_of(folder):
+    return split_card((folder / "README.md").read_text(encoding="utf-8"))[0]
+
+
+def test_each_folder_says_what_it_is_for(runs):
+    assert head_of(runs / "pretrain") == {
+        "pipeline_tag": "fill-mask",
+        "library_name": "transformers",
+        "tags": ["domainbert"],
+    }
+    for task, tag in {"ner": "token-classification", "classification": "text-classification"}.items():
+        (result,) = head_of(runs / f"{task}-pretrained/seed-2")["model-index"][0]["results"]
+        (metric,) = result["metrics"]
+        scores = json.loads((runs / f"{task}-pretrained/seeds.json").read_text())["validation_f1"]
+        assert metric["value"] == round(scores["seed-2"], 4) and result["task"]["type"] == tag
+        assert result["dataset"]["name"] == runs.labelled(task, "validation").name
+        assert head_of(runs / f"{task}-scratch/seed-1")["pipeline_tag"] == tag
+
+
+def test_test_scores_stand_on_cards_of_their_own(runs):
+    metrics = json.loads((runs / "ner/metrics.json").read_text())
+    for name, system in metrics["systems"].items():
+        folder = runs / "ner/cards" / name
+        head, body = split_card((folder / "README.md").read_text(encoding="utf-8"))
+        best = json.loads((runs / f"ner-{name}/seeds.json").read_text())["best"]
+        own, own_body = split_card((runs / f"ner-{name}" / best / "README.md").read_text(encoding="utf-8"))
+        assert {**head, "model-index": None} == {**own, "model-index": None} and body.startswith(own_body)
+        validation, test = head["model-index"][0]["results"]
+        assert validation == own["model-index"][0]["results"][0]
+        (metric,) = test["metrics"]
+        assert test["dataset"] == {"type": "custom", "name": "test.conll", "split": "test"}
+        assert (metric["value"], metric["name"]) == (round(system["f1"], 4), "entity F1, mean of 2 seeds")
+        assert metric["args"]["interval_95"] == [round(bound, 4) for bound in system["interval"]]
+        low, high = (100 * bound for bound in system["interval"])
+        row = f"| entity F1 | {100 * system['f1']:.2f} | [{low:.2f}, {high:.2f}] | mean of 2 seeds | test.conll |"
+        assert body.splitlines()[-1] == row
+        hub = pytest.importorskip("huggingface_hub")
+        assert len(hub.ModelCard.load(folder / "README.md").data.eval_results) == 2
+    assert not [name for name in output_names(runs / "ner") if "README" in name], "cards may be edited"
+
+
+def test_what_the_user_says_is_on_the_card_and_changes_no_key(runs, tmp_path):
+    card = {"license": "cc-by-4.0", "language": ["en"], "datasets": ["owner/set"], "tags": ["law"]}
+    out = runs.finetune(str(tmp_path / "tagger"), "ner", seeds=(1,), max_epochs=1, card=card)
+    head = head_of(out / "seed-1")
+    assert (head["license"], head["language"], head["datasets"]) == ("cc-by-4.0", ["en"], ["owner/set"])
+    assert head["tags"] == ["domainbert", "law"] and head["model-index"][0]["name"] == "Fine-tuned domain model"
+    usual = {"model": runs / "pretrain", "task": runs.tasks["ner"]}
+    usual |= {split: runs.labelled("ner", split) for split in ("train", "validation")}
+    assert part_key(Finetune(**usual)) == part_key(Finetune(**usual, card=CardConfig("mit")))
