@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Finite, Length
+from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.stage import stage
 from domainbert.settings.tree import nearest
@@ -18,7 +19,6 @@ from domainbert.tasks.labelled_set import LabelledSet
 
 if TYPE_CHECKING:
     from domainbert.checks.finding import Finding
-    from domainbert.checks.labelled_set import SetName
     from domainbert.checks.rules import LabelledCheck
     from domainbert.stages.early_checks import Given
 
@@ -39,12 +39,7 @@ class LabelledSets:
 
     def given(self) -> dict[SetName, LabelledSet]:
         """Those that there are, by name."""
-        found: dict[SetName, LabelledSet | None] = {
-            "train": self.train,
-            "validation": self.validation,
-            "test": self.test,
-        }
-        return {name: one for name, one in found.items() if one is not None}
+        return {name: one for name in get_args(SetName) if (one := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +146,5 @@ def _advised(one: Finding) -> str:
 
 def check_arguments(given: Given) -> None:
     """Check the tokenizer, and for packages that the corpus needs."""
-    if given["tokenizer"] is not None:
-        given.check_tokenizer("tokenizer")
+    given.check_tokenizer("tokenizer")
     given.check_corpus("corpus")
