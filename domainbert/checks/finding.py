@@ -8,14 +8,13 @@ do.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
-from domainbert.settings.tree import nearest
 
 Severity = Literal["error", "warning"]
 Subject = TypeVar("Subject")
@@ -25,6 +24,9 @@ MOST_PLACES = 20
 """Places of a finding that are kept; its count is of all."""
 
 _MOST_CHARACTERS = 200  # of the text of a place
+_SHOWN_PLACES = 3
+_WIDTH = 160  # characters of a place in a terminal
+_KINDS = ("error", "warning", "ignored")
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,19 @@ class Place:
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
     """A place with at most 200 characters of its text, in one line."""
-    one_line = " ".join(text[: 4 * _MOST_CHARACTERS].split())
-    short = one_line if len(one_line) <= _MOST_CHARACTERS else f"{one_line[: _MOST_CHARACTERS - 3]}..."
-    return Place(str(path), line, short)
+    short = visible(" ".join(text[: 4 * _MOST_CHARACTERS].split()))
+    return Place(str(path), line, short if len(short) <= _MOST_CHARACTERS else f"{short[: _MOST_CHARACTERS - 3]}...")
+
+
+def visible(text: str) -> str:
+    r"""Text for a terminal and a file: what cannot be seen as an escape sequence of Python.
+
+    >>> visible("a\x1bb")
+    'a\\x1bb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,7 @@ class Rule(Generic[Subject]):
         """A finding of the rule; the count is the number of places unless it is given."""
         found = list(places)
         number = len(found) if count is None else count
-        return Finding(self.name, self.severity, message, number, self.threshold, found[:MOST_PLACES])
+        return Finding(self.name, self.severity, visible(message), number, self.threshold, found[:MOST_PLACES])
 
 
 Look = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
@@ -119,17 +131,25 @@ def with_thresholds(rules: Iterable[Rule[Subject]], thresholds: Mapping[str, flo
     return [replace(one, threshold=thresholds.get(one.name, one.threshold)) for one in rules]
 
 
-def check_names(setting: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """`DomainbertError` where a setting names a rule that is none."""
-    for name in given:
-        if name not in known:
-            raise DomainbertError(f"{setting}: {name[:80]!r} is no rule; {nearest(name, list(known))}")
-
-
 def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list[Finding]:
     """Findings, errors first and ignored ones last, with the reasons why some do not count."""
     found = [replace(one, ignored=ignore.get(one.rule)) for one in findings]
     return sorted(found, key=lambda one: (one.ignored is not None, one.severity))
+
+
+def listed(findings: Sequence[Finding], title: str) -> str:
+    """Findings for a terminal: how many there are, then each with its count, sentence and first places."""
+    counts = Counter("ignored" if one.ignored is not None else one.severity for one in findings)
+    kinds = [f"{counts[kind]:,} {kind if kind == 'ignored' else f'{kind}s'}" for kind in _KINDS if counts[kind]]
+    lines = [f"{title}: {', '.join(kinds) or 'nothing found'}"]
+    for one in findings:
+        ignored = "" if one.ignored is None else f" (ignored: {visible(one.ignored)})"
+        lines += ["", f"{one.severity}  {one.rule}{ignored}", f"  {one.message}"]
+        lines += [f"    {str(spot)[:_WIDTH]}" for spot in one.places[:_SHOWN_PLACES] if one.ignored is None]
+        more = one.count - min(_SHOWN_PLACES, len(one.places))
+        if one.places and more > 0 and one.ignored is None:
+            lines.append(f"    ... and {more:,} more")
+    return "\n".join(lines)
 
 
 def write_report(

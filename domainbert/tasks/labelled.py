@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -177,9 +176,9 @@ class Labelled(Generic[AnyItem]):
 
     def plain_item(self, item: AnyItem) -> PlainItem:
         """An item as checks look at it: its text and labels; a task says the rest."""
-        content, by = item.content, getattr(item, "by", {})
+        content, labels = item.content, tuple(item.labels)
         texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
-        return PlainItem(texts, tuple(item.labels), json.dumps(key_of_content(content)), by=by)
+        return PlainItem(texts, labels, tuple(sorted(labels)), by=getattr(item, "by", {}))
 
     @property
     def contents(self) -> list[Content]:

@@ -26,17 +26,20 @@ class PlainItem:
     labels: tuple[str, ...]
     """See `Item.labels`."""
 
-    key: Hashable
-    """All that a model reads of it: equal where a model cannot tell two items apart."""
-
     target: Hashable = None
-    """All that is to be learnt of it, equal where two items are labelled alike; None where the task does not say."""
+    """All that is to be learnt of it: equal where two items are labelled alike."""
+
+    marks: Hashable = None
+    """What a model reads of it beside the texts, such as which places of them are marked."""
 
     stretches: tuple[LabelledStretch, ...] | None = None
-    """What is marked in the first text, where a task marks all that there is of it (entities); else None."""
+    """What is labelled in the first text, where a task labels all that there is of it; else None."""
 
-    document: str | None = None
-    """The document that holds it, where the file names one or the text itself is shared by several items."""
+    document: int | None = None
+    """The number of its document in the file; None where items are no parts of documents."""
+
+    document_name: str = ""
+    """What identifies its document in other files, too; empty where nothing does."""
 
     by: Mapping[str, str] = field(default_factory=dict)
     """The slices that it is in, by key."""
