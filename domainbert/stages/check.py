@@ -53,7 +53,11 @@ class Check:
     """Task of the labelled sets (`Ner`, `Classification`, ...), and the format of its files, as for `finetune`."""
 
     corpus: CorpusConfig | None = None
-    """Text without labels that a model is, or is to be, pretrained on."""
+    """Text without labels that a model is, or is to be, pretrained on. With labelled sets beside it, `check` says how
+    well it predicts their texts."""
+
+    other_corpora: dict[str, CorpusConfig] = field(default_factory=dict)
+    """More text without labels, each by a name, to see which predicts the labelled texts best."""
 
     tokenizer: ModelPath | None = None
     """Folder of a tokenizer or a model; if given, texts are looked at as its vocabulary reads them."""
@@ -81,9 +85,10 @@ class Check:
 
 
 def _check_rules(settings: Check) -> None:
+    from domainbert.checks.corpus_rules import RULES
     from domainbert.checks.rules import OF_LABELLED_SETS
 
-    known = {one.name: one for one in OF_LABELLED_SETS}
+    known = {one.name: one for one in [*OF_LABELLED_SETS, *RULES]}
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in known:
@@ -109,12 +114,13 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
     from domainbert.checks.labelled_set import facts
 
     looked_at = _labelled(settings)
-    findings = with_reasons(looked_at.findings(), settings.ignore)
-    data = {one.name: facts(one) for one in looked_at.sets}
-    write_report(out / REPORT, findings, data, None)
+    of_corpus, data = _corpus(settings, looked_at)
+    findings = with_reasons([*looked_at.findings(), *of_corpus], settings.ignore)
+    fitted = _fit(settings, looked_at)
+    write_report(out / REPORT, findings, data | {one.name: facts(one) for one in looked_at.sets}, fitted)
     print(listed(findings, "check"), flush=True)
     errors = [one for one in findings if one.is_error or (settings.strict and one.ignored is None)]
-    return {"findings": _counts(findings), "errors": [_advised(one) for one in errors]}
+    return {"findings": _counts(findings), "errors": [_advised(one) for one in errors], "fit": fitted}
 
 
 def _labelled(settings: Check) -> LabelledCheck:
@@ -131,6 +137,31 @@ def _labelled(settings: Check) -> LabelledCheck:
     tokenizer = None if settings.tokenizer is None else load_tokenizer(settings.tokenizer)
     max_length = settings.max_length or (None if tokenizer is None else tokenizer.model_max_length)
     return LabelledCheck(sets, unread, tokenizer, max_length, settings.thresholds)
+
+
+def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
+    """What the rules find in the corpus, and facts of it, by its name."""
+    from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
+    from domainbert.checks.corpus_rules import corpus_findings
+
+    if settings.corpus is None:
+        return [], {}
+    tests = [one for one in looked_at.sets if one.name == "test"]
+    corpus = look_at_corpus(settings.corpus, tests, looked_at.tokenizer)
+    return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
+
+
+def _fit(settings: Check, looked_at: LabelledCheck) -> dict[str, Any] | None:
+    """How well the corpora predict the texts of the first labelled set; None without one of both. It is printed."""
+    from domainbert.checks.fit import fit, fit_lines
+
+    own = {} if settings.corpus is None else {"corpus": settings.corpus}
+    corpora = own | settings.other_corpora
+    if not corpora or not looked_at.sets:
+        return None
+    found = fit(corpora, looked_at.sets[0].texts)
+    print("\n".join(fit_lines(found)), flush=True)
+    return found
 
 
 def _counts(findings: Iterable[Finding]) -> dict[str, int]:
