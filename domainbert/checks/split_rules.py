@@ -87,7 +87,7 @@ def _only_numbered(two: TwoSets) -> bool:
     return all(name.strip("()").isdecimal() and int(name.strip("()")) <= len(names) for name in names)
 
 
-@rule("warning", threshold=0.1)
+@rule("warning", threshold=0.15)
 def shared_rare_entities(two: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """More than this share of the entities of four words or more that stand once in the second set stand once in the
     first, too: such strings come back within a document, and seldom elsewhere.

@@ -168,7 +168,9 @@ def _third_label(rows: Rows) -> None:
     rows["test"][4]["label"] = "sideways"
 
 
-_MOSTLY_UP = lambda number: "up" if number % 8 else "down"  # noqa: E731
+def _mostly_up(number: int) -> str:
+    return "up" if number % 8 else "down"
+
 
 FAULTS = [
     Fault("same-text-in-train-and-validation", "Classification", _copied(4, "validation"), 4),
@@ -178,7 +180,7 @@ FAULTS = [
     Fault("shared-rare-entities-in-train-and-test", "Ner", _rare_twice, 24),
     Fault("unknown-label", "Classification", _third_label, 1),
     Fault("unseen-label", "Classification", _without, 1),
-    Fault("label-shift", "Classification", _labels(_MOSTLY_UP, "test"), 1),
+    Fault("label-shift", "Classification", _labels(_mostly_up, "test"), 1),
     Fault(
         "rare-label", "Classification", _labels(lambda number: "down" if number % 8 else "up"), 1, {"label-shift": 1}
     ),

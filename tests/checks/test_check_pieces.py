@@ -74,8 +74,5 @@ def test_capitals_that_a_lowercasing_vocabulary_does_not_see(tmp_path: Path, tok
     rows = [{"tokens": words, "tags": tags}] * 60 + [{"tokens": ["so"], "tags": ["O"]}] * 60
     off = {"ignore": {"duplicates": "made up"}, "task": "Ner"}
     found = found_in(tmp_path, rows, tokenizer(True), **off)
-    message = (
-        "100 % of the words of entities, 0 % of the others in train have a capital that the vocabulary does not see"
-    )
-    assert found["case-is-lost"] == message
+    assert found["case-is-lost"].startswith("100 % of the words of entities, 0 % of the others in train have a capital")
     assert "case-is-lost" not in found_in(tmp_path, rows, tokenizer(False), **off)

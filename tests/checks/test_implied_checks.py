@@ -13,7 +13,7 @@ from domainbert.cli import main
 RECIPE = """
 out: {out}
 {check}stages:
-  sample: {{corpus_documents: 30, train_sentences: 12, validation_sentences: 6, test_sentences: 6, train_texts: 6, \
+  sample: {{corpus_documents: 150, train_sentences: 12, validation_sentences: 6, test_sentences: 6, train_texts: 6, \
 validation_texts: 3, test_texts: 3}}
   vocab: {{corpus: "@sample/corpus.jsonl", vocab_size: 512}}
   prepare: {{corpus: "@sample/corpus.jsonl", tokenizer: "@vocab", num_workers: 0}}
