@@ -64,8 +64,8 @@ class CheckedSet:
 
     @property
     def one_label_each(self) -> bool:
-        """Whether each item has one label, as classes are."""
-        return all(len(item.labels) == 1 for item in self.items)
+        """Whether each item as a whole has one label, as classes are."""
+        return all(len(item.labels) == 1 and item.stretches is None for item in self.items)
 
     @property
     def labels_stretches(self) -> bool:

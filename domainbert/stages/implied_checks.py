@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,11 +46,11 @@ def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Itera
     first = next((name for name, one in stages.items() if one.kind in _TRAIN), None)
     if first is None or any(one.kind == "check" for one in stages.values()) or (given and given.value is False):
         return
-    groups = _groups(stages)
+    groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
     own = {} if given is None else given.value
     for group in groups:
         name = "check" if len(groups) == 1 else f"check-{group.stages[0]}"
-        values = _labelled(group) | _shared(stages, first) | own
+        values = _shared(stages, first) | _labelled(group, before) | own
         node = Node(values, group.node.where)
         yield _place(stages, first, node, group.stages[0]), name, node
     if not groups and "corpus" in (shared := _shared(stages, first)):
@@ -80,13 +80,16 @@ def _read_as(task: Any) -> tuple[type, str]:
     return type(task), repr(task.reading)
 
 
-def _labelled(group: _Group) -> dict[str, Node]:
-    """The labelled sets of a group; several test sets are one list."""
-    sets = {name: group.node.value[name] for name in ("train", "validation")}
+def _labelled(group: _Group, before: Collection[str]) -> dict[str, Node]:
+    """The labelled sets of a group, its window, and its model if that is there before; several test sets are a list."""
+    given = group.node.value
+    sets = {name: given[name] for name in ("train", "validation")}
     tests = [one for node in group.tests for one in (node.value if isinstance(node.value, list) else [node])]
     if tests:
         sets["test"] = tests[0] if len(tests) == 1 else Node(tests, tests[0].where)
-    return {"task": group.node.value["task"], "labelled": Node(sets, group.node.where)}
+    found = {"task": given["task"], "labelled": Node(sets, group.node.where)}
+    found |= {"max_length": given["max_length"]} if "max_length" in given else {}
+    return found | ({"tokenizer": given["model"]} if "model" in given and _referred(given["model"]) <= before else {})
 
 
 def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
