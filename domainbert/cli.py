@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.ranks import launched_here, process_rank, started_together
 from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -63,7 +63,10 @@ _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code: 0, 2 for what the user can fix, 75 if it can be resumed later."""
+    """Run the command line and return the exit code.
+
+    It is 0, 1 for errors that `check` found in the data, 2 for what else the user can fix, 75 if it can be resumed.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = _without_place
     if process_rank() > 0:
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):
-            return 2
+            return 1 if isinstance(error, ErrorsFound) else 2
         return 0 if launched_here() else _TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

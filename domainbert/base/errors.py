@@ -66,6 +66,10 @@ def _in_short(messages: Sequence[str]) -> list[str]:
     return [*lines, *([f"... and {others:,} more"] if others else [])]
 
 
+class ErrorsFound(DomainbertError):
+    """A stage has done what it was asked to, and what it found has to be mended first: exit code 1."""
+
+
 class TrainingFailed(DomainbertError):
     """A training failed, or a stream ended early; what the stage has written is useful, and is kept."""
 

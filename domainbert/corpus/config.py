@@ -68,6 +68,30 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Select:
+    """Which part of the documents is kept: those most like some text, such as that of a task."""
+
+    like: Annotated[list[Source], Items()]
+    """Text of the task, labelled or not: of CoNLL the words are read, of JSONL the text under `text_key`. Never its
+    test set, if you will report scores on it."""
+
+    keep: PositiveFraction
+    """The part of the training documents that is kept, 0.2 for a fifth: those with the highest importance weights of
+    hashed n-grams (DSIR, Xie et al. 2023), as means over a document. A document is kept or dropped as a whole. The
+    documents held out for validation stay as they are, so that runs with and without can be compared."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        weighted = [number for number, source in enumerate(self.like) if source.weight != 1]
+        for number in weighted:
+            raise DomainbertError(f"like[{number}].weight: found {self.like[number].weight:g}; expected 1, or none")
+
+    def input_files(self, without: Collection[str] = ()) -> list[Path]:
+        """All files that the documents are compared with; see `CorpusConfig.input_files`."""
+        return list_files([source for source in self.like if source.path not in without])
+
+
+@dataclass(frozen=True)
 class CorpusConfig:
     """Where the documents come from, which are kept, and which are held out for validation."""
 
@@ -89,6 +113,10 @@ class CorpusConfig:
     validation_fraction: Annotated[float, Range(0, 1, below=True)] = 0.02
     """The part of the documents held out for validation, chosen by a hash of the cleaned text: a document never
     changes side, whatever else is in the corpus."""
+
+    select: Select | None = None
+    """Keep only the training documents that are most like some text: {like: labelled.conll, keep: 0.2}. The corpus is
+    then read three times."""
 
     def __post_init__(self) -> None:
         check_fields(self)

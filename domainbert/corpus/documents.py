@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
 from domainbert.corpus.sources import check_sources, read_source
@@ -62,16 +62,42 @@ class Document:
     split: Split
 
 
+@dataclass(frozen=True)
+class _Cleaned:
+    """A document that is long enough and no duplicate; not a copy yet."""
+
+    id: str
+    text: str
+    digest: bytes  # one half decided the side, the other decides what a fraction of a copy comes to
+    split: Split
+    source: Source
+    counts: SourceReport
+
+
 def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Iterator[Document]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
-    The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted.
+    The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With
+    `select` the sources are read three times, and 8 bytes are held for each training document.
 
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left.
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
+    selected = None if config.select is None else _selected(config, config.select, report)
+    for document in _read(config, report):
+        if selected is None or document.split == "validation" or next(selected):
+            yield from _copies(document)
+        else:
+            document.counts.dropped["not selected"] += 1
+    if not any(report.documents(split) for split in ("train", "validation")):
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
+        why = f" ({dropped})" if dropped else ""
+        raise DomainbertError(f"corpus: no document left of {report.read:,} read{why}; expected at least one")
+
+
+def _read(config: CorpusConfig, report: CorpusReport) -> Iterator[_Cleaned]:
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
@@ -91,11 +117,25 @@ def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> 
                 elif near is not None and not near.is_new(text):
                     counts.dropped["near duplicates"] += 1
                 else:
-                    yield from _copies(identity, text, digest, source, config.validation_fraction, counts)
-    if not any(report.documents(split) for split in ("train", "validation")):
-        dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-        why = f" ({dropped})" if dropped else ""
-        raise DomainbertError(f"corpus: no document left of {report.read:,} read{why}; expected at least one")
+                    split: Split = "validation" if _uniform(digest[:8]) < config.validation_fraction else "train"
+                    yield _Cleaned(identity, text, digest, split, source, counts)
+
+
+def _selected(config: CorpusConfig, wanted: Select, report: CorpusReport) -> Iterator[bool]:
+    """Whether each training document is kept, in order, before weights make copies of it; the report counts them."""
+    from domainbert.corpus.selection import select
+
+    def texts() -> Iterator[str]:
+        return (document.text for document in _read(config, CorpusReport()) if document.split == "train")
+
+    check_sources(wanted.like)
+    like = (clean(text).text for source in wanted.like for _, text in read_source(source, SourceReport(source.path)))
+    selection = select(like, texts, wanted.keep)
+    kept = int(selection.kept.sum())
+    means = [selection.mean(kept=True), selection.mean(kept=False)]
+    report.add_selection([source.path for source in wanted.like], len(selection.kept), kept, means)
+    yield from selection.kept
+    raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
 
 
 def _count_read(counts: SourceReport, raw: str, cleaned: Cleaned) -> None:
@@ -110,22 +150,20 @@ def _count_read(counts: SourceReport, raw: str, cleaned: Cleaned) -> None:
     counts.changed.update(change for change, happened in changes.items() if happened)
 
 
-def _copies(
-    identity: str, text: str, digest: bytes, source: Source, validation_fraction: float, counts: SourceReport
-) -> Iterator[Document]:
-    """Yield as many copies as the weight says; one half of the digest decides the side, the other the fraction."""
-    split: Split = "validation" if _uniform(digest[:8]) < validation_fraction else "train"
-    whole, fraction = divmod(source.weight, 1)
-    copies = int(whole) + (_uniform(digest[8:]) < fraction)
+def _copies(document: _Cleaned) -> Iterator[Document]:
+    """Yield as many copies as the weight says."""
+    split, counts = document.split, document.counts
+    whole, fraction = divmod(document.source.weight, 1)
+    copies = int(whole) + (_uniform(document.digest[8:]) < fraction)
     if copies == 0:
         counts.dropped["left out by weight"] += 1
         return
     copies = 1 if split == "validation" else copies
     counts.copies += copies - 1
     counts.documents[split] += copies
-    counts.characters[split] += copies * len(text)
+    counts.characters[split] += copies * len(document.text)
     for copy in range(1, copies + 1):
-        yield Document(identity if copy == 1 else f"{identity}#{copy}", text, split)
+        yield Document(document.id if copy == 1 else f"{document.id}#{copy}", document.text, split)
 
 
 def _uniform(digest: bytes) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,12 @@ class CorpusReport:
     """The counts of a corpus, one `SourceReport` per source; filled while the documents are read."""
 
     sources: list[SourceReport] = field(default_factory=list)
+    selection: dict[str, Any] | None = None  # see `add_selection`
+
+    def add_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
+        """Note how many training documents there were and were kept, and the mean log weights of kept and dropped."""
+        counts = {"like": list(like), "documents": documents, "kept": kept}
+        self.selection = {**counts, "mean_log_weight": dict(zip(("kept", "dropped"), means, strict=True))}
 
     def add_source(self, path: str) -> SourceReport:
         """Begin the counts of one more source."""
@@ -71,11 +78,22 @@ class CorpusReport:
 
     def lines(self) -> list[str]:
         """The report as lines to print."""
-        return [line for source in self.sources for line in source.lines()]
+        return [line for source in self.sources for line in source.lines()] + self._selection_lines()
+
+    def _selection_lines(self) -> list[str]:
+        if self.selection is None:
+            return []
+        facts, means = self.selection, self.selection["mean_log_weight"]
+        shown = (f"{mean:+.3f} {side}" for side, mean in means.items() if mean is not None)
+        return [
+            f"select: kept {facts['kept']:,} of {facts['documents']:,} training documents, those most like "
+            f"{', '.join(facts['like'])}; mean log weight of an n-gram {', '.join(shown)}"
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """The report as values that JSON can hold."""
-        return {"sources": [source.as_dict() for source in self.sources]}
+        selection = {} if self.selection is None else {"selection": self.selection}
+        return {"sources": [source.as_dict() for source in self.sources], **selection}
 
 
 def _listed(counts: Counter[str]) -> str:

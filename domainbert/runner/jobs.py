@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, ErrorsFound
 from domainbert.base.hashes import FileHashes
 from domainbert.base.ranks import launch_id, launched_here
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
@@ -119,6 +119,14 @@ def _unfinished_state(job: Job, left: str) -> FolderState:
     if parts := changed_parts(job.stage.parts, seal, job.seal):
         return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
     return FolderState(False, f"{left}, and changed since", changed="; ".join(differences(seal, job.seal)))
+
+
+def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:
+    """`ErrorsFound` if a finished stage says in its metrics that it found errors: one of this run, or of one before."""
+    found = (manifest["metrics"] or {}).get("errors", [])
+    if found:
+        told = found[0] if len(found) == 1 else "\n  ".join([f"{len(found):,} errors", *found])
+        raise ErrorsFound(f"{out}: {told}", found)
 
 
 def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:

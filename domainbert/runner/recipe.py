@@ -30,7 +30,7 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import nearest, read_variables, substitute, with_options
 from domainbert.settings.yaml_files import Node, load_yaml
 
-_KEYS = ("out", "vars", "stages")
+_KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 
@@ -64,6 +64,8 @@ def read_recipe(
     out = Path(str(tree.value["out"].value))
     reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems)
     reading.read(tree.value["stages"].value)
+    if not problems.messages:
+        reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
     return Recipe(out, reading.jobs, reading.hashes)
 
@@ -75,6 +77,9 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, as text")
+    check = tree.value.get("check")
+    if check is not None and check.value is not False and not isinstance(check.value, dict):
+        problems.add(f"{check.where}: check: found {check.shown()}; expected false, or settings of `check`")
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
         problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
         return
@@ -101,6 +106,19 @@ class _Reading:
             job = self.job(name, replace(node, value=node.value or {}), list(stages)[:number])
             if job is not None:
                 self.jobs[name] = job
+
+    def add_checks(self, stages: Mapping[str, Node], given: Node | None) -> None:
+        """Put the checks that the recipe runs by itself before its trainings."""
+        from domainbert.stages.implied_checks import ReadStage, implied_checks
+
+        read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
+        for before, name, node in list(implied_checks(read, given)):
+            names = list(self.jobs)
+            earlier = names[: names.index(before)]
+            job = self.job(name, Node({**node.value, "stage": Node("check", node.where)}, node.where), earlier)
+            if job is not None:
+                later = {other: self.jobs.pop(other) for other in names[len(earlier) :]}
+                self.jobs |= {name: job} | later
 
     def job(self, name: str, node: Node, known: Sequence[str]) -> Job | None:
         """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""

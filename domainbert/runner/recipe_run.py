@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
 from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
-from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
@@ -124,6 +124,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
 
     Raises:
         DomainbertError: a stage's folder was damaged, and it is not forced; or from a stage.
+        ErrorsFound: a stage found errors in the data; those after it do not run.
     """
     problems = Problems("run")
     for step in filter(lambda step: step.refused, plan):
@@ -146,6 +147,8 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
+        if step.selected and step.name in manifests:
+            refuse_errors(manifests[step.name], step.job.out)
     return _report(recipe.out, manifests)
 
 

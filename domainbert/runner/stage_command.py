@@ -15,7 +15,7 @@ from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
 from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import FolderState, Job, compared_state, folder_state, follow_job, run_job
+from domainbert.runner.jobs import FolderState, Job, compared_state, folder_state, follow_job, refuse_errors, run_job
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
@@ -127,6 +127,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         return f"{stage.name}: done with the other processes"
     state = compared_state(job, FileHashes())
     if state.done and not force:
+        refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
         _check_free(job.out, state, resume)
@@ -135,6 +136,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
     keeps = state.resumable and (resume or state.manifest is not None) and not force
     manifest = run_job(job, shlex.join(words), resume=keeps)
+    refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 

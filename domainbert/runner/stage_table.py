@@ -19,6 +19,7 @@ STAGES = {
     "sample": "domainbert.stages.sample:sample",
     "vocab": "domainbert.stages.vocab:vocab",
     "transfer": "domainbert.stages.transfer:transfer",
+    "check": "domainbert.stages.check:check",
     "prepare": "domainbert.stages.prepare:prepare",
     "pretrain": "domainbert.stages.pretrain:pretrain",
     "distill": "domainbert.stages.distill:distill",

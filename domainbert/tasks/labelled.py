@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.tasks.plain_items import PlainItem
 
 
 class Composite(Protocol):
@@ -52,6 +53,11 @@ def words_of_content(content: Content) -> list[str]:
     if isinstance(content, str):
         return content.split()
     return list(content) if isinstance(content, Sequence) else list(content.words)
+
+
+def text_in(content: Content) -> str:
+    """The text of a content, its words with a space between them where it is none."""
+    return content if isinstance(content, str) else " ".join(words_of_content(content))
 
 
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
@@ -161,6 +167,18 @@ class Labelled(Generic[AnyItem]):
     def where(self, number: int) -> int | str:
         """The line of an item; in a set of several files the file, too."""
         return self.place(number) if self.parts else self.items[number].line
+
+    def plain_items(self) -> list[PlainItem]:
+        """The items as checks look at them."""
+        if self.parts:
+            return [item for part in self.parts for item in part.plain_items()]
+        return [self.plain_item(item) for item in self.items]
+
+    def plain_item(self, item: AnyItem) -> PlainItem:
+        """An item as checks look at it: its text and labels; a task says the rest."""
+        content, labels = item.content, tuple(item.labels)
+        texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
+        return PlainItem(texts, labels, tuple(sorted(labels)), by=getattr(item, "by", {}))
 
     @property
     def contents(self) -> list[Content]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -14,6 +16,7 @@ from domainbert.corpus.columns import read_table
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
 from domainbert.tasks.label_names import label_names
 from domainbert.tasks.labelled import Unit, label_set
+from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.sentences import SentenceFile
 from domainbert.tasks.text_files import Row, parsed, refuse
 
@@ -84,6 +87,8 @@ class TaggedFile(SentenceFile[AnySentence]):
     """Kind of file, and how the columns were found, in words."""
     marks: list[int]
     """The lines that say where documents begin; empty if none does."""
+    mark_names: list[str] = field(default_factory=list, kw_only=True)
+    """What stands behind the mark in each of these lines, such as the number of an abstract."""
 
     @property
     def has_documents(self) -> bool:
@@ -99,6 +104,18 @@ class TaggedFile(SentenceFile[AnySentence]):
             first = min(self.marks, default=begin)
             units.append(Unit(begin if units else min(first, begin), frozenset(label_set(document))))
         return units
+
+    def plain_item(self, item: AnySentence) -> PlainItem:
+        """See `Labelled.plain_item`."""
+        name = self._document_names.get(bisect(self.marks, item.line) - 1, "")
+        text, document = " ".join(item.words), item.document if self.marks else None
+        return PlainItem((text,), tuple(item.labels), tuple(item.tags), document=document, document_name=name)
+
+    @cached_property
+    def _document_names(self) -> dict[int, str]:
+        """The names of documents by the numbers of their marks; of all or none, for what stands twice is no name."""
+        different = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
+        return dict(enumerate(self.mark_names)) if different else {}
 
     @property
     def sizes(self) -> str:
@@ -129,10 +146,11 @@ class TaggedRows(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line that begins a document, and what it has in the column of the tags, if it has that column."""
+    """A line that begins a document, what it has in the column of the tags, if it has that column, and its rest."""
 
     line: int
     tag: str | None
+    name: str
 
 
 class TaggedTable(NamedTuple):
@@ -158,7 +176,10 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     if token == tag:
         raise DomainbertError(f"{path}: column {token} would hold both words and tags; expected two columns")
     table.check_breaks(token)
-    marks = [Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None) for row in table.marks]
+    marks = [
+        Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None, " ".join(row.columns[1:]))
+        for row in table.marks
+    ]
     rows = [
         TaggedRows(
             [row.columns[token] for row in block.rows],

@@ -1,13 +1,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from domainbert.base.errors import DomainbertError
-from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.data.prepared import open_prepared
+from domainbert.settings.deciding import part_key
+from domainbert.settings.reader import read_settings
+from domainbert.settings.yaml_files import node_of
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -72,6 +77,51 @@ def test_errors_of_the_corpus_come_through_with_workers(tmp_path: Path, tokenize
         prepare(out, corpus=corpus, tokenizer=tmp_path / "absent")
     with pytest.raises(DomainbertError, match="num_workers: found -1; expected an integer from 0 to"):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=-1)
+
+
+def selected(folder: Path) -> CorpusConfig:
+    """Two hundred documents, half of which are like the labelled text."""
+    corpus = write(folder, [f"{kind} {number}" for number in range(100) for kind in ("document", "number")])
+    (folder / "labelled.conll").write_text("document O\n1 B-x\n\ndocument O\n")
+    return replace(corpus, select=Select([Source(str(folder / "labelled.conll"))], 0.25))
+
+
+def test_a_selected_corpus_is_the_same_with_any_number_of_workers(
+    tmp_path: Path, tokenizer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, made = selected(tmp_path), {}
+    for workers in (0, 4):
+        out = tmp_path / f"{workers} workers"
+        metrics = prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=workers)
+        made[workers] = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert made[0] == made[4] and len(made[0]) > 5
+    told = metrics["corpus"]["selection"]
+    assert told["kept"] == metrics["splits"]["train"]["documents"] == round(told["documents"] / 4)
+    assert f"select: kept {told['kept']} of {told['documents']} training documents" in capsys.readouterr().out
+    prepare(tmp_path / "whole", corpus=replace(corpus, select=None), tokenizer=tokenizer)
+    whole, part = open_prepared([tmp_path / "whole"]), open_prepared([tmp_path / "0 workers"])
+    assert np.array_equal(
+        part.validation.take(0, part.validation.num_tokens), whole.validation.take(0, part.validation.num_tokens)
+    )
+    assert part.validation.num_documents == whole.validation.num_documents
+    words = part.train.take(0, part.train.num_tokens)
+    assert 5 in words and 6 not in words  # "document" and "number"
+
+
+def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> None:
+    corpus, problems = selected(tmp_path), Problems("prepare")
+    text = {"sources": str(tmp_path / "a.txt"), "select": {"like": str(tmp_path / "labelled.conll"), "keep": 0.25}}
+    settings = read_settings(prepare, node_of({"corpus": text, "tokenizer": tokenizer}, "here"), problems)
+    problems.raise_if_any()
+    assert settings.instance.corpus.select == corpus.select
+    assert set(settings.inputs) == {tokenizer, tmp_path / "a.txt", tmp_path / "labelled.conll"}
+    before = part_key(settings.instance)
+    (tmp_path / "labelled.conll").write_text("number O\n")
+    assert part_key(settings.instance) != before
+    text["select"] = {"like": [str(tmp_path / "absent.conll")], "keep": 1.5}
+    read_settings(prepare, node_of({"corpus": text, "tokenizer": tokenizer}, "here"), problems)
+    with pytest.raises(DomainbertError, match=r"keep: .*1\.5"):
+        problems.raise_if_any()
 
 
 def test_importing_the_stage_is_light() -> None:

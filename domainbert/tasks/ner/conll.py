@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from domainbert.tasks.ner.tags import (
     split_tag,
     to_iob2,
 )
+from domainbert.tasks.plain_items import PlainItem, joined_words
 from domainbert.tasks.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
@@ -58,6 +59,10 @@ class NerFile(TaggedFile[Sentence]):
     def sentences(self) -> Sequence[Sentence]:
         """The items."""
         return self.items
+
+    def plain_item(self, item: Sentence) -> PlainItem:
+        """See `Labelled.plain_item`; the entities are stretches."""
+        return replace(super().plain_item(item), stretches=joined_words(item.words, item.spans)[1])
 
     def units(self) -> list[Unit]:
         """See `TaggedFile.units`; `DomainbertError` if the documents are no lines of the file."""
@@ -108,7 +113,7 @@ def read_conll(
     """
     table = read_columns(path, token_column, tag_column)
     _check_marks(path, table.marks)
-    return tagged_file(path, "conll", table.rows, scheme, repair, table.layout, [mark.line for mark in table.marks])
+    return tagged_file(path, "conll", table.rows, scheme, repair, table.layout, table.marks)
 
 
 def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
@@ -127,7 +132,7 @@ def tagged_file(
     scheme: SchemeChoice,
     repair: bool,
     layout: str,
-    marks: Sequence[int] = (),
+    marks: Sequence[Mark] = (),
 ) -> NerFile:
     """Check the tags of `rows` against the scheme, convert them to IOB2, and collect what was repaired."""
     if not rows:
@@ -148,7 +153,8 @@ def tagged_file(
             else:
                 problems.add(f"{where}; expected {tag} in IOB2 (`repair: true` reads it so)")
     problems.raise_if_any()
-    return NerFile(path, sentences, kind, layout, list(marks), found, repairs)
+    lines, names = [mark.line for mark in marks], [mark.name for mark in marks]
+    return NerFile(path, sentences, kind, layout, lines, found, repairs, mark_names=names)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

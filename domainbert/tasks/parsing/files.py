@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from domainbert.tasks.label_names import is_visible
 from domainbert.tasks.labelled import Unit, in_words, label_counts, label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
+from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.sentences import SentenceFile
 
 Line = tuple[int, str]
@@ -81,6 +82,11 @@ class Treebank(SentenceFile[Sentence]):
     def has_documents(self) -> bool:
         """See `SentenceFile.has_documents`."""
         return self.marked
+
+    def plain_item(self, item: Sentence) -> PlainItem:
+        """See `Labelled.plain_item`."""
+        document = item.document if self.marked else None
+        return replace(super().plain_item(item), target=tuple(item.arcs), document=document)
 
     def units(self) -> list[Unit]:
         """The documents; one begins with the comments of its first sentence."""

@@ -6,7 +6,7 @@ import json
 import reprlib
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ from domainbert.corpus.files import open_bytes, unreadable
 from domainbert.corpus.json_values import is_whole_number, problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import json_rows
 from domainbert.tasks.labelled import Labelled, TextPair, Unit
+from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.question_answering.config import QuestionAnswering, QuestionFormat
 from domainbert.tasks.question_answering.squad import read_squad
 from domainbert.tasks.text_files import parsed, refuse
@@ -95,6 +96,10 @@ class QuestionFile(Labelled[Question]):
         bare = sum(not item.answers for item in self.items)
         said = f"{self.path}: {len(self.items):,} questions, {bare:,} of them without an answer"
         return f"{said}, on {max(self.context_numbers) + 1:,} contexts; {FileKind(self.kind)}"
+
+    def plain_item(self, item: Question) -> PlainItem:
+        """See `Labelled.plain_item`: the context is the document of all questions on it."""
+        return replace(super().plain_item(item), target=item.answers, document_name=item.context)
 
     def units(self) -> list[Unit]:
         """The contexts."""

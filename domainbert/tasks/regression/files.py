@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -11,6 +11,7 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.json_values import listed, shown
 from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
@@ -32,6 +33,10 @@ class NumberedText(TextItem):
 @dataclass(frozen=True)
 class NumberFile(TextFile[NumberedText]):
     """Contents of a file of texts with numbers."""
+
+    def plain_item(self, item: NumberedText) -> PlainItem:
+        """See `Labelled.plain_item`."""
+        return replace(super().plain_item(item), target=item.number)
 
     def describe(self) -> str:
         """A line with the kind of file, the number of texts, and the range of their numbers."""

@@ -11,6 +11,7 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.tasks.labelled import Labelled, Unit, in_words, label_counts, label_set
 from domainbert.tasks.labelled_set import Single, path_of
+from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import MarkedText, marked_text
 from domainbert.tasks.set_rows import placed, problems_with_slices, slices_of
@@ -46,6 +47,13 @@ class RelationFile(Labelled[RelatedEntities]):
         said = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}; {len(counts)} relations"
         nameless = "; relations are numbers without names (label_names gives them some)" if self.nameless else ""
         return f"{said} ({in_words(counts)}){nameless}"
+
+    def plain_item(self, item: RelatedEntities) -> PlainItem:
+        """See `Labelled.plain_item`: its text without markers, which is the document of all pairs in it."""
+        text, marked = item.content.written(("", "", "", ""))
+        return PlainItem(
+            (text,), (item.label,), item.label, tuple(marked), document_name=item.content.unmarked, by=item.by
+        )
 
     def units(self) -> list[Unit]:
         """The texts, those together that follow each other and differ in the marked entities alone."""

@@ -53,7 +53,8 @@ def read(config: TokenLabels, path: Path) -> TokenLabelFile:
     _check_marks(path, table, config.outside, problems)
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
-    return TokenLabelFile(path, sentences, kind, table.layout, [mark.line for mark in table.marks])
+    lines, names = [mark.line for mark in table.marks], [mark.name for mark in table.marks]
+    return TokenLabelFile(path, sentences, kind, table.layout, lines, mark_names=names)
 
 
 def _read_jsonl(path: Path, format: TaggedFormat) -> TaggedTable:

@@ -1,0 +1,53 @@
+"""Reads the labelled sets of a check: what is wrong with a file is a finding, and the other files are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from domainbert.base.errors import DomainbertError
+from domainbert.checks.finding import Finding, Rule, place, rule
+from domainbert.checks.labelled_set import CheckedSet, SetName
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, read_set
+
+_PLACED = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class UnreadFile:
+    """A file that cannot be read, and why."""
+
+    name: SetName
+    file: Single
+    problems: Sequence[str]
+
+
+@rule("error")
+def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
+    """A labelled file cannot be read: wrong columns, tags that the scheme forbids, labels or characters that are none,
+    stretches outside of the text, ...
+
+    Mend the lines; the other rules do not see this file.
+    """
+    found = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
+    places = [place(at[1], int(at[2]), at[3]) if at else place(str(file.file), None, problem) for at, problem in found]
+    yield rule.finding(f"{file.file}, of {file.name}, has {len(places):,} problems of reading", places)
+
+
+RULES = [unreadable]
+
+
+def read_checked(task: TaskConfig, name: SetName, given: LabelledSet) -> tuple[CheckedSet | None, list[UnreadFile]]:
+    """A set of those of its files that can be read, None if none can, and the others."""
+    unread, good = [], []
+    for file in files_of(given):
+        try:
+            read = read_set(task, file)
+            good.append(file)
+        except DomainbertError as error:
+            unread.append(UnreadFile(name, file, error.problems))
+    if not good:
+        return None, unread
+    return CheckedSet(name, read if len(good) == 1 else read_set(task, good)), unread

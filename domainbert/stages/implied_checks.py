@@ -1,0 +1,114 @@
+"""The checks that a recipe runs by itself before its first training: see docs/checks.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from domainbert.settings.yaml_files import Node
+
+_TRAIN = ("pretrain", "distill", "finetune", "distill-task")
+_LABELLED = ("finetune", "distill-task")
+_STAGE = re.compile(r"@([\w-]+)(/.*)?")
+
+
+@dataclass(frozen=True)
+class ReadStage:
+    """A stage of a recipe: what it is, as it stands in the YAML, and its settings."""
+
+    kind: str
+    node: Node
+    settings: Any
+
+
+@dataclass
+class _Group:
+    """Trainings on the same labelled sets, and the test sets that score them."""
+
+    stages: list[str]
+    node: Node
+    tests: list[Node] = field(default_factory=list)
+
+
+def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Iterator[tuple[str, str, Node]]:
+    """The checks of a recipe: the stage before which each belongs, its name, its settings.
+
+    There is one for each task with its labelled sets, or one of the corpus alone. A recipe with a stage `check` of its
+    own has none, and neither has one that trains nothing. A test set is compared before the training that it is to
+    judge, by a stage that chooses nothing; the training does not open it.
+
+    Args:
+        stages: the stages of the recipe in order.
+        given: settings of all checks, as the recipe has them under `check`; `check: false` turns them off.
+    """
+    first = next((name for name, one in stages.items() if one.kind in _TRAIN), None)
+    if first is None or any(one.kind == "check" for one in stages.values()) or (given and given.value is False):
+        return
+    groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
+    own = {} if given is None else given.value
+    for group in groups:
+        name = "check" if len(groups) == 1 else f"check-{group.stages[0]}"
+        values = _shared(stages, first) | _labelled(group, before) | own
+        node = Node(values, group.node.where)
+        yield _place(stages, first, node, group.stages[0]), name, node
+    if not groups and "corpus" in (shared := _shared(stages, first)):
+        node = Node(shared | own, stages[first].node.where)
+        yield first, "check", node
+
+
+def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
+    groups: dict[tuple[Any, ...], _Group] = {}
+    for name, one in stages.items():
+        if one.kind in _LABELLED:
+            of = one.settings
+            key = (_read_as(of.task), repr(of.train), repr(of.validation))
+            groups.setdefault(key, _Group([], one.node)).stages.append(name)
+        elif one.kind == "evaluate":
+            scored = _referred(one.node.value["models"])
+            for (read_as, *_), group in groups.items():
+                test = one.node.value["test"]
+                known = [node.plain() for node in group.tests]
+                if scored & set(group.stages) and _read_as(one.settings.task) == read_as and test.plain() not in known:
+                    group.tests.append(test)
+    return list(groups.values())
+
+
+def _read_as(task: Any) -> tuple[type, str]:
+    """What decides how the files of a task are read."""
+    return type(task), repr(task.reading)
+
+
+def _labelled(group: _Group, before: Collection[str]) -> dict[str, Node]:
+    """The labelled sets of a group, its window, and its model if that is there before; several test sets are a list."""
+    given = group.node.value
+    sets = {name: given[name] for name in ("train", "validation")}
+    tests = [one for node in group.tests for one in (node.value if isinstance(node.value, list) else [node])]
+    if tests:
+        sets["test"] = tests[0] if len(tests) == 1 else Node(tests, tests[0].where)
+    found = {"task": given["task"], "labelled": Node(sets, group.node.where)}
+    found |= {"max_length": given["max_length"]} if "max_length" in given else {}
+    return found | ({"tokenizer": given["model"]} if "model" in given and _referred(given["model"]) <= before else {})
+
+
+def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
+    """The corpus and the tokenizer of the recipe, where it has one before its first training."""
+    before = list(stages)[: list(stages).index(first)]
+    prepared = [stages[name].node.value for name in before if stages[name].kind == "prepare"]
+    return {} if len(prepared) != 1 else {key: prepared[0][key] for key in ("corpus", "tokenizer")}
+
+
+def _place(stages: Mapping[str, ReadStage], first: str, node: Node, own: str) -> str:
+    """The first training of the recipe, or the first of the group's if earlier ones make what it reads."""
+    names = list(stages)
+    return first if all(names.index(one) < names.index(first) for one in _referred(node)) else own
+
+
+def _referred(node: Node) -> set[str]:
+    """The stages that a value names."""
+    if isinstance(node.value, (dict, list)):
+        children = node.value.values() if isinstance(node.value, dict) else node.value
+        return set().union(*map(_referred, children))
+    found = _STAGE.fullmatch(node.value) if isinstance(node.value, str) else None
+    return {found[1]} if found else set()

@@ -1,0 +1,57 @@
+"""A labelled item as text, labels and stretches of text: what checks look at, whatever the task. Free of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class LabelledStretch:
+    """A stretch of the first text, in characters, and its label."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True)
+class PlainItem:
+    """An item as a check sees it."""
+
+    texts: tuple[str, ...]
+    """Its text, or the two of a pair; words of a list are joined by spaces."""
+
+    labels: tuple[str, ...]
+    """See `Item.labels`."""
+
+    target: Hashable = None
+    """All that is to be learnt of it: equal where two items are labelled alike."""
+
+    marks: Hashable = None
+    """What a model reads of it beside the texts, such as which places of them are marked."""
+
+    stretches: tuple[LabelledStretch, ...] | None = None
+    """What is labelled in the first text, where a task labels all that there is of it; else None."""
+
+    document: int | None = None
+    """The number of its document in the file; None where items are no parts of documents."""
+
+    document_name: str = ""
+    """What identifies its document in other files, too; empty where nothing does."""
+
+    by: Mapping[str, str] = field(default_factory=dict)
+    """The slices that it is in, by key."""
+
+
+def joined_words(
+    words: Sequence[str], spans: Sequence[tuple[int, int, str]]
+) -> tuple[str, tuple[LabelledStretch, ...]]:
+    """Words as a text with a space between them, and spans `(first word, end, label)` as stretches of it.
+
+    >>> joined_words(["high", "growth", "rates"], [(1, 3, "x")])
+    ('high growth rates', (LabelledStretch(start=5, end=17, label='x'),))
+    """
+    starts = [0, *accumulate(len(word) + 1 for word in words)]
+    return " ".join(words), tuple(LabelledStretch(starts[first], starts[end] - 1, label) for first, end, label in spans)

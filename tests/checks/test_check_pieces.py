@@ -1,0 +1,78 @@
+"""Rules on a labelled set as a vocabulary reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.stages.check import check
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Callable[[bool], Path]:
+    """A folder with a vocabulary of single letters, lowercasing or not."""
+
+    def make(lowercase: bool) -> Path:
+        letters = LETTERS if lowercase else LETTERS + LETTERS.upper()
+        pieces = [*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)]
+        backend = bert_backend({token: number for number, token in enumerate(pieces)}, {"do_lower_case": lowercase})
+        folder = tmp_path / f"letters-{lowercase}"
+        folder.mkdir()
+        DomainTokenizer(backend, model_max_length=64).save(folder)
+        return folder
+
+    return make
+
+
+def found_in(folder: Path, rows: list[dict[str, Any]], tokenizer: Path, **settings: Any) -> dict[str, str]:
+    """The messages of findings by their rules."""
+    train = folder / "train.jsonl"
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    off = {"rare-label": 0}
+    check(folder / "out", labelled={"train": str(train)}, tokenizer=str(tokenizer), thresholds=off, **settings)
+    findings = json.loads((folder / "out/check.json").read_text())["findings"]
+    return {one["rule"]: one["message"] for one in findings}
+
+
+def texts(*given: str) -> list[dict[str, Any]]:
+    return [{"text": text, "label": label} for text, label in zip(given, ("up", "down") * len(given), strict=False)]
+
+
+def test_texts_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
+    rows = texts("ab cd", "abc", "abcdef", "abcdefghi")
+    found = found_in(tmp_path, rows, tokenizer(True), task="Classification", max_length=8)
+    message = "1 of 4 texts of train have more than the 6 pieces of a window, the longest 9"
+    assert found == {"longer-than-window": message}
+    assert found_in(tmp_path, rows, tmp_path / "letters-True", task="Classification") == {}
+
+
+def test_words_that_are_unknown(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
+    found = found_in(tmp_path, texts("ab я", "abc ж яд"), tokenizer(True), task="Classification")
+    assert found == {"unknown-words": "3 of 8 pieces (37.5 %) of train are unknown to the vocabulary"}
+
+
+def test_text_in_capitals_for_a_cased_vocabulary(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
+    cased, uncased = tokenizer(False), tokenizer(True)
+    rows = texts("AB CD" * 200, "Ef gh" * 100)
+    settings = {"task": "Classification", "max_length": 2000}
+    found = found_in(tmp_path, rows, cased, **settings, ignore={"long-word": "made up"})
+    assert found["text-in-one-case"] == "75 % of the letters of train are capitals, and the vocabulary is cased"
+    found = found_in(tmp_path, rows, uncased, **settings, ignore={"long-word": "made up"})
+    assert "text-in-one-case" not in found
+
+
+def test_capitals_that_a_lowercasing_vocabulary_does_not_see(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
+    words, tags = ["so", "went", "Ada", "Byron", "home"], ["O", "O", "B-x", "I-x", "O"]
+    rows = [{"tokens": words, "tags": tags}] * 60 + [{"tokens": ["so"], "tags": ["O"]}] * 60
+    off = {"ignore": {"duplicates": "made up"}, "task": "Ner"}
+    found = found_in(tmp_path, rows, tokenizer(True), **off)
+    assert found["case-is-lost"].startswith("100 % of the words of entities, 0 % of the others in train have a capital")
+    assert "case-is-lost" not in found_in(tmp_path, rows, tokenizer(False), **off)

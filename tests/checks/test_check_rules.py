@@ -1,0 +1,185 @@
+"""Rules on labelled sets: each finds the fault that was planted for it, and no other one does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.stages.check import check
+
+_SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
+assert _SPEC is not None and _SPEC.loader is not None
+planted = importlib.util.module_from_spec(_SPEC)
+sys.modules["planted"] = planted
+_SPEC.loader.exec_module(planted)
+
+
+def looked_at(folder: Path, rows: Any, task: str, **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the stage returns, and `check.json`."""
+    labelled = {name: str(path) for name, path in planted.written(folder / "data", rows).items()}
+    result = check(folder / "out", labelled=labelled, task=task, **settings)
+    return result, json.loads((folder / "out/check.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("task", planted.TASKS)
+def test_nothing_is_found_in_clean_sets(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result, report = looked_at(tmp_path, planted.TASKS[task](), task)
+    assert report["findings"] == [] and result == {"findings": {}, "errors": []}
+    assert capsys.readouterr().out == "check: nothing found\n"
+    assert {name: one["items"] for name, one in report["data"].items()} == planted.SIZES
+    expected = {"down": 120, "up": 120} if task == "Classification" else {"disease": 160}
+    assert report["data"]["train"]["labels"] == expected
+
+
+@pytest.mark.parametrize("fault", planted.FAULTS, ids=lambda fault: fault.rule)
+def test_the_fault_of_a_rule_is_found_and_no_other(fault: Any, tmp_path: Path) -> None:
+    _, report = looked_at(tmp_path, planted.planted(fault), fault.task, thresholds=dict(fault.thresholds))
+    found = [(one["rule"], one["count"]) for one in report["findings"]]
+    assert found == [(fault.rule, fault.count)], [one["message"] for one in report["findings"]]
+    for place in report["findings"][0]["places"]:
+        assert Path(place["path"]).is_file() and place["line"] >= 1
+    assert len(report["findings"][0]["places"]) <= 20
+
+
+def places(report: Mapping[str, Any]) -> list[str]:
+    return [f"{Path(place['path']).name}:{place['line']}: {place['text']}" for place in report["findings"][0]["places"]]
+
+
+def fault(rule: str) -> Any:
+    return next(one for one in planted.FAULTS if one.rule == rule)
+
+
+def test_places_say_what_stands_where(tmp_path: Path) -> None:
+    _, report = looked_at(tmp_path / "a", planted.planted(fault("broken-characters")), "Classification")
+    assert places(report)[0].startswith("train.jsonl:4: 'Ã©' in: ") and places(report)[0].endswith("cafÃ©")
+    _, report = looked_at(tmp_path / "b", planted.planted(fault("same-text-in-train-and-test")), "Classification")
+    train = tmp_path / "b/data/train.jsonl"
+    assert [one.split(") ")[0] for one in places(report)] == [f"test.jsonl:{n}: (and {train}:{n}" for n in (1, 2)]
+    _, report = looked_at(tmp_path / "c", planted.planted(fault("surface-missed")), "Ner")
+    assert places(report)[0].startswith("train.jsonl:2: 'Ébola' in: ")
+
+
+def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) -> None:
+    rows = planted.classes()
+    for number in range(4):
+        rows["test"][number] = dict(rows["train"][number])
+    rows["test"][0]["label"] = "up"
+    result, report = looked_at(tmp_path / "a", rows, "Classification")
+    one = report["findings"][0]
+    assert (one["severity"], one["count"], one["threshold"]) == ("error", 4, 0.05)
+    assert one["message"] == "4 of 60 texts of test stand in train, too, 1 of them labelled otherwise there"
+    assert result["errors"] == [
+        "same-text-in-train-and-test: 4 of 60 texts of test stand in train, too, 1 of them labelled otherwise there; "
+        "mend it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
+    ]
+    rows["test"][3] = planted.classes()["test"][3]
+    result, report = looked_at(tmp_path / "b", rows, "Classification")
+    assert (report["findings"][0]["severity"], result["errors"]) == ("warning", [])
+
+
+def test_what_is_ignored_has_a_reason_and_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = planted.planted(fault("unknown-label"))
+    result, _ = looked_at(tmp_path / "a", rows, "Classification")
+    assert result["errors"][0].startswith("unknown-label: the label 'sideways' of test (1 times)")
+    result, report = looked_at(tmp_path / "b", rows, "Classification", ignore={"unknown-label": "a typing error"})
+    assert (result["errors"], report["findings"][0]["ignored"]) == ([], "a typing error")
+    assert "error  unknown-label (ignored: a typing error)" in capsys.readouterr().out
+
+
+def test_warnings_are_errors_where_it_is_strict(tmp_path: Path) -> None:
+    rows = planted.planted(fault("markup-in-text"))
+    assert looked_at(tmp_path / "a", rows, "Classification")[0]["errors"] == []
+    assert len(looked_at(tmp_path / "b", rows, "Classification", strict=True)[0]["errors"]) == 1
+    ignored = {"strict": True, "ignore": {"markup-in-text": "about HTML"}}
+    assert looked_at(tmp_path / "c", rows, "Classification", **ignored)[0]["errors"] == []
+
+
+def test_files_that_cannot_be_read_are_findings_and_the_others_are_looked_at(tmp_path: Path) -> None:
+    paths = planted.written(tmp_path, planted.planted(fault("markup-in-text")))
+    lines = paths["train"].read_text().splitlines()
+    lines[6:8] = ["{", '{"text": "", "label": "up"}']
+    paths["train"].write_text("\n".join(lines))
+    labelled = {name: str(path) for name, path in paths.items()}
+    result = check(tmp_path / "out", labelled=labelled, task="Classification")
+    assert result["findings"] == {"unreadable": 2, "markup-in-text": 1}
+    first = json.loads((tmp_path / "out/check.json").read_text())["findings"][0]
+    assert [place["line"] for place in first["places"]] == [7, 8] and first["severity"] == "error"
+
+
+def test_all_classes_are_one(tmp_path: Path) -> None:
+    rows = planted.classes()
+    for row in (row for name in rows for row in rows[name]):
+        row["label"] = "up"
+    result, _ = looked_at(tmp_path, rows, "Classification")
+    assert list(result["findings"]) == ["only-one-label"] and len(result["errors"]) == 1
+
+
+def test_a_slice_with_one_label(tmp_path: Path) -> None:
+    rows = planted.classes()
+    for number, row in enumerate(row for name in rows for row in rows[name]):
+        row["source"] = "wire" if row["label"] == "up" and number % 3 else "paper"
+    task = {"class_path": "Classification", "init_args": {"format": {"by": ["source"]}}}
+    result, report = looked_at(tmp_path, rows, task)
+    assert result["findings"] == {"slice-has-one-label": 80}
+    expected = "all 80 texts of train with source 'wire' have the label 'up'"
+    assert report["findings"][0]["message"] == expected
+
+
+def test_documents_that_are_divided_are_known_by_their_names(tmp_path: Path) -> None:
+    def conll(names: list[str], word: str) -> str:
+        blocks = [f"-DOCSTART- {name}\n\n{word}{n} O\nsaw B-x\n" for n, name in enumerate(names)]
+        return "\n".join(blocks)
+
+    for case, names in {"same": ["(31)", "(104)"], "numbered": ["1", "2"], "unnamed": ["O", "O"]}.items():
+        for split, word in (("train", "é"), ("test", "ü")):
+            (tmp_path / f"{case}-{split}.conll").write_text(conll(names, word))
+        labelled = {split: str(tmp_path / f"{case}-{split}.conll") for split in ("train", "test")}
+        found = check(tmp_path / case, labelled=labelled, task="Ner", thresholds={"rare-label": 0})["findings"]
+        assert found == ({"same-document-in-train-and-test": 2} if case == "same" else {})
+
+
+def test_a_relation_in_another_pair_of_a_text_is_no_copy(tmp_path: Path) -> None:
+    texts = {
+        "train": "<< Losartan >> blocks the [[ receptor ]] and valsartan at once.",
+        "test": "Losartan blocks the [[ receptor ]] and << valsartan >> at once.",
+    }
+    rows = {name: [{"text": text, "label": "x"}] for name, text in texts.items()}
+    result, _ = looked_at(tmp_path, rows, "Relations", ignore={"only-one-label": "tiny"}, thresholds={"rare-label": 0})
+    assert result["findings"] == {"only-one-label": 0, "same-document-in-train-and-test": 1}
+
+
+def test_a_text_of_a_terminal_escape_and_half_a_character(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = planted.classes()
+    rows["train"][0]["text"] += " \x1b[2Jgone \ud83d"
+    _, report = looked_at(tmp_path, rows, "Classification")
+    assert "\x1b" not in capsys.readouterr().out
+    assert report["findings"][0]["rule"] in ("broken-characters", "unreadable")
+
+
+def test_settings_that_make_no_sense(tmp_path: Path) -> None:
+    train = planted.written(tmp_path, planted.classes())["train"]
+    with pytest.raises(DomainbertError, match="labelled: nothing to look at"):
+        check(tmp_path / "out", task="Classification")
+    usual = {"labelled": {"train": str(train)}, "task": "Classification"}
+    with pytest.raises(DomainbertError, match=r"ignore: 'rare-labels' is no rule; did you mean 'rare-label'\?"):
+        check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
+    with pytest.raises(DomainbertError, match="ignore: rare-label has no reason"):
+        check(tmp_path / "out", **usual, ignore={"rare-label": " "})
+    with pytest.raises(DomainbertError, match="thresholds: unknown-label has none"):
+        check(tmp_path / "out", **usual, thresholds={"unknown-label": 3})
+    with pytest.raises(DomainbertError, match="task: missing"):
+        check(tmp_path / "out", labelled={"train": str(train)})
+
+
+def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    paths = planted.written(tmp_path, planted.planted(fault("surface-missed")))
+    for name in ("a", "b"):
+        check(tmp_path / name, labelled={name: str(path) for name, path in paths.items()}, task="Ner")
+    assert (tmp_path / "a/check.json").read_bytes() == (tmp_path / "b/check.json").read_bytes()

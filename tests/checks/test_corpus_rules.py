@@ -1,0 +1,294 @@
+"""Rules on a corpus: a fault is planted, and its rule finds it, and no other rule finds anything."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from domainbert.checks.alphabets import alphabet_of
+from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
+from domainbert.checks.corpus_rules import RULES, corpus_findings
+from domainbert.checks.finding import Finding
+from domainbert.checks.labelled_set import CheckedSet
+from domainbert.checks.overlap import Overlap
+from domainbert.checks.reading import read_checked
+from domainbert.checks.repeated_lines import RepeatedLines
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.ngrams import hash_words, words_of
+from domainbert.tasks.classification.config import Classification
+from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
+
+WORDS = [
+    "Zinsen",
+    "fielen",
+    "the",
+    "bank",
+    "café",
+    "rate",
+    "prévu",
+    "Rose",
+    "on",
+    "Tuesday",
+    "while",
+    "prices",
+    "stayed",
+]
+
+
+def texts(count: int = 200, words: int = 40) -> list[str]:
+    draw = random.Random(1)
+    return [" ".join(draw.choice(WORDS) for _ in range(words)) + ". 5 < 6 & 7 > 4" for _ in range(count)]
+
+
+def tokenizer(words: list[str], lowercase: bool = True) -> DomainTokenizer:
+    pieces = [
+        *SPECIAL_TOKENS.values(),
+        *dict.fromkeys(words),
+        *"0123456789.<>&",
+        *(f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz"),
+    ]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    return DomainTokenizer(bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False}))
+
+
+LOWER = [word.lower() for word in WORDS]
+
+
+def written(folder: Path, *sources: list[str]) -> CorpusConfig:
+    paths = [folder / f"{number}.jsonl" for number in range(len(sources))]
+    for path, rows in zip(paths, sources, strict=True):
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in rows), encoding="utf-8")
+    return CorpusConfig([Source(str(path)) for path in paths])
+
+
+def labelled(folder: Path, rows: list[str]) -> CheckedSet:
+    path = folder / "test.jsonl"
+    path.write_text("".join(json.dumps({"text": text, "label": f"{len(text) % 2}"}) + "\n" for text in rows))
+    found, problems = read_checked(Classification(), "test", path)
+    assert found is not None and not problems
+    return found
+
+
+def found(
+    config: CorpusConfig, tests: list[CheckedSet] | None = None, reader: DomainTokenizer | None = None
+) -> list[Finding]:
+    return list(corpus_findings(look_at_corpus(config, tests or [], reader)))
+
+
+UNSEEN = ["A text of thirteen words or more that does not stand in the corpus anywhere.", "Rates rose."]
+
+
+def test_nothing_is_found_in_a_sound_corpus(tmp_path: Path) -> None:
+    assert found(written(tmp_path, texts()), [labelled(tmp_path, UNSEEN)], tokenizer(LOWER)) == []
+
+
+def with_part(part: str, every: int) -> list[str]:
+    return [f"{text} {part}" if number % every == 0 else text for number, text in enumerate(texts())]
+
+
+def line_in(every: int) -> list[str]:
+    line = "© 2019 Board of Governors — all rights reserved"
+    return [f"{line}\n{text}" if number % every == 0 else text for number, text in enumerate(texts())]
+
+
+FAULTS: dict[str, tuple[Callable[[], list[str]], int, str]] = {
+    "repeated-lines": (
+        lambda: line_in(10),
+        1,
+        "1 lines are repeated in many documents, '© 2019 Board of Governors — all rights reserved' in 20 of 200",
+    ),
+    "short-documents": (
+        lambda: [*texts(), *texts(30, 6)],
+        30,
+        "30 of 230 documents have fewer than 20 words",
+    ),
+    "markup-in-corpus": (lambda: with_part("<br/>", 40), 5, "5 of 200 documents have markup"),
+    "broken-characters-in-corpus": (
+        lambda: with_part("prÃ©vu", 100),
+        2,
+        "2 of 200 documents have broken characters",
+    ),
+    "other-alphabet": (
+        lambda: [*texts(), "환율이 오르는 오늘 내일 " * 20],
+        1,
+        "1 of 201 documents are in another alphabet than the others: 1 HANGUL",
+    ),
+    "repeated-documents": (
+        lambda: [*texts(), *texts()[:12]],
+        12,
+        "12 of 212 documents are copies of others",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None:
+    make, count, message = FAULTS[name]
+    (one,) = found(written(tmp_path, make()), [labelled(tmp_path, UNSEEN)])
+    assert (one.rule, one.severity, one.count, one.message) == (name, "warning", count, message)
+
+
+def test_places_are_files_and_lines(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    written(tmp_path / "a", texts())
+    rows = with_part("<br/>", 20)
+    (tmp_path / "b" / "whole.txt").write_text("A <p>whole</p> file is a document " + rows[1])
+    config = CorpusConfig(
+        [*written(tmp_path / "b", rows).sources, Source(str(tmp_path / "b")), Source(str(tmp_path / "a/*.jsonl"))],
+        deduplicate=False,
+    )
+    (one,) = found(config)
+    assert (one.rule, one.count) == ("markup-in-corpus", 21)
+    assert str(one.places[0]).startswith(f"{tmp_path}/b/0.jsonl:1: '<br/>' in: ")
+    assert [spot.line for spot in one.places[:3]] == [1, 21, 41] and len(one.places) == 20
+
+
+def test_a_file_without_lines_has_a_place(tmp_path: Path) -> None:
+    for number, text in enumerate(with_part("<br/>", 50)):
+        (tmp_path / f"{number}.txt").write_text(text)
+    (one,) = found(CorpusConfig([Source(str(tmp_path))]))
+    assert [(spot.path, spot.line) for spot in one.places] == [
+        (str(tmp_path / f"{number}.txt"), None) for number in (0, 100, 150, 50)
+    ]
+
+
+def test_a_small_source_is_told_and_copies_do_not_count(tmp_path: Path) -> None:
+    large, small = texts(250), ["Ein Text für sich, der keinem anderen gleicht, " + "und der ganz kurz ist, " * 4]
+    config = written(tmp_path, large, small)
+    weighted = CorpusConfig([config.sources[0], Source(config.sources[1].path, weight=500)])
+    for one in (found(config)[0], found(weighted)[0]):
+        assert (one.rule, one.count) == ("small-source", 1) and one.message.startswith(config.sources[1].path)
+
+
+def overlaps_by_sets(corpus: list[str], rows: list[str]) -> list[int]:
+    """Texts of which a run of 13 words, or all 8 to 12, are in the corpus."""
+
+    def runs(words: list[str], size: int) -> set[tuple[str, ...]]:
+        return {tuple(words[at : at + size]) for at in range(len(words) - size + 1)}
+
+    met = []
+    for number, row in enumerate(rows):
+        words = words_of(row)
+        size = min(13, len(words))
+        if size >= 8 and any(runs(words, size) & runs(words_of(text), size) for text in corpus):
+            met.append(number)
+    return met
+
+
+def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> None:
+    draw, corpus = random.Random(3), texts(60)
+    rows = []
+    for _ in range(150):
+        words = words_of(draw.choice(corpus))
+        start, size = draw.randrange(20), draw.randrange(5, 20)
+        changed = words[start : start + size]
+        if draw.random() < 0.4:
+            changed[draw.randrange(len(changed))] = "anders"
+        rows.append(" ".join(changed).upper() + "!")
+    expected = overlaps_by_sets(corpus, rows)
+    assert 40 < len(expected) < 130
+    test = labelled(tmp_path, rows)
+    overlap = Overlap(test)
+    for text in corpus:
+        overlap.look("0:x:1", hash_words(words_of(text)))
+    assert sorted(overlap.met) == expected
+    assert overlap.looked_for == sum(len(words_of(row)) >= 8 for row in rows)
+    (one,) = found(written(tmp_path, corpus), [test])
+    assert one.rule == "labelled-text-in-corpus" and one.count == len(expected)
+    assert one.message.startswith(f"{len(expected)} of {overlap.looked_for} texts of test with 8 words or more")
+    assert [spot.line for spot in one.places] == [number + 1 for number in expected[:20]]
+    assert one.places[0].text == rows[expected[0]]
+
+
+def test_words_that_a_vocabulary_does_not_know(tmp_path: Path) -> None:
+    (one,) = found(written(tmp_path, texts()), reader=tokenizer([word for word in LOWER if word != "café"]))
+    assert one.rule == "unknown-words-in-corpus" and one.message.endswith("words are unknown to the vocabulary")
+
+
+def test_words_in_many_pieces(tmp_path: Path) -> None:
+    plain = [word.lower() for word in WORDS if word.isascii()]
+    rows = [" ".join(words) for words in (random.Random(number).choices(plain, k=40) for number in range(200))]
+    (one,) = found(written(tmp_path, rows), reader=tokenizer(list("abcdefghijklmnopqrstuvwxyz")))
+    assert one.rule == "words-in-many-pieces" and "pieces on average" in one.message
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower])
+def test_text_in_one_case_for_a_cased_vocabulary(tmp_path: Path, change: Callable[[str], str]) -> None:
+    both = [*WORDS, *LOWER, *map(str.upper, WORDS)]
+    (one,) = found(written(tmp_path, list(map(change, texts()))), reader=tokenizer(both, lowercase=False))
+    assert one.rule == "corpus-in-one-case" and one.message.endswith("are capitals, and the vocabulary is cased")
+    assert found(written(tmp_path, texts()), reader=tokenizer(both, lowercase=False)) == []
+    assert found(written(tmp_path, list(map(change, texts()))), reader=tokenizer(LOWER)) == []
+
+
+def test_capitals_that_a_vocabulary_in_lower_case_does_not_know(tmp_path: Path) -> None:
+    rules = {one.rule for one in found(written(tmp_path, texts()), reader=tokenizer(LOWER, lowercase=False))}
+    assert rules == {"capitals-unknown", "unknown-words-in-corpus"}  # unknown words are what comes of it
+
+
+def test_a_corpus_of_two_alphabets_is_left_alone(tmp_path: Path) -> None:
+    rows = [*texts(), *(f"환율이 오르는 오늘 내일 {number} " * 20 for number in range(50))]
+    assert found(written(tmp_path, rows)) == []
+
+
+def test_thresholds_of_the_user_take_the_place_of_ours(tmp_path: Path) -> None:
+    corpus = look_at_corpus(written(tmp_path, with_part("<br/>", 40)))
+    assert list(corpus_findings(corpus, {"markup-in-corpus": 0.03})) == []
+    (one,) = corpus_findings(corpus, {"markup-in-corpus": 0.02})
+    assert one.threshold == 0.02
+
+
+def test_facts_are_counts(tmp_path: Path) -> None:
+    config = written(tmp_path, [*texts(50), "short", texts()[0]], ["Прогноз инфляции на следующий год"])
+    facts = corpus_facts(look_at_corpus(config))
+    assert facts["documents"] == 51 and facts["alphabets"] == {"LATIN": 50, "CYRILLIC": 1}
+    assert facts["words"] == sum(len(words_of(text)) for text in texts(50)) + 5
+    assert facts["dropped"] == {"exact duplicates": 1, "shorter than 20 characters": 1}
+    assert [one["documents"] for one in facts["sources"]] == [50, 1]
+    assert facts["characters"] == sum(map(len, texts(50))) + 33
+    json.dumps(facts)
+
+
+def test_lines_are_counted_in_bounded_memory() -> None:
+    lines = RepeatedLines(most=50)
+    for number in range(1_000):
+        lines.add(
+            f"0:{number}",
+            f"a line that all of them have\nline number {number} of its own\n\na line that all of them have",
+        )
+    (one,) = lines.over(10)
+    assert (one.text, one.first, one.documents) == ("a line that all of them have", "0:0", 1_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "alphabet"),
+    [
+        ("Der Preis für Öl", "LATIN"),
+        ("μ = 3, β und andere Buchstaben", "LATIN"),
+        ("".join(chr(ord(one) + 0xFEE0) for one in "fullwidth ab".replace(" ", "")), "LATIN"),
+        ("これは日本語の文章です", "CJK"),
+        ("1, 2, 3: ab", None),
+    ],
+)
+def test_alphabets(text: str, alphabet: str | None) -> None:
+    assert alphabet_of(text) == alphabet
+
+
+def test_every_rule_is_told_apart_and_explained() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES) == 12
+    assert all(rule.meaning.endswith((".", ")", ":")) and rule.advice for rule in RULES)
+
+
+def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> None:
+    test, _ = read_checked(Classification(), "test", econ_data / "stance/test.jsonl")
+    assert test is not None
+    findings = found(CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), [test])
+    assert {one.rule: one.count for one in findings} == {
+        "labelled-text-in-corpus": 491,
+        "repeated-lines": 15,
+        "broken-characters-in-corpus": 244,
+    }

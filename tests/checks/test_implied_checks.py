@@ -1,0 +1,89 @@
+"""The checks that a recipe runs by itself, and errors that stop it: with a real tiny recipe that trains nothing yet."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from domainbert.cli import main
+
+RECIPE = """
+out: {out}
+{check}stages:
+  sample: {{corpus_documents: 150, train_sentences: 12, validation_sentences: 6, test_sentences: 6, train_texts: 6, \
+validation_texts: 3, test_texts: 3}}
+  vocab: {{corpus: "@sample/corpus.jsonl", vocab_size: 512}}
+  prepare: {{corpus: "@sample/corpus.jsonl", tokenizer: "@vocab", num_workers: 0}}
+  pretrain: {{prepared: ["@prepare"], encoder: tiny, budget: {{max_steps: 1}}}}
+  tagger: &tagger {{stage: finetune, model: "@pretrain", task: Ner, train: {train}, validation: {train}}}
+  scratch: {{<<: *tagger, init: random}}
+  scores: {{stage: evaluate, models: {{a: "@tagger", b: "@scratch"}}, task: Ner, test: {test}}}
+"""
+WORDS = ["Zika", "spread", "über", "Land", "ohne", "jede", "Pause", "immer", "weiter"]
+TAGGED = json.dumps({"tokens": WORDS, "tags": ["B-x", *["O"] * 8]}) + "\n"
+
+
+def recipe(folder: Path, check: str = "") -> Path:
+    """A recipe whose training, validation and test set are the same."""
+    for name in ("train", "test"):
+        (folder / f"{name}.jsonl").write_text(TAGGED)
+    path = folder / "recipe.yaml"
+    files = {name: str(folder / f"{name}.jsonl") for name in ("train", "test")}
+    path.write_text(RECIPE.format(out=folder / "run", check=check, **files))
+    return path
+
+
+def plan(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The names of the stages in the order of the plan."""
+    assert main(["run", str(path), "--dry-run"]) == 0
+    return re.findall(r"^\w+ +([\w-]+) \(", capsys.readouterr().out, re.MULTILINE)
+
+
+USUAL = ["sample", "vocab", "prepare", "pretrain", "tagger", "scratch", "scores"]
+
+
+def test_a_check_stands_before_the_first_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan(recipe(tmp_path), capsys) == [*USUAL[:3], "check", *USUAL[3:]]
+    assert plan(recipe(tmp_path, "check: false\n"), capsys) == USUAL
+    own = recipe(tmp_path)
+    own.write_text(own.read_text() + "  mine: {stage: check, corpus: '@sample/corpus.jsonl'}\n")
+    assert plan(own, capsys) == [*USUAL, "mine"]
+
+
+def test_settings_of_the_check_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(recipe(tmp_path, "check: yes please\n")), "--dry-run"]) == 2
+    assert "recipe.yaml:3: check: found 'yes please'; expected false, or settings of `check`" in capsys.readouterr().err
+    assert main(["run", str(recipe(tmp_path, "check: {ignore: {same-txt: old}}\n")), "--dry-run"]) == 2
+    assert "'same-txt' is no rule" in capsys.readouterr().err
+
+
+def test_errors_stop_the_recipe_and_a_reason_lets_it_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recipe(tmp_path)
+    command = ["run", str(path), "--only", "sample,vocab,prepare,check"]
+    assert main(command) == 1
+    err = capsys.readouterr().err
+    rules = ["same-text-in-train-and-validation", "same-text-in-train-and-test"]
+    assert all(f"ignore the rule with a reason: ignore: {{{rule}: ...}}" in err for rule in rules)
+    made = (tmp_path / "run/check/check.json").stat().st_mtime_ns
+    assert main(command) == 1 and "check: skipped (done)" in capsys.readouterr().out
+    assert (tmp_path / "run/check/check.json").stat().st_mtime_ns == made
+    reasons = ", ".join(f"{rule}: on purpose" for rule in rules)
+    given = recipe(tmp_path, f"check: {{ignore: {{{reasons}}}}}\n")
+    assert main(["run", str(given), *command[2:]]) == 0
+    findings = json.loads((tmp_path / "run/check/check.json").read_text())["findings"]
+    assert {one["rule"] for one in findings if one["ignored"] == "on purpose"} == set(rules)
+
+
+def test_the_command_ends_with_1_for_errors_and_with_2_for_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f'{{"text": "number {number}", "label": "same"}}\n' for number in range(3))
+    (tmp_path / "train.jsonl").write_text(rows)
+    words = ["check", "--task", "Classification", "--labelled.train", str(tmp_path / "train.jsonl")]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 1
+    assert "only-one-label: all 3 texts of train have the label 'same'" in capsys.readouterr().err
+    assert main([*words, "--out", str(tmp_path / "out")]) == 1, "as it was found before"
+    assert main([*words, "--out", str(tmp_path / "other"), "--max_length", "one"]) == 2
