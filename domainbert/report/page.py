@@ -1,4 +1,4 @@
-"""One self-contained HTML page: sections under a title, with style and script inside, that asks the network for nothing.
+"""One self-contained HTML page of sections, with style and script inside, which asks the network for nothing.
 
 Its content security policy allows that style and that script by their hashes and nothing else; so a template has no
 `style` and no `on...` attributes. Texts are escaped by Jinja2. The same sections give the same bytes.
@@ -59,14 +59,14 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
     if len(set(anchors)) < len(anchors):
         raise ValueError(f"sections need titles that differ; found {anchors}")
     environment = _environment()
-    bodies = [Markup(environment.get_template(one.template).render(one.data)) for one in sections]  # noqa: S704
+    bodies = [Markup(environment.get_template(one.template).render(one.data)) for one in sections]
     names = list(dict.fromkeys(["page", *(one.template.removesuffix(".html") for one in sections)]))
     style, script = (_joined(f"{name}.{kind}" for name in names) for kind in ("css", "js"))
     return environment.get_template("page.html").render(
         title=title,
         sections=list(zip(sections, bodies, strict=True)),
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
+        style=Markup(style),
+        script=Markup(script),
         policy=_policy(style, script),
         version=__version__,
     )
