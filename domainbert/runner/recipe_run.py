@@ -12,6 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
 from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
+from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
@@ -120,6 +121,8 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
     """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
+    If something ran, `report.html` is written beside it.
+
     `go_on` is the command that resumes after an interruption.
 
     Raises:
@@ -149,10 +152,11 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 manifests[step.name] = step.state.manifest
         if step.selected and step.name in manifests:
             refuse_errors(manifests[step.name], step.job.out)
-    return _report(recipe.out, manifests)
+    stale = bool(manifests) and (any(step.run for step in plan) or not (recipe.out / FILE).is_file())
+    return _tell_results(recipe.out, manifests, with_page=stale)
 
 
-def _report(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
     warnings = [
         f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
@@ -163,6 +167,8 @@ def _report(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, 
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{out / 'results.json'} has all numbers.", flush=True)
+    if with_page:
+        print(report_after_run(out), flush=True)
     if warnings:
         print("\n  ".join(["\nwarnings:", *warnings]), flush=True)
     return results

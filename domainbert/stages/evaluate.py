@@ -74,7 +74,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
     the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json`, `predictions/`, `mistakes/`, and in `cards/` model cards with these scores, to be copied.
+    `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/` model cards with these scores, to be copied, and
+    `draws.json`, the headline in every resample, by which `report` compares systems that were evaluated apart.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -99,6 +100,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     }
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
+    sampling = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
+    write_json(out / "draws.json", {"drawn": sampling, "systems": summary.pop("draws", {})}, as_is=True)
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     names = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, names, summary["systems"])
