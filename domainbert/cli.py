@@ -22,6 +22,7 @@ _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
        domainbert tune -c FILE [--key value]...
+       domainbert init --labelled PATH [--corpus PATH] [--model FOLDER]
 
 Small, fast BERT models of one domain, from raw text to evaluation.
 
@@ -104,10 +105,12 @@ def _dispatch(words: list[str]) -> int:
         text = f"domainbert {__version__}\n"
     elif words[0] == "tune":
         text = _tune(take_apart(words[1:], _TUNE_FLAGS))
+    elif words[0] == "init":
+        text = _init(words[1:])
     elif words[0] in STAGES:
         text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune'])}")
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune', 'init'])}")
     sys.stdout.write(text)
     return 0
 
@@ -116,6 +119,7 @@ def _usage() -> str:
     lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
     lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
     lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
+    lines.append(f"  {'init':<10} Write a first recipe for your own data.\n")
     return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
 
 
@@ -175,6 +179,16 @@ def _tune(typed: Typed) -> str:
         raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
     search = read_search([Path(file) for file in typed.files], typed.options)
     return command.run_search(search, typed) + "\n"
+
+
+def _init(words: list[str]) -> str:
+    from domainbert.runner.first_recipe import command
+
+    typed = take_apart(words, command.FLAGS)
+    if "help" in typed.flags:
+        return command.HELP
+    allow_imports(typed.flags.get("allow_import"))
+    return command.write_recipe(typed)
 
 
 def _same_again(typed: Typed) -> str:
