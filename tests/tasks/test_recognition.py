@@ -13,7 +13,7 @@ from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledFile, Single
 from domainbert.tasks.recognition import Recognised, look_at, recognise
 
-CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing – at all – changed.", "none")]
+CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]
 
 
 def told(file: Single, task: str | None = None, **asked: str) -> Recognised:
@@ -97,7 +97,7 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
     file = jsonl(
         tmp_path / "a.jsonl",
         {"title": "On prices in towns", "abstract": "They fell, and that was all.", "stance": "dovish", "year": 2010},
-        {"title": "On the labour of children", "abstract": "It rose – by 9 %.", "stance": "hawkish", "year": 2011},
+        {"title": "On the labour of children", "abstract": "It rose œ by 9 %.", "stance": "hawkish", "year": 2011},
     )
     said = refused(file)
     assert said == (
@@ -121,7 +121,7 @@ def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
 
 
 def test_unusual_keys_are_found_by_their_values(tmp_path):
-    rows = [{"id": f"{n}", "utterance": f"It fell {n} times – alas.", "mood": "ab"[n % 2]} for n in range(40)]
+    rows = [{"id": f"{n}", "utterance": f"It fell {n} times œ alas.", "mood": "ab"[n % 2]} for n in range(40)]
     file = jsonl(tmp_path / "a.jsonl", *rows, times=1)
     found = told(file)
     assert found.reason == "texts under 'utterance', 2 names under 'mood'"
