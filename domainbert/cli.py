@@ -47,7 +47,14 @@ that it wrote is missing or has changed since, nothing runs until --force makes 
 
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
-_STAGE_FLAGS = {"out": "one", "resume": "one", "force": "none", "print_config": "none", "allow_import": "one"}
+_STAGE_FLAGS = {
+    "out": "one",
+    "resume": "one",
+    "force": "none",
+    "show": "one",
+    "print_config": "none",
+    "allow_import": "one",
+}
 _RUN_FLAGS = {
     "dry_run": "none",
     "only": "one",
@@ -136,6 +143,8 @@ def _stage(name: str, typed: Typed) -> str:
         return stage_command.group_help(stage, *typed.help_of)
     if "print_config" in typed.flags:
         return stage_command.config_template(stage, typed)
+    if "show" in typed.flags:
+        return stage_command.show_examples(stage, typed)
     return stage_command.run_stage(stage, typed) + "\n"
 
 
