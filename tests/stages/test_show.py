@@ -88,7 +88,7 @@ def test_rows_are_those_of_the_first_step(runs, objective):
     heads = [number for number, line in enumerate(lines) if line.startswith("row ")]
     parts = [lines[first:last] for first, last in zip(heads, [*heads[1:], len(lines)], strict=True)]
     order = GlobalOrder(reader.plan.num_rows, 4, 7)
-    batches = TrainRows(reader, order, Share(4, 1), range(2))
+    batches = TrainRows(reader, order, Share(), range(2))
     trained = [(batches[step], row) for step in range(2) for row in range(4)][:6]
     for part, (batch, row) in zip(parts, trained, strict=True):
         ids, segments = batch["input_ids"][row], batch["segment_ids"][row]
@@ -178,17 +178,14 @@ def test_targets_of_texts_in_words(runs):
 def test_an_answer_is_shown_with_its_characters(runs, in_folder, capsys):
     context = "Im Cafe\u0301 Zürich 🍰 sat the women of the village."
     start = context.index("women")
-    answers = {"text": ["women of the village"], "answer_start": [start]}
+    end = start + len("women of the village")
+    answers = {"text": [context[start:end]], "answer_start": [start]}
     row = {"question": "Who sat there?", "context": context, "answers": answers}
     Path("q.jsonl").write_text(json.dumps(row) + "\n")
     words = ("finetune", "--model", runs / "pretrain", "--task", "QuestionAnswering", "--train", "q.jsonl")
     more = ("--task.max_question_length", 20, "--validation", "q.jsonl", "--show", 1)
     rows = below(shown(capsys, *words, *more), "token")
-    assert rows[0][2:] == ["start", f"'women', characters {start}-{start + 5}"]
-    end = start + len("women of the village")
-    assert rows[-1][2] == "end" and rows[-1][3].endswith(f"characters {end - len(last(rows))}-{end}")
-
-
-def last(rows: list[list[str]]) -> str:
-    """The characters of the last piece of an answer."""
-    return re.fullmatch(r"'(.*)', characters .*", rows[-1][3])[1]
+    places = [re.fullmatch(r"'(.*)', characters (\d+)-(\d+)", row[3]) for row in (rows[0], rows[-1])]
+    assert [(int(place[2]), int(place[3])) for place in places] == [(start, start + len(places[0][1])), (end - 1, end)]
+    assert [row[2] for row in (rows[0], rows[-1])] == ["start", "end"]
+    assert [context[int(place[2]) : int(place[3])] for place in places] == [place[1] for place in places]
