@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from domainbert.base.layout import paragraph, table
+from domainbert.base.layout import paragraph, printable, table
 from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import Ints
 from domainbert.data.showing import INDENT, shown_pieces
@@ -34,7 +34,8 @@ def _shown(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]
     for segment in range(1, int(segments.max()) + 1):
         lines += paragraph((pieces[place] for place in np.flatnonzero(segments == segment)), INDENT)
-    told = [
-        (str(place), str(segments[place]), pieces[place], notes[place]) for place in range(len(read)) if notes[place]
-    ]
+    places = [place for place in range(len(read)) if notes[place]]
+    if not places:
+        return lines
+    told = [(str(place), str(segments[place]), pieces[place], printable(notes[place])) for place in places]
     return [*lines, *(f"{INDENT}{line}" for line in table([("token", "text", "read as", "note"), *told]))]

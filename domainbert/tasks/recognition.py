@@ -97,7 +97,7 @@ def _some(rows: Iterable[tuple[int, Row]]) -> list[Row]:
 
 def _holds_a_whole(first: Sequence[str]) -> bool:
     """Whether a line of JSON is a whole file: an object that holds lists of objects, as SQuAD's on one line."""
-    line = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
+    line: Row = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
     return isinstance(line.get("data"), list)
 
 
@@ -146,12 +146,12 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
     if not found:
         problems.raise_if_any()
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise DomainbertError(f"{sample.path}: does not look like a labelled file of {names} (docs/labelled-files.md)")
+        known = ", ".join(kind.__name__ for kind in kinds)
+        raise DomainbertError(f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md)")
     found.sort(key=lambda one: -one.specificity)
     best, names = found[0], [type(one.task).__name__ for one in found]
     if len(found) > 1 and found[1].specificity == best.specificity:
-        claims = "; ".join(f"{name}: {one.reason}" for name, one in zip(names[:2], found, strict=False))
+        claims = "; ".join(f"{name}: {one.reason}" for name, one in list(zip(names, found, strict=True))[:2])
         raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({claims}); expected --task NAME")
     return Recognised(best.task, best.reason, best.specificity, tuple(names[1:]))
 

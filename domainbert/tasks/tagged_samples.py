@@ -22,7 +22,7 @@ class TaggedSample:
     tags: Sequence[str]
     reason: str
     """Where they stand."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a `TaggedColumns` that are not as usual."""
 
 

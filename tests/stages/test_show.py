@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from domainbert.cli import main
@@ -14,6 +15,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.data.types import IGNORED, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
+from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.showing import shown_rows
 from domainbert.tasks.multi_label.files import LabelledText
@@ -92,11 +94,12 @@ def test_rows_are_those_of_the_first_step(runs, objective):
     trained = [(batches[step], row) for step in range(2) for row in range(4)][:6]
     for part, (batch, row) in zip(parts, trained, strict=True):
         ids, segments = batch["input_ids"][row], batch["segment_ids"][row]
-        table = next(number for number, line in enumerate(part) if line.split()[:1] == ["token"])
+        table = next((number for number, line in enumerate(part) if line.split()[:1] == ["token"]), None)
         read = " ".join(part[1:table]).split()
         assert read == [tokenizer.tokens[one] for one in ids[segments > 0]]
-        told = below(part, "token")
-        assert told and all(tokenizer.tokens[ids[int(place)]] == piece for place, _, piece, *_ in told)
+        told = below(part, "token") if table else []
+        assert bool(told) == isinstance(objective, MaskedLM), "the other one has notes of no token"
+        assert all(tokenizer.tokens[ids[int(place)]] == piece for place, _, piece, *_ in told)
         if isinstance(objective, MaskedLM):
             assert [(int(place), note) for place, _, _, note in told] == list(notes(batch, row, tokenizer))
 
@@ -109,6 +112,18 @@ def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
             read = batch["input_ids"].ravel()[place]
             done = {tokenizer.mask_id: "hidden", target: "kept"}.get(read, "random")
             yield place - row * length, f"{done}; the target is {tokenizer.tokens[target]}"
+
+
+def test_an_objective_that_says_nothing_has_notes_of_what_it_replaced(runs):
+    corpus = open_prepared([runs / "prepare"])
+    learnt = ReplacedTokens().build(load_tokenizer(corpus.tokenizer_folder))
+    reader = PackedRowsReader(corpus.train, learnt, 32)
+    rows = learnt.read(corpus.train, reader.plan, Key(0, 0, np.zeros(2, np.int64), np.arange(2)))
+    changed = rows.packed.input_ids.copy()
+    written = learnt.tokenizer.tokens[changed[1, 3]]
+    changed[1, 3] += 1
+    notes = learnt.notes(rows, {"input_ids": changed})
+    assert notes[1][3] == f"stands for {written}" and sum(bool(note) for row in notes for note in row) == 1
 
 
 def test_pretrain_shows_rows_and_writes_nothing(runs, in_folder, capsys):
@@ -186,6 +201,9 @@ def test_an_answer_is_shown_with_its_characters(runs, in_folder, capsys):
     more = ("--task.max_question_length", 20, "--validation", "q.jsonl", "--show", 1)
     rows = below(shown(capsys, *words, *more), "token")
     places = [re.fullmatch(r"'(.*)', characters (\d+)-(\d+)", row[3]) for row in (rows[0], rows[-1])]
-    assert [(int(place[2]), int(place[3])) for place in places] == [(start, start + len(places[0][1])), (end - 1, end)]
+    assert [(int(place[2]), int(place[3])) for place in places] == [
+        (start, start + len(places[0][1])),
+        (end - len(places[1][1]), end),
+    ]
     assert [row[2] for row in (rows[0], rows[-1])] == ["start", "end"]
     assert [context[int(place[2]) : int(place[3])] for place in places] == [place[1] for place in places]

@@ -38,7 +38,8 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     if splits.validation is not None and splits.test is not None:
         return Division(splits, _read(task, splits))
     with TemporaryDirectory() as place:
-        train, test, contents = splits.train, splits.test, {}
+        contents: dict[Path, str] = {}
+        train, test = splits.train, splits.test
         if test is None:
             fold = hold_out(train, task, _PARTS, _SEED)
             test = _write(train, Path(place), "test", fold.validation, contents)
@@ -48,9 +49,10 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
         train = _write(train, Path(place), "train", fold.train, contents)
         made = replace(splits, train=train, validation=validation, test=test)
         read = _read(task, made)
-    final = {name: _moved(getattr(made, name), Path(place), folder) for name in ("train", "validation", "test")}
+    train, validation, test = (_moved(file, Path(place), folder) for file in (train, validation, test))
     files = {folder / path.name: text for path, text in contents.items()}
-    return Division(replace(made, **final), read, files, _reason(splits, folder, len(read["test"].items)))
+    final = replace(splits, train=train, validation=validation, test=test)
+    return Division(final, read, files, _reason(splits, folder, len(read["test"].items)))
 
 
 def _read(task: TaskConfig, splits: Splits) -> dict[str, Labelled[Any]]:

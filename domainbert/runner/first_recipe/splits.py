@@ -58,10 +58,10 @@ def find_splits(path: Path) -> Splits:
     sets = {split: _one_set(path, split, files) for split, files in found.items()}
     used = {entry for files in found.values() for entry in files}
     left = tuple(entry.name for entry in entries if entry not in used)
-    held = [sets[split] for split in ("validation", "test") if split in sets]
-    if len(held) < 2:
-        return Splits(sets["train"], None, held[0] if held else None, left)
-    return Splits(sets["train"], *held, left)
+    validation, test = sets.get("validation"), sets.get("test")
+    if test is None:
+        validation, test = None, validation
+    return Splits(sets["train"], validation, test, left)
 
 
 def _words(path: Path) -> list[str]:
