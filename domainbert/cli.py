@@ -24,6 +24,7 @@ usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert report RUN... [--out FILE]
        domainbert tune -c FILE [--key value]...
        domainbert runs [FOLDER] [--json]
+       domainbert init --labelled PATH [--corpus PATH] [--model FOLDER]
 
 Small, fast BERT models of one domain, from raw text to evaluation.
 
@@ -48,7 +49,14 @@ that it wrote is missing or has changed since, nothing runs until --force makes 
 
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
-_STAGE_FLAGS = {"out": "one", "resume": "one", "force": "none", "print_config": "none", "allow_import": "one"}
+_STAGE_FLAGS = {
+    "out": "one",
+    "resume": "one",
+    "force": "none",
+    "show": "one",
+    "print_config": "none",
+    "allow_import": "one",
+}
 _RUN_FLAGS = {
     "dry_run": "none",
     "only": "one",
@@ -115,10 +123,12 @@ def _dispatch(words: list[str]) -> int:
         text = _tune(take_apart(words[1:], _TUNE_FLAGS))
     elif words[0] == "runs":
         text = _runs(take_apart(words[1:], _RUNS_FLAGS))
+    elif words[0] == "init":
+        text = _init(words[1:])
     elif words[0] in STAGES:
         text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
     else:
-        commands = [*STAGES, "run", "report", "tune", "runs"]
+        commands = [*STAGES, "run", "report", "tune", "runs", "init"]
         raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], commands)}")
     sys.stdout.write(text)
     return 0
@@ -130,6 +140,7 @@ def _usage() -> str:
     lines.append(f"  {'report':<10} One page of HTML about a run, or several side by side.\n")
     lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
     lines.append(f"  {'runs':<10} List runs: how far each has come, its scores, time and size.\n")
+    lines.append(f"  {'init':<10} Write a first recipe for your own data.\n")
     return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
 
 
@@ -146,6 +157,8 @@ def _stage(name: str, typed: Typed) -> str:
         return stage_command.group_help(stage, *typed.help_of)
     if "print_config" in typed.flags:
         return stage_command.config_template(stage, typed)
+    if "show" in typed.flags:
+        return stage_command.show_examples(stage, typed)
     return stage_command.run_stage(stage, typed) + "\n"
 
 
@@ -205,6 +218,16 @@ def _runs(typed: Typed) -> str:
     if len(typed.words) > 1 or typed.files or typed.options:
         raise DomainbertError("runs: expected at most one folder, and --json: domainbert runs FOLDER")
     return list_command(typed)
+
+
+def _init(words: list[str]) -> str:
+    from domainbert.runner.first_recipe import command
+
+    typed = take_apart(words, command.FLAGS)
+    if "help" in typed.flags:
+        return command.HELP
+    allow_imports(typed.flags.get("allow_import"))
+    return command.write_recipe(typed)
 
 
 def _same_again(typed: Typed) -> str:

@@ -68,5 +68,5 @@ def test_the_readme_is_short():
 def test_the_page_of_all_settings_has_every_command():
     hook = runpy.run_path(str(ROOT / "docs/stage_pages.py"))
     page = hook["stages_page"]()
-    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "tune", "runs"]
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "tune", "runs", "init"]
     assert page.count("  --out FOLDER ") == len(STAGES) + 2

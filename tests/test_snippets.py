@@ -25,6 +25,7 @@ import pytest
 
 from domainbert import cli
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.runner.first_recipe.command import FLAGS
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.command_line import take_apart
@@ -231,6 +232,9 @@ def check_domainbert(words: list[str]) -> None:
         assert cli.main(words) == 0
     elif name == "run":
         check_run(take_apart(rest, cli._RUN_FLAGS))
+    elif name == "init":
+        typed = take_apart(rest, FLAGS)
+        assert typed.words == [] and typed.options == [] and "labelled" in typed.flags
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
@@ -244,7 +248,7 @@ def check_domainbert(words: list[str]) -> None:
         files = [Path(file) for file in typed.files if not file.startswith("runs/")]  # those a command has written
         if "allow_import" not in typed.flags:  # a package of the reader's
             assert wrong_settings(name, files, typed.options, some=len(files) < len(typed.files)) == []
-            assert "out" in typed.flags or "print_config" in typed.flags or typed.files
+            assert {"out", "print_config", "show"} & set(typed.flags) or typed.files
 
 
 def check_run(typed) -> None:

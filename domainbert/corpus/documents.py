@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -74,7 +74,7 @@ class _Cleaned:
     counts: SourceReport
 
 
-def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Iterator[Document]:
+def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Generator[Document, None, None]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
     The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With

@@ -117,6 +117,15 @@ class Objective(ABC, Generic[Config]):
         """Inputs of the models, made of rows: `input_ids` (R, S), `positions` (N,) that a head with dropout reads, in
         the flattened tokens, and whatever else the losses need, as arrays."""
 
+    def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
+        """What `--show` says of each token (R, S) of rows and what `corrupt` made of them, empty where it says nothing:
+        what stood where another token is read, unless an objective says more."""
+        written, read = rows.packed.input_ids, np.asarray(batch["input_ids"])
+        notes = [[""] * written.shape[1] for _ in written]
+        for row, place in np.argwhere(written != read).tolist():
+            notes[row][place] = f"stands for {self.tokenizer.pieces.shown(self.tokenizer.tokens[written[row, place]])}"
+        return notes
+
     @abstractmethod
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """Counts that the losses are divided by, by name: those of the rows of a key, which are a *global* batch."""

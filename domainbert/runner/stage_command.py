@@ -26,6 +26,8 @@ from domainbert.settings.tree import nearest, read_config
 from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
 
+_MOST_EXAMPLES = 10_000
+
 
 def stage_help(stage: Stage) -> str:
     """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
@@ -35,6 +37,8 @@ def stage_help(stage: Stage) -> str:
         "--print_config": "print the settings as YAML and stop",
         "--allow-import PKG": "let class_path name classes of these packages of yours (PKG,PKG); they are imported",
     }
+    if stage.show is not None:
+        flags["--show N"] = "print N examples as the model reads them and stop; nothing is written"
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
     return options_help(
         stage.settings, usage, flags, stage.description, "settings", "folder to write; empty, or none yet"
@@ -98,6 +102,24 @@ def config_template(stage: Stage, typed: Typed) -> str:
     out, settings, _ = _settings(stage, typed, problems, template=True)
     problems.raise_if_any()
     return dump_yaml({"out": out, **settings.plain})
+
+
+def show_examples(stage: Stage, typed: Typed) -> str:
+    """Text of `--show N`: examples as the model reads them.
+
+    Raises:
+        DomainbertError: lists all problems of the settings and of the files that they name; the stage shows nothing.
+    """
+    if stage.show is None:
+        raise DomainbertError(f"--show: {stage.name} has no examples to show; expected prepare, pretrain or finetune")
+    problems, count = Problems(stage.name), typed.flags["show"] or ""
+    if not (count.isascii() and count.isdecimal() and 0 < int(count) <= _MOST_EXAMPLES):
+        problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MOST_EXAMPLES:,}")
+    _, settings, tree = _settings(stage, typed, problems, template=False)
+    problems.raise_if_any()
+    add_early_problems(stage, settings, tree, problems)
+    problems.raise_if_any()
+    return "\n".join(stage.show(settings.instance, int(count))) + "\n"
 
 
 def run_stage(stage: Stage, typed: Typed) -> str:

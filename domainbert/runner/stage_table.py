@@ -41,6 +41,9 @@ class Stage:
     check: Callable[[Given], None] | None = None
     """Checks the arguments as far as possible before any stage runs: `check_arguments` of the stage's module."""
 
+    show: Callable[[Any, int], list[str]] | None = None
+    """The lines of `--show N`, of checked settings and N: `show_examples` of the stage's module."""
+
     @property
     def settings(self) -> type:
         """The dataclass of its settings."""
@@ -68,4 +71,5 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {nearest(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    return Stage(name, getattr(module, function_name), getattr(module, "check_arguments", None))
+    beside = (getattr(module, part, None) for part in ("check_arguments", "show_examples"))
+    return Stage(name, getattr(module, function_name), *beside)

@@ -92,6 +92,27 @@ def finetune(out: Path, settings: Finetune) -> dict[str, Any]:
     return train_seeds(out, settings.seeds, key, settings.chosen_by, train_seed)
 
 
+def show_examples(settings: Finetune, count: int) -> list[str]:
+    """The first items of the first seed's training as the model reads them, for `--show`; nothing is written."""
+    from domainbert.models.folder import open_model
+    from domainbert.tasks.showing import shown_items
+    from domainbert.tasks.task import read_task
+    from domainbert.tokenization.extend import with_tokens
+    from domainbert.tokenization.load import load_tokenizer
+
+    train, _, task = read_task(settings.task, settings.train, settings.validation)
+    if settings.encoder is None:
+        folder = open_model(settings.model)
+        encoder, tokenizer = folder.config, folder.tokenizer()
+    else:
+        encoder, tokenizer = settings.encoder, load_tokenizer(settings.model)
+    check_length(settings.max_length, encoder)
+    tokenizer = with_tokens(tokenizer, task.added_tokens) if task.added_tokens else tokenizer
+    window = settings.max_length or encoder.max_length
+    order = task.order(train.items, settings.batch_size, settings.seeds[0])
+    return shown_items(task, train, tokenizer, window, order, count)
+
+
 def check_arguments(given: Given) -> None:
     """Check loggers, the labelled files, the model, and the length of its windows."""
     if given["encoder"] is not None:

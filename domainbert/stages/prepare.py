@@ -73,6 +73,19 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     }
 
 
+def show_examples(settings: Prepare, count: int) -> list[str]:
+    """The first documents as pieces, for `--show`; nothing is written."""
+    from contextlib import closing
+    from itertools import islice
+
+    from domainbert.corpus.documents import read_documents
+    from domainbert.data.showing import shown_documents
+    from domainbert.tokenization.load import load_tokenizer
+
+    with closing(read_documents(settings.corpus)) as documents:
+        return shown_documents(islice(documents, count), load_tokenizer(settings.tokenizer))
+
+
 def check_arguments(given: Given) -> None:
     """Check the tokenizer, and for packages that the corpus needs."""
     given.check_tokenizer("tokenizer")

@@ -81,20 +81,15 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     """
     import lightning
 
-    from domainbert.data.prepared import open_prepared
-    from domainbert.models.folder import open_model
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.start import Start
-    from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
+    corpus, learnt = _open(settings)
     init_from = settings.init_from
-    corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
-    tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
-    built = learnt.build(Start(tokenizer, settings.encoder, init_from, settings.dropout))
+    built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout))
     for one in built.values():
         one.model.encoder.activation_checkpointing = settings.activation_checkpointing
         check_length(settings.max_length, one.config)
@@ -124,11 +119,33 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     return metrics
 
 
+def show_examples(settings: Pretrain, count: int) -> list[str]:
+    """The first rows of the training as the model reads them, for `--show`; nothing is written."""
+    from domainbert.pretraining.batches import PackedRowsReader
+    from domainbert.pretraining.showing import shown_rows
+
+    corpus, learnt = _open(settings)
+    train = PackedRowsReader(corpus.train, learnt, settings.max_length)
+    return shown_rows(train, settings.batch_size, settings.seed, count)
+
+
 def check_arguments(given: Given) -> None:
     """Check the model to continue from, the length of its rows, and loggers."""
     given.check_model("init_from")
     given.check_max_length(given["encoder"] or given.encoder_of(given["init_from"]))
     given.check_loggers()
+
+
+def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
+    """The corpus, and the objective for its tokenizer, which is that of the model to continue from."""
+    from domainbert.data.prepared import open_prepared
+    from domainbert.models.folder import open_model
+    from domainbert.tokenization.load import load_tokenizer
+
+    init_from = settings.init_from
+    corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
+    tokenizer = load_tokenizer(corpus.tokenizer_folder)
+    return corpus, (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
 
 
 def _validations(

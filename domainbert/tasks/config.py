@@ -13,12 +13,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.settings.choices import choices_of, concrete_subclasses
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from domainbert.tasks.recognition import Recognised, Sample
 
 TASK_KEY = "domainbert_task"
 """Key of `config.json`: the name of the task that a model folder is for."""
@@ -108,6 +113,9 @@ class TaskConfig(ABC):
     has_soft_targets = True
     """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
 
+    has_many_targets = False
+    """Whether a text has a target for each word, so that training bears higher learning rates than with one a text."""
+
     writes: ClassVar[tuple[str, ...]] = ()
     """Formats in which `predict` can write predictions beside JSONL: the keys of `WRITERS` of its `writers.py`."""
 
@@ -170,6 +178,18 @@ class TaskConfig(ABC):
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
         return tuple(outputs)
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """What a labelled file looks like, if it looks like one of the task's own; see `recognition`.
+
+        `DomainbertError` if it does, but something of it has to be said: it names the option.
+        """
+        return None
+
+    def mending(self) -> Self | None:
+        """The same, reading files in which it mends what it otherwise refuses, and counts it; None where it cannot."""
+        return None
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

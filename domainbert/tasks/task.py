@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example
+from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
+from domainbert.data.types import IGNORED
 from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
 from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
@@ -128,6 +129,19 @@ class Task(ABC, Generic[Item, Prediction]):
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """Texts to predict as token ids; their targets are left out of the loss."""
+
+    def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
+        """What `--show` says of each place (k,) that the head reads in a window of an item: what it decides, a word
+        where items are words; and the target in words, empty where nothing is to be said."""
+        content: Any = item.content  # type: ignore[attr-defined]
+        words = content if isinstance(content, list) else ["the whole text"]
+        names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
+        return [(name, self.shown_target(target)) for name, target in zip(names, window.targets, strict=True)]
+
+    def shown_target(self, target: Any) -> str:
+        """The target of one place, of an item of `Window.targets`, in words: the name of a label, unless a task has
+        others."""
+        return self.labels[int(target)] if int(target) != IGNORED else "none"
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -11,9 +11,9 @@ from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
+from domainbert.tasks.folds import Fold, split_folds, write_folds
 from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.folds import Fold, split_folds, write_folds
 from domainbert.tuning.search import Search, warn_of_unfairness, within_grid
 
 

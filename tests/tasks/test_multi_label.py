@@ -18,10 +18,10 @@ from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import IGNORED, Share
 from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import LabelledText, read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask
-from domainbert.tuning.folds import split_folds
 
 NAMES = ("price", "trade", "work")
 ROWS = [["trade"], [], ["price", "work"], ["work"]]

@@ -23,6 +23,7 @@ from domainbert.tasks.classification.config import Classification, Classificatio
 from domainbert.tasks.classification.files import read_classification
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.config import TASK_KEY
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import TextPair
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.multi_label.files import read_multi_label
@@ -32,7 +33,6 @@ from domainbert.tasks.regression.files import read_numbers
 from domainbert.tasks.task import encode_file
 from domainbert.tasks.text_files import read_words_or_texts
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.tuning.folds import split_folds
 from tests.tasks.tiny_folders import FAMILIES, PAIRS, Folders, tiny_model
 
 FORMAT = ClassificationFormat(text_pair_key="text_pair")

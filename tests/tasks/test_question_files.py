@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import TextPair
 from domainbert.tasks.labelled_set import read_set
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read_questions
 from domainbert.tasks.question_answering.scoring import AnswerScoring
-from domainbert.tuning.folds import split_folds
 
 CONTEXT = "In 1889 the Café Zürich opened in Zürich 🍰."
 

@@ -25,11 +25,11 @@ from domainbert.serving.predictor import packed_logits
 from domainbert.stages.distill_task import DistillTask
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import Labelled, TextPair
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText, read_numbers
 from domainbert.tasks.regression.task import OUTPUT, RegressionTask
-from domainbert.tuning.folds import split_folds
 from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
 

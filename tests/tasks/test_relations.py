@@ -26,6 +26,7 @@ from domainbert.models.folder import load_model, save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import DistillTask
 from domainbert.tasks.config import TASK_KEY
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import key_of_content, label_counts, words_of_content
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.files import RelatedEntities, RelationFile
@@ -39,7 +40,6 @@ from domainbert.tokenization.align import align_text
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tuning.folds import split_folds
 from tests.tasks.tiny_folders import FAMILIES, Folders, tiny_model
 from tests.tokenization import test_byte_bpe as byte_bpe
 from tests.tokenization import test_unigram as unigram

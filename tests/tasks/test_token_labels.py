@@ -24,6 +24,7 @@ from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.metrics.summary import Resampling
 from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import label_counts
 from domainbert.tasks.tagged_files import TaggedFormat, TaggedSentence
 from domainbert.tasks.task import scores_of_counts

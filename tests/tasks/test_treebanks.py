@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tasks.folds import split_folds
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.files import read_treebank
-from domainbert.tuning.folds import split_folds
 from tests.tasks.treebank import conllu, sentence, write
 
 ROWS = """\

@@ -11,11 +11,11 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.folds import split_folds, write_folds
 from domainbert.tasks.labelled_set import LabelledFile, read_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tuning.folds import split_folds, write_folds
 
 _KEYS = ("validation", "train")
 

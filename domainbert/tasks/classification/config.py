@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
 from domainbert.tasks.config import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,19 @@ class Classification(TextTaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """See `TaskConfig.check_labels`."""
         check_weighted(self.class_weights, labels, "class_weights")
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: a name for each text, or a number, of which there are few."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.row_keys import row_keys
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_classes:
+            return None
+        kind = "whole numbers" if keys.labels.are_whole else "names"
+        reason = f"{keys.in_words}, {keys.labels.different} {kind} under {keys.labels.key!r}"
+        return Recognised(cls(format=ClassificationFormat(**keys.of_format)), reason)
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

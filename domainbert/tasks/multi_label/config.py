@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
 
 PROBLEM_TYPE = "multi_label_classification"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
@@ -52,6 +55,23 @@ class MultiLabel(TextTaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """See `TaskConfig.check_labels`."""
         check_weighted(self.pos_weight, labels, "pos_weight")
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: a list for each text; in a table labels with the usual separator between."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.row_keys import row_keys
+
+        keys = row_keys(sample)
+        if keys is None:
+            return None
+        format = MultiLabelFormat(**keys.of_format)
+        values = keys.labels.values
+        joined = sample.kind in ("csv", "tsv") and any(format.separator in value for value in values)
+        if not joined and not keys.labels.are_lists:
+            return None
+        how = f"labels with {format.separator!r} between" if joined else "lists of labels"
+        return Recognised(cls(format=format), f"{keys.in_words}, {how} under {keys.labels.key!r}", specificity=2)
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

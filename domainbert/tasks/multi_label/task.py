@@ -94,6 +94,10 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         """See `TextTask.unknown`."""
         return np.full(len(self.labels), IGNORED, dtype=np.int64)
 
+    def shown_target(self, target: Any) -> str:
+        """See `Task.shown_target`: the labels that hold."""
+        return ", ".join(label for label, holds in zip(self.labels, target, strict=True) if holds) or "no label"
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Binary cross-entropy, the mean over labels, as that of `transformers`, summed over the texts.
 

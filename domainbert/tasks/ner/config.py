@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.tagged_files import TaggedColumns
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from domainbert.tasks.recognition import Recognised, Sample
+
+_TAG = re.compile(r"O|[BIESLU]-\S.*")
+_ENTITY_KEYS = ("entities", "spans", "ents")
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
@@ -55,6 +64,7 @@ class Ner(TaskConfig):
     pipeline_tag = "token-classification"
     reads_training = True
     headline = Headline("f1", "entity F1")
+    has_many_targets = True
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
     writes: ClassVar[tuple[str, ...]] = ("prodigy", "label_studio", "brat")
 
@@ -76,6 +86,27 @@ class Ner(TaskConfig):
         return joint if self.head == "crf" else ""
 
     @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: tags of a scheme, texts with lists of entities, exports of annotation tools."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.tagged_samples import tagged_sample
+
+        if (found := tagged_sample(sample)) is not None:
+            if set(found.tags) <= {"O"} or not all(map(_TAG.fullmatch, found.tags)):
+                return None
+            return Recognised(cls(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2)
+        first = sample.rows[0] if sample.rows else {}
+        key = next((key for key in _ENTITY_KEYS if isinstance(first.get(key), list)), None)
+        if key is not None and sample.kind == "jsonl":
+            format = NerFormat(text_key=sample.asked.get("text_key", "text"))
+            return Recognised(cls(format=format), f"lists of entities under {key!r}", specificity=3)
+        return Recognised(cls(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
+
+    def mending(self) -> Self | None:
+        """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does."""
+        return None if self.format.repair else replace(self, format=replace(self.format, repair=True))
+
+    @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""
         from domainbert.tasks.ner.tags import entity_types
@@ -87,3 +118,13 @@ class Ner(TaskConfig):
         """See `TaskConfig.adopts`; labels without a B- or its like, as parts of speech have them, are no entities."""
         labels = fields.get("id2label", {}).values()
         return head in ("tokens", "crf") and any(label[1:2] == "-" for label in labels)
+
+
+def _is_export(sample: Sample) -> bool:
+    """Whether a sample is a folder of brat, or a list in JSON of spaCy or Label Studio."""
+    if sample.kind == "folder":
+        return any(sample.path.glob("*.ann"))
+    first = sample.value[0] if isinstance(sample.value, list) and sample.value else None
+    if isinstance(first, list):
+        return len(first) == 2 and isinstance(first[0], str) and isinstance(first[1], dict)
+    return isinstance(first, dict) and any(isinstance(first.get(key), list) for key in (*_ENTITY_KEYS, "annotations"))

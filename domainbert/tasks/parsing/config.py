@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.ranges import check_fields
 from domainbert.encoders.config import Width
 from domainbert.tasks.config import Headline, TaskConfig
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
 
 Decoding = Literal["mst", "greedy"]
 
@@ -28,6 +31,7 @@ class Parsing(TaskConfig):
 
     title = "Dependency parser"
     headline = Headline("las", "LAS")
+    has_many_targets = True
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
     """How labels are read."""
@@ -55,6 +59,16 @@ class Parsing(TaskConfig):
     def untaught(self, unlabelled: bool) -> str:
         """See `TaskConfig.untaught`."""
         return f"{self.name} gives no logits to compare with a teacher's; expected finetune of a smaller model"
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: ten columns, of which the first numbers the words and the seventh has heads."""
+        from domainbert.tasks.recognition import Recognised
+
+        rows = [columns for columns in sample.words if columns[0].isdecimal()]
+        if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
+            return None
+        return Recognised(cls(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -103,6 +103,11 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         aligned = aligned_contents(tokenizer, contents)
         return [_example(words, np.full((len(words.first_piece), 2), IGNORED), max_length) for words in aligned]
 
+    def shown_target(self, target: Any) -> str:
+        """See `Task.shown_target`: the number of the head, from 1, and the label."""
+        head, label = target.tolist()
+        return f"{self.labels[label]} of {f'word {head}' if head else 'the root'}"
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Negative log-likelihood of the heads, and of the labels given the right heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range, check_fields
 from domainbert.tasks.config import Headline, TaskConfig
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
 
 _SPECIALS = 3  # tokens around a pair; some vocabularies have one more
 
@@ -62,6 +65,19 @@ class QuestionAnswering(TaskConfig):
     def reading(self) -> object:
         """See `TaskConfig.reading`."""
         return self.format
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: SQuAD's articles with paragraphs, or rows with question, context and answers."""
+        from domainbert.tasks.recognition import Recognised
+
+        data = sample.value.get("data") if isinstance(sample.value, dict) else None
+        if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
+            return Recognised(cls(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
+        first = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
+        if not {"question", "context"} <= set(first) or not isinstance(first.get("answers"), dict):
+            return None
+        return Recognised(cls(), "rows with 'question', 'context' and 'answers'", specificity=4)
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import problem_with_text
-from domainbert.data.examples import Example
+from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.tasks.labelled import Content, Labelled, TextPair
@@ -91,6 +91,16 @@ class QuestionAnsweringTask(Task[Question, Reply]):
                 "these is that there is none (max_length)"
             )
         return examples
+
+    def notes(self, item: Question, window: Window) -> list[tuple[str, str]]:
+        """See `Task.notes`: where the answer starts and ends, with the characters of the context; or that there is
+        none in this window."""
+        found = []
+        for output, (starts, ends, first, behind) in zip(window.outputs, window.targets, strict=True):
+            piece = f"{item.context[first:behind]!r}, characters {first}-{behind}"
+            said = [word for word, holds in (("start", starts), ("end", ends)) if holds]
+            found.append((piece if output > 0 else "no answer in this window", " and ".join(said)))
+        return found
 
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domainbert.tasks.config import Headline
 from domainbert.tasks.text_files import RowFormat, TextTaskConfig
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
 
 PROBLEM_TYPE = "regression"
 """Value of `problem_type` in `config.json`, by which `transformers` knows such a model."""
@@ -37,6 +40,19 @@ class Regression(TextTaskConfig):
 
     format: RegressionFormat = field(default_factory=RegressionFormat)
     """Keys of the labelled files."""
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: a number for each text, but for whole ones from 0, which are classes."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.row_keys import row_keys
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_quantities:
+            return None
+        numbers = keys.labels.numbers
+        reason = f"{keys.in_words}, numbers from {min(numbers):g} to {max(numbers):g} under {keys.labels.key!r}"
+        return Recognised(cls(format=RegressionFormat(**keys.of_format)), reason)
 
     @classmethod
     def adopts(cls, head: str | None, fields: Mapping[str, Any]) -> bool:

@@ -148,6 +148,10 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         """The standardised number."""
         return (item.number - self.mean) / self.deviation
 
+    def shown_target(self, target: Any) -> str:
+        """See `Task.shown_target`: the number, and the standardised one that is learnt."""
+        return f"{float(target) * self.deviation + self.mean:g}, standardised {float(target):+.3f}"
+
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Squared error of the standardised numbers, summed over the texts; one without a number is left out."""
         errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()

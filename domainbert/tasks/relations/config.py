@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.label_names import is_visible
 from domainbert.tasks.relations.outputs import classes_of
 from domainbert.tasks.text_files import TextFormat
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
+
+_MARKED = 0.95  # of the texts; the strict reader names the others
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,12 @@ class RelationFormat(TextFormat):
 
     tail_markers: tuple[str, str] = ("[[", "]]")
     """What stands before and after the second entity."""
+
+    def marks(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row seems to say two entities."""
+        given = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
+        text = str(row.get(self.text_key))
+        return all(given) or all(text.count(marker) == 1 for marker in self.markers)
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -76,6 +87,21 @@ class Relations(TaskConfig):
     def headline(self) -> Headline:
         """See `TaskConfig.headline`."""
         return Headline(f"{self.metric}_f1", f"{self.metric} F1")
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: two entities of each text, by characters or by the usual markers."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.row_keys import row_keys
+
+        keys = row_keys(sample)
+        if keys is None or not keys.labels.may_be_classes:
+            return None
+        format = RelationFormat(text_key=keys.text, label_key=keys.labels.key)
+        if sum(format.marks(row) for row in sample.rows) < _MARKED * len(sample.rows):
+            return None
+        reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
+        return Recognised(cls(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
 
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:

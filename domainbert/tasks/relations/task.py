@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.data.examples import Example
+from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
@@ -117,6 +117,10 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         texts = [content if isinstance(content, MarkedText) else self._found_in(content) for content in contents]
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
+    def shown_target(self, target: Any) -> str:
+        """See `Task.shown_target`: the relation, at either of the places that the head may read."""
+        return self.classes[int(target)]
+
     def _found_in(self, content: Content) -> MarkedText:
         text = content if isinstance(content, str) else " ".join(words_of_content(content))
         return find_markers(text, self.reading.format.markers)
@@ -186,6 +190,11 @@ class StartsRelationsTask(RelationsTask):
 
     head = "tokens"
     at_starts = True
+
+    def notes(self, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
+        """See `Task.notes`: the two entities."""
+        entities = ("the first entity", "the second entity")
+        return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """What is read around entities."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.tagged_files import TaggedFormat
+
+if TYPE_CHECKING:
+    from domainbert.tasks.recognition import Recognised, Sample
+
+_MOST_LABELS = 200
+_UNTAGGED = "O"
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,7 @@ class TokenLabels(TaskConfig):
     title = "Token classifier"
     pipeline_tag = "token-classification"
     headline = Headline("macro_f1", "mean token F1")
+    has_many_targets = True
 
     format: TaggedFormat = field(default_factory=TaggedFormat)
     """Columns of the labelled files."""
@@ -26,3 +33,19 @@ class TokenLabels(TaskConfig):
     head: Literal["linear", "crf"] = "linear"
     """`crf` puts a CRF on the linear head, which weighs each label with its neighbours; `transformers` loads the folder
     without it."""
+
+    @classmethod
+    def recognises(cls, sample: Sample) -> Recognised | None:
+        """See `TaskConfig.recognises`: any tags, and rather than entities those of which none begins one (EBM-NLP)."""
+        from domainbert.tasks.recognition import Recognised
+        from domainbert.tasks.tagged_samples import tagged_sample
+
+        found = tagged_sample(sample)
+        labels = set(found.tags) if found else set()
+        if found is None or not 2 <= len(labels) <= _MOST_LABELS or 2 * len(labels) > len(found.tags):
+            return None
+        begins = any(label[:2] in ("B-", "S-", "U-") for label in labels)
+        outside = _UNTAGGED if _UNTAGGED in labels else None
+        reason = f"{len(labels)} labels of words {found.reason}" + ("" if begins else ", none of which has B-")
+        task = cls(format=TaggedFormat(**found.columns), outside=outside)
+        return Recognised(task, reason, specificity=1 if begins else 3)

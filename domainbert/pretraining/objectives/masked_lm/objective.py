@@ -57,6 +57,18 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
+    def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
+        """Of the tokens to predict: what was done to each, and which it is."""
+        written, read = rows.packed.input_ids.ravel(), np.asarray(batch["input_ids"]).ravel()
+        notes = [""] * len(written)
+        for place, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
+            if target != IGNORED:
+                done = "kept" if read[place] == target else "random"
+                done = "hidden" if read[place] == self.tokenizer.mask_id else done
+                notes[place] = f"{done}; the target is {self.tokenizer.pieces.shown(self.tokenizer.tokens[target])}"
+        length = rows.packed.input_ids.shape[1]
+        return [notes[start : start + length] for start in range(0, len(notes), length)]
+
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """`num_targets`: masked tokens."""
         return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows]).sum())}

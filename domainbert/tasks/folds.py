@@ -1,4 +1,4 @@
-"""Cross-validation for small data: a training file in parts; each part validates training on the others."""
+"""A labelled set in parts: for cross-validation each part validates training on the others, or one is held out."""
 
 from __future__ import annotations
 
@@ -37,17 +37,43 @@ def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int)
     Raises:
         DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
     """
-    whole, name = read_set(task, train), set_name(train)
-    parts = whole.parts or [whole]
-    units = [part.units() for part in parts]
-    everything = list(chain(*units))
-    if len(everything) < num_folds:
-        found = f"{name} has {len(everything)} documents"
-        raise DomainbertError(f"k_folds: {num_folds}, but {found}; expected as many or more")
-    dealt = _deal(everything, num_folds, seed)
-    _check_labels(everything, dealt, name)
+    whole = read_set(task, train)
+    units = _units(whole)
+    if len(units) < num_folds:
+        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units)}; expected as many or more")
+    dealt = _deal(units, num_folds, seed)
+    _check_labels(units, dealt, set_name(train))
+    return _folds(train, whole, dealt, num_folds)
+
+
+def hold_out(given: LabelledSet, task: TaskConfig, num_parts: int, seed: int) -> Fold:
+    """One part in so many of a set as the validation of a fold; a document whose label no other one has is trained on.
+
+    `DomainbertError` if there are fewer documents than parts.
+    """
+    whole = read_set(task, given)
+    units = _units(whole)
+    if len(units) < num_parts:
+        raise DomainbertError(f"{_few(given, units)}; expected {num_parts} or more, of which one part is held out")
+    dealt = _deal(units, num_parts, seed)
+    known = {label for unit, part in zip(units, dealt, strict=True) if part > 0 for label in unit.labels}
+    held = [part == 0 and unit.labels <= known for unit, part in zip(units, dealt, strict=True)]
+    return _folds(given, whole, [0 if one else 1 for one in held], 2)[0]
+
+
+def _units(whole: Labelled[Any]) -> list[Unit]:
+    return list(chain(*(part.units() for part in whole.parts or [whole])))
+
+
+def _few(given: LabelledSet, units: Sequence[Unit]) -> str:
+    return f"{set_name(given)} has {len(units)} documents"
+
+
+def _folds(given: LabelledSet, whole: Labelled[Any], dealt: Sequence[int], num_folds: int) -> list[Fold]:
+    """The folds of a set that has been read, by the fold of each unit."""
     folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(dealt)
-    for file, part, own in zip(files_of(train), parts, units, strict=True):
+    for file, part in zip(files_of(given), whole.parts or [whole], strict=True):
+        own = part.units()
         fold_of = list(islice(remaining, len(own)))
         contents = _Contents(file, part, own)
         for number, fold in enumerate(folds):

@@ -1,0 +1,150 @@
+"""The numbers of a first recipe, each with the reason for it in a few words.
+
+Where docs/results.md, docs/speed.md or a recipe in configs/ has measured a number, the reason says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from domainbert.runner.first_recipe.machine import Machine
+
+RATES = {
+    ("small", 128): 17_099,
+    ("small", 512): 11_613,
+    ("medium", 128): 7_634,
+    ("medium", 512): 5_371,
+    ("base", 128): 1_577,
+    ("base", 512): 1_149,
+}
+"""Tokens a second of pretraining on two cores with fast bf16, by encoder and row length: docs/speed.md."""
+
+_TOKENS_PER_WORD = 1.3  # punctuation among them: 1.154 without it, on docs/results.md
+_WINDOWS = (128, 256, 512)
+
+
+class Chosen(NamedTuple):
+    """A value of the recipe, and the reason for it."""
+
+    value: Any
+    reason: str
+
+
+class Size(NamedTuple):
+    """An encoder by its name, and its hidden size."""
+
+    name: str
+    hidden: int
+
+
+_ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("small", 256)), (300e6, Size("medium", 384)))
+_BASE = Size("base", 768)
+
+
+def vocab_size(words: int, size: str) -> Chosen:
+    """Entries of a vocabulary, by the words of its corpus."""
+    if words < 1e6:
+        return Chosen(4096, f"{size}: 4,096 entries, as the demo has for 0.5 M")
+    if words < 3e6:
+        return Chosen(8192, f"{size}: between the demo's 4,096 and the 16,384 for 4.7 M words in docs/results.md")
+    if words < 50e6:
+        return Chosen(16384, f"{size}: 16,384 entries, as for 4.7 M in docs/results.md")
+    return Chosen(32768, f"{size}: about as many entries as BERT and SciBERT have, which saw billions")
+
+
+def encoder(words: int, size: str, machine: Machine) -> tuple[Size, Chosen]:
+    """The encoder that a corpus fills and a machine can train."""
+    found = next((one for most, one in _ENCODERS if words < most), _BASE)
+    if found == _BASE and machine.gpu is None:
+        found = _ENCODERS[-1][1]
+        return found, Chosen(found.name, f"{size} would fill base, which takes a GPU: 1,577 tokens/s on two cores")
+    why = {
+        "tiny": "2 x 128; little text does not fill more",
+        "small": "4 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md",
+        "medium": "6 x 384; enough text for more than small",
+        "base": "12 x 768, for a GPU",
+    }
+    return found, Chosen(found.name, f"{size}: {why[found.name]}")
+
+
+def passes(words: int) -> Chosen:
+    """Passes of pretraining over the corpus."""
+    if words < 3e6:
+        return Chosen(10, "passes; little text is read more often, validation shows whether it still helps")
+    if words < 50e6:
+        return Chosen(5, "passes, as in docs/results.md")
+    return Chosen(2 if words < 500e6 else 1, "passes: there is text enough, so time decides")
+
+
+def rows(words: int) -> Chosen:
+    """Rows of an optimiser step of pretraining."""
+    if words < 1e6:
+        return Chosen(16, "rows a step: little text, so that there are some thousand steps")
+    return Chosen(32, "rows a step, as in docs/results.md") if words < 30e6 else Chosen(64, "rows a step")
+
+
+def window(lengths: Sequence[int], measured: bool, longest: int) -> Chosen:
+    """Tokens of a window: the shortest usual one that takes 99 of 100 texts, of those that the encoder has."""
+    length = sorted(lengths)[int(0.99 * (len(lengths) - 1))]
+    found = next((one for one in _WINDOWS if one >= length), _WINDOWS[-1])
+    what = f"99 % of the texts have at most {'' if measured else 'about '}{length:,} tokens"
+    if longest < found:
+        return Chosen(longest, f"{what}; the encoder has positions for {longest:,}, longer texts are read in windows")
+    return Chosen(found, what + ("" if length <= found else "; longer texts are read in windows"))
+
+
+def epochs(items: int) -> Chosen:
+    """Passes of fine-tuning over the training set; the best on validation is kept."""
+    if items < 1000:
+        return Chosen(25, f"{items:,} items: as in the demo, with 600; the epoch best on validation is kept")
+    if items < 20_000:
+        return Chosen(8, f"{items:,} items: as in docs/results.md, with 1,786 and 4,632; the best epoch is kept")
+    return Chosen(4 if items < 200_000 else 2, f"{items:,} items: few passes are many steps; the best epoch is kept")
+
+
+def batch(items: int) -> Chosen:
+    """Texts of an optimiser step of fine-tuning."""
+    return Chosen(16, "few items: more steps") if items < 500 else Chosen(32, "the default")
+
+
+def rate(hidden: int, many_targets: bool) -> Chosen:
+    """Learning rate of fine-tuning an encoder."""
+    if hidden < 256:
+        return Chosen(5e-4, "as the demo has for this encoder")
+    if hidden >= 512:
+        value = 5e-5 if many_targets else 2e-5
+        return Chosen(value, "usual for encoders of this size (Devlin et al. 2019); not measured here")
+    name, of_words, of_texts = ("4 x 256", 1e-3, 5e-4) if hidden < 384 else ("6 x 384", 3e-4, 1e-4)
+    if many_targets:
+        return Chosen(of_words, f"as for entities with {name} in docs/results.md")
+    return Chosen(of_texts, f"as for texts with {name} in docs/results.md; at two or three times as much seeds failed")
+
+
+def seeds(items: int) -> Chosen:
+    """Seeds of fine-tuning."""
+    if items < 50_000:
+        return Chosen([1, 2, 3], "the spread between trainings is part of the intervals")
+    return Chosen([1], f"{items:,} items: seeds differ little, and a training is long; [1, 2, 3] for intervals")
+
+
+def estimated_tokens(words: int) -> int:
+    """Tokens of a text that no vocabulary has been made for yet, about."""
+    return round(_TOKENS_PER_WORD * words)
+
+
+def duration(tokens: int, times: float, name: str, length: int, machine: Machine) -> str:
+    """About how long a pretraining takes, in a sentence with the rate it is computed with; or why that is not told."""
+    rate = RATES.get((name, 128 if length == 128 else 512))
+    if rate is None or machine.gpu is not None or not machine.bf16 or machine.cores < 2:
+        return "no estimate of the time: docs/speed.md has no rate for this encoder on such a machine"
+    about = _about(tokens * times / rate)
+    return f"pretraining: {about} at the {rate:,} tokens/s of docs/speed.md (two cores, fast bf16); fine-tuning besides"
+
+
+def _about(seconds: float) -> str:
+    """The order of a duration."""
+    for unit, length in (("days", 86400), ("hours", 3600)):
+        if seconds >= 1.5 * length:
+            return f"about {seconds / length:.0f} {unit}"
+    return f"about {10 * round(seconds / 600)} minutes" if seconds >= 600 else "some minutes"

@@ -1,0 +1,345 @@
+"""`domainbert init`: what it finds, the numbers it chooses, the recipe it writes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
+from domainbert.runner.first_recipe import machine, sizes
+from domainbert.runner.first_recipe.corpus import corpus_facts
+from domainbert.runner.first_recipe.machine import Machine
+from domainbert.runner.first_recipe.splits import find_splits
+from domainbert.runner.first_recipe.writing import in_yaml
+from domainbert.tasks.labelled_set import LabelledFile
+from domainbert.tasks.ner.files import read_ner
+
+ROOT = Path(__file__).parents[2]
+LAPTOP = Machine(2, 24.0, None, bf16=True)
+SERVER = Machine(16, 128.0, "NVIDIA H100", bf16=True)
+KINDS = ("ner", "classification", "relations", "pairs", "questions", "token_labels", "trees")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("domainbert.runner.first_recipe.command.this_machine", lambda: LAPTOP)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from domainbert.stages.sample import sample
+
+    out = tmp_path_factory.mktemp("data") / "sample"
+    names = [f"{split}_{items}" for split in ("train", "validation", "test") for items in ("sentences", "texts")]
+    sample(out=out, corpus_documents=60, **dict.fromkeys(names, 60) | {"train_sentences": 150})
+    return out
+
+
+def init(*words: object) -> None:
+    assert main(["init", *map(str, words)]) == 0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["init", *map(str, words)]) == 2
+    return capsys.readouterr().err.removeprefix("domainbert: ").strip()
+
+
+def stages(recipe: str = "recipe.yaml") -> dict[str, Any]:
+    return yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))["stages"]
+
+
+def labelled(path: Path, count: int) -> Path:
+    rows = [{"text": f"In Zürich 🍰 {number} fell.", "label": "ab"[number % 2]} for number in range(count)]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "numbers", "labels"])
+def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
+    """All early checks pass: files, labels, lengths."""
+    folder = sample / kind if kind in KINDS else Path("mine")
+    if kind not in KINDS:
+        folder.mkdir()
+        for split in ("train", "dev", "test"):
+            values = [0.5, 2, 7.25] if kind == "numbers" else [["a"], ["a", "b"], []]
+            rows = [{"text": f"Item {n} œ Zürich", "label": values[n % 3]} for n in range(30)]
+            (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
+    capsys.readouterr()
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    names = ["vocab", "prepare", "pretrain", "finetune-pretrained", "finetune-scratch", "result"]
+    planned = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(words[0], words[1]) for words in planned] == [("run", name) for name in names]
+    assert all(
+        re.search(r"[\w}\]] {2,}# \S", line) for line in Path("recipe.yaml").read_text().splitlines() if numeric(line)
+    )
+
+
+def numeric(line: str) -> bool:
+    """Whether a line of a recipe sets a number."""
+    return bool(re.match(r" +\w+: \[?[\d.]+(e-\d+)?\b", line))
+
+
+def test_the_same_data_give_the_same_bytes_and_nothing_is_replaced_unasked(sample, capsys):
+    words = ("--labelled", sample / "ner/train.conll", "--corpus", sample / "corpus.jsonl", "--out", "a.yaml")
+    init(*words)
+    files = ["a.yaml", *(f"a-data/{name}.conll" for name in ("train", "validation", "test"))]
+    first = [Path(file).read_bytes() for file in files]
+    capsys.readouterr()
+    said = refused(capsys, *words)
+    assert said == "a.yaml: is there already; expected another --out, or --force to replace it"
+    Path("a.yaml").unlink()
+    assert refused(capsys, *words).startswith("a-data: is there already; expected another --out")
+    init(*words, "--force")
+    assert [Path(file).read_bytes() for file in files] == first
+
+
+def test_one_file_alone_is_divided_by_documents_and_nothing_is_lost(sample, capsys):
+    whole = read_ner(sample / "ner/train.conll")
+    init("--labelled", sample / "ner/train.conll", "--corpus", sample / "corpus.jsonl")
+    said = capsys.readouterr().out
+    assert "one set alone is divided by documents into train (81 %), validation (9 %) and test (10 %), in " in said
+    assert "texts in test give wide intervals" in said
+    parts = [read_ner(Path(f"recipe-data/{split}.conll")) for split in ("train", "validation", "test")]
+    texts = [{" ".join(sentence.words) for sentence in part.items} for part in parts]
+    assert sum((Counter(" ".join(s.words) for s in part.items) for part in parts), Counter()) == Counter(
+        " ".join(sentence.words) for sentence in whole.items
+    )
+    assert sum(part.num_documents for part in parts) == whole.num_documents
+    assert len(texts[0]) > len(texts[2]) > 0 and len(texts[1]) > 0
+    assert stages()["result"]["test"] == "recipe-data/test.conll"
+
+
+def test_a_single_held_out_set_is_the_test_set(tmp_path, capsys):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    labelled(folder / "train.jsonl", 100)
+    dev = labelled(folder / "dev.jsonl", 30)
+    (folder / "README.md").write_text("about")
+    (tmp_path / "corpus.txt").write_text("Prices fell in the towns.\n\n" * 3 + "And rose again in all of them.\n")
+    init("--labelled", folder, "--corpus", "corpus.txt")
+    said = capsys.readouterr().out
+    assert "labelled  " in said and "train 90, validation 10, test 30" in said
+    assert "dev.jsonl is the only held-out set, so it is the test set; a tenth of training becomes validation" in said
+    assert "left aside in the folder: README.md" in said
+    made = stages()
+    assert made["result"]["test"] == str(dev)
+    assert made["finetune-scratch"]["validation"] == "recipe-data/validation.jsonl"
+    rows = Path("recipe-data/train.jsonl").read_text() + Path("recipe-data/validation.jsonl").read_text()
+    assert sorted(rows.splitlines()) == sorted((folder / "train.jsonl").read_text().splitlines())
+
+
+def test_a_label_of_one_document_is_trained_on(tmp_path, sample):
+    rows = [{"text": f"Text {n} of all.", "label": f"rare {n}" if n < 30 else "usual"} for n in range(100)]
+    Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init("--labelled", "a.jsonl", "--corpus", sample / "corpus.jsonl")
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    train = Path("recipe-data/train.jsonl").read_text()
+    assert [n for n in range(30) if f'"rare {n}"' not in train] == []
+
+
+def test_a_folder_is_understood_by_the_usual_names(tmp_path):
+    for name in ("en-TRAIN_text.txt", "en-TRAIN_labels.txt", "devel.text", "devel.label", "notes.md", ".hidden"):
+        (tmp_path / name).write_text("1\n")
+    found = find_splits(tmp_path)
+    assert found.train == LabelledFile(text=tmp_path / "en-TRAIN_text.txt", label=tmp_path / "en-TRAIN_labels.txt")
+    assert (found.validation, found.left) == (None, ("notes.md",))
+    assert found.test == LabelledFile(text=tmp_path / "devel.text", label=tmp_path / "devel.label")
+
+
+def test_a_folder_that_is_not_understood_is_refused(tmp_path):
+    def said(path: Path) -> str:
+        with pytest.raises(DomainbertError) as error:
+            find_splits(path)
+        return str(error.value)
+
+    expected = "expected train, dev or validation, and test in the names of its files"
+    assert (
+        said(tmp_path / "no")
+        == f"{tmp_path}/no: no such file or folder; expected labelled files (docs/labelled-files.md)"
+    )
+    (tmp_path / "a.jsonl").write_text("")
+    assert said(tmp_path) == f"{tmp_path}: no training set among 'a.jsonl'; {expected}"
+    (tmp_path / "french").mkdir()
+    (tmp_path / "french/train.conll").write_text("")
+    assert said(tmp_path).startswith(f"{tmp_path}: sets stand in 'french' of it, which are learnt one by one")
+    (tmp_path / "train.jsonl").write_text("")
+    (tmp_path / "train.csv").write_text("")
+    assert said(tmp_path) == (
+        f"{tmp_path}: 'train.csv', 'train.jsonl' for train; expected one file, or one with texts and one with labels"
+    )
+
+
+def test_what_is_missing_is_asked_for(tmp_path, capsys):
+    file = labelled(tmp_path / "a.jsonl", 30)
+    assert refused(capsys) == "init: no --labelled; expected a labelled file or folder (docs/labelled-files.md)"
+    assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected raw text to ")
+    said = refused(capsys, "--labeled", file)
+    assert said == "--labeled: unknown to init; did you mean 'labelled'?"
+    assert "means something else in a recipe" in refused(capsys, "--labelled", file, "--corpus", "${data}/a.txt")
+    assert not Path("recipe.yaml").exists()
+
+
+def test_tags_that_a_scheme_forbids_are_mended_and_told(tmp_path, sample, capsys):
+    folder = tmp_path / "tags"
+    folder.mkdir()
+    for split in ("train", "dev", "test"):
+        stray = "" if split != "test" else "again I-x\n\n"
+        (folder / f"{split}.conll").write_text("Zürich B-x\nfell O\n\n" * 20 + stray, encoding="utf-8")
+    init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
+    said = capsys.readouterr().out
+    found = f"{folder}/test.conll:61: I-x begins the sentence, which IOB2 forbids"
+    assert f"mended while it is read, and counted, such as {found}\n" in said
+    task = {"class_path": "Ner", "init_args": {"format": {"repair": True}}}
+    assert [stages()[name]["task"] for name in ("finetune-scratch", "result")] == [task, task]
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+
+
+def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_a_corpus(runs, capsys):
+    init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", "--out", "a.yaml")
+    assert list(stages("a.yaml")) == ["finetune-general", "result"]
+    corpus = ("--corpus", runs / "sample/corpus.jsonl", "--out", "b.yaml")
+    init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", *corpus)
+    made = stages("b.yaml")
+    assert list(made) == ["prepare", "dapt", "finetune-general", "finetune-dapt", "result"]
+    assert made["dapt"]["init_from"] == made["prepare"]["tokenizer"] == made["finetune-general"]["model"]
+    assert made["finetune-dapt"] == {**made["finetune-general"], "model": "@dapt"}
+    assert made["result"]["models"] == {"dapt": "@finetune-dapt", "general": "@finetune-general"}
+    assert made["dapt"]["max_length"] == 96, "the model has no more positions"
+    assert "When not to pretrain" in Path("b.yaml").read_text()
+    assert main(["run", "a.yaml", "--dry-run"]) == main(["run", "b.yaml", "--dry-run"]) == 0
+
+
+def test_a_recipe_of_it_runs_to_its_end(sample, capsys):
+    """Shortened by options alone."""
+    init("--labelled", sample / "classification", "--corpus", sample / "corpus.jsonl")
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 16}
+    short = {"vocab.vocab_size": 512, "prepare.num_workers": 0, "pretrain.budget.max_epochs": 0.2}
+    short |= {f"pretrain.encoder.{name}": value for name, value in small.items()}
+    for name in ("finetune-pretrained", "finetune-scratch"):
+        short |= {f"{name}.max_epochs": 1, f"{name}.seeds": "[1]", f"{name}.precision": "32-true"}
+    short |= {"result.bootstrap_resamples": 100, "pretrain.precision": "32-true"}
+    assert main(["run", "recipe.yaml", *(f"--stages.{key}={value}" for key, value in short.items())]) == 0
+    assert "result  pretrained  macro F1" in capsys.readouterr().out
+    scores = json.loads(Path("runs/recipe/result/metrics.json").read_text())
+    assert set(scores["systems"]) == {"pretrained", "scratch"} and scores["gold"] == 60
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"]), max_size=20)
+PLAIN = st.recursive(
+    TEXTS | st.integers() | st.booleans() | st.none() | st.floats(0, 1000).map(lambda value: float(f"{value:.0e}")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "path"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(PLAIN)
+def test_values_are_in_yaml_what_they_are(value):
+    from domainbert.settings.yaml_loader import Loader
+
+    assert yaml.load(f"key: {in_yaml(value)}", Loader)["key"] == value
+
+
+def test_a_path_cannot_break_out_of_a_comment(tmp_path, sample):
+    folder = tmp_path / "a\nout: elsewhere\u2028out: there"
+    folder.mkdir()
+    for split in ("train", "dev", "test"):
+        labelled(folder / f"{split}.jsonl", 30)
+    init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
+    made = yaml.safe_load(Path("recipe.yaml").read_text(encoding="utf-8"))
+    assert made["out"] == "runs/recipe"
+    assert made["stages"]["result"]["test"] == str(folder / "test.jsonl")
+
+
+def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
+    def of(words: int, where: Machine = LAPTOP) -> tuple[Any, ...]:
+        return (
+            sizes.vocab_size(words, "").value,
+            sizes.encoder(words, "", where)[1].value,
+            sizes.passes(words).value,
+            sizes.rows(words).value,
+        )
+
+    assert of(500_000) == (4096, "tiny", 10, 16)
+    assert of(2_000_000) == (8192, "small", 10, 32)
+    assert of(4_700_000) == (16384, "small", 5, 32), "as configs/econ/small.yaml"
+    assert of(100_000_000) == (32768, "medium", 2, 64)
+    assert of(1_000_000_000) == (32768, "medium", 1, 64), "base takes a GPU"
+    assert of(1_000_000_000, SERVER) == (32768, "base", 1, 64)
+
+
+def test_fine_tuning_follows_the_items_and_the_encoder():
+    assert [sizes.epochs(items).value for items in (600, 1786, 4632, 50_000, 10**6)] == [25, 8, 8, 4, 2]
+    assert [sizes.rate(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
+    assert [sizes.rate(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
+    assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
+
+
+def test_a_window_takes_99_of_100_texts():
+    assert sizes.window([*[100] * 99, 4000], True, 512).value == 128
+    assert sizes.window([*[100] * 90, *[140] * 10], True, 512) == (256, "99 % of the texts have at most 140 tokens")
+    assert sizes.window([900], True, 512).reason.endswith("900 tokens; longer texts are read in windows")
+    assert sizes.window([200], False, 192).value == 192
+
+
+def test_a_duration_is_told_where_a_rate_was_measured():
+    page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
+    rows = {(name, length): rate for (name, length), rate in sizes.RATES.items()}
+    measured = re.findall(r"\| ([\d,]+) tokens/s \|.*`pretrain-(small|medium|base)-(\d+)\.json`", page)
+    assert rows == {(name, int(length)): int(rate.replace(",", "")) for rate, name, length in measured}
+    said = sizes.duration(6_000_000, 5, "small", 128, LAPTOP)
+    assert said.startswith("pretraining: about 30 minutes at the 17,099 tokens/s of docs/speed.md")
+    assert "about 5 hours" in sizes.duration(6_000_000, 5, "base", 128, Machine(2, 24, None, True))
+    for other in (SERVER, Machine(2, 24, None, bf16=False), Machine(1, 24, None, bf16=True)):
+        assert sizes.duration(6_000_000, 5, "small", 128, other).startswith("no estimate of the time")
+
+
+def test_documents_of_plain_text_are_told_apart(tmp_path):
+    def found(text: str) -> tuple[Any, int, int]:
+        Path("a.txt").write_text(text, encoding="utf-8")
+        facts = corpus_facts("a.txt", None)
+        return facts.source.get("documents"), facts.documents, facts.words
+
+    assert found("Prices in Zürich fell 🍰.\n" + "Then they rose again.\n") == ("line", 2, 9)
+    assert found("Prices in Zürich fell 🍰.\nAnd on.\n\nThen they rose again.\n") == ("blank_line", 2, 11)
+    Path("b.txt").write_text("Another file of plain text.")
+    assert "documents" not in corpus_facts("*.txt", None).source
+
+
+def test_this_machine_is_described(monkeypatch, tmp_path):
+    limit = tmp_path / "memory.max"
+    limit.write_text(f"{3 * 2**30}\n")
+    monkeypatch.setattr(machine, "_LIMIT", limit)
+    found = machine.this_machine()
+    assert found.cores >= 1 and found.memory_gib == 3
+    assert LAPTOP.describe() == "2 cores, 24 GiB of memory, no GPU, fast bf16"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ner", "stance"])
+def test_sets_of_economics(econ_data, name):
+    init("--labelled", econ_data / name, "--corpus", econ_data / "corpus.jsonl.gz")
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    made = stages()
+    assert (made["vocab"]["vocab_size"], made["pretrain"]["encoder"]) == (16384, "small")
+    rates = {"ner": 1e-3, "stance": 5e-4}
+    assert made["finetune-scratch"]["optim"]["lr"] == rates[name], "as configs/econ/small.yaml"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ner/ncbi-disease", "citation", "chemprot", "pico"])
+def test_sets_of_biomedicine(bio_data, runs, name):
+    init("--labelled", bio_data / name, "--model", runs / "pretrain")
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+    tasks = {"ner/ncbi-disease": "Ner", "citation": "Classification", "chemprot": "Relations", "pico": "TokenLabels"}
+    assert stages()["result"]["task"] == tasks[name]

@@ -1,0 +1,211 @@
+"""The task that a labelled file is for, by its beginning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled_set import LabelledFile, Single
+from domainbert.tasks.recognition import Recognised, look_at, recognise
+
+CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]
+
+
+def told(file: Single, task: str | None = None, **asked: str) -> Recognised:
+    return recognise(look_at(file, asked), task)
+
+
+def refused(file: Single, task: str | None = None, **asked: str) -> str:
+    with pytest.raises(DomainbertError) as error:
+        told(file, task, **asked)
+    return str(error.value)
+
+
+def jsonl(path: Path, *rows: dict[str, Any], times: int = 10) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows) * times, encoding="utf-8")
+    return path
+
+
+def labelled(path: Path, key: str, *labels: Any) -> Path:
+    return jsonl(path, *({"text": f"Prices fell by {number} %.", key: one} for number, one in enumerate(labels)))
+
+
+def columns(path: Path, *rows: str) -> Path:
+    path.write_text(("".join(f"{row}\n" for row in rows) + "\n") * 5, encoding="utf-8")
+    return path
+
+
+def same_file_is_read(found: Recognised, file: Path) -> int:
+    """The items that the task reads with the keys that were found."""
+    return len(found.task.read(file).items)
+
+
+KINDS = {
+    "ner": ("Ner", ("TokenLabels",)),
+    "classification": ("Classification", ()),
+    "relations": ("Relations", ("Classification",)),
+    "pairs": ("Classification", ()),
+    "questions": ("QuestionAnswering", ()),
+    "token_labels": ("TokenLabels", ("Ner",)),
+    "trees": ("Parsing", ()),
+}
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from domainbert.stages.sample import sample
+
+    out = tmp_path_factory.mktemp("sample")
+    sizes = ("train_sentences", "validation_sentences", "test_sentences", "train_texts", "validation_texts")
+    sample(out=out, corpus_documents=5, test_texts=20, **dict.fromkeys(sizes, 60))
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_set_of_the_sample_is_told_and_read(sample, kind):
+    (file,) = (sample / kind).glob("train.*")
+    found = told(file)
+    assert (type(found.task).__name__, found.others) == KINDS[kind]
+    assert found.task.reads_pairs == (kind in ("pairs", "questions"))
+    assert same_file_is_read(found, file) >= 60
+
+
+def test_names_and_numbers(tmp_path):
+    file = tmp_path / "a.jsonl"
+
+    def kind(*labels: Any) -> str:
+        return type(told(labelled(file, "label", *labels)).task).__name__
+
+    assert kind("up", "down") == "Classification"
+    assert kind(0, 1, 2) == "Classification"
+    assert kind(0.5, 3, 4.25) == "Regression"
+    assert kind(*range(1950, 2000)) == "Regression", "years are no classes"
+    assert kind(["a", "b"], [], ["b"]) == "MultiLabel"
+    said = refused(labelled(file, "label", 1, 2, 5))
+    assert said.startswith(f"{file}: may be for Classification or Regression (Classification: texts under 'text', 3 ")
+    assert said.endswith("numbers from 1 to 5 under 'label'); expected --task NAME")
+    assert type(told(file, "Regression").task).__name__ == "Regression"
+    assert type(told(file, "classification").task).__name__ == "Classification"
+
+
+def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
+    file = jsonl(
+        tmp_path / "a.jsonl",
+        {"title": "On prices in towns", "abstract": "They fell, and that was all.", "stance": "dovish", "year": 2010},
+        {"title": "On the labour of children", "abstract": "It rose œ by 9 %.", "stance": "hawkish", "year": 2011},
+    )
+    said = refused(file)
+    assert said == (
+        f"{file}: the text may stand under 'title', 'abstract'; expected --text_key KEY, and for pairs of texts "
+        "--text_pair_key KEY"
+    )
+    found = told(file, text_key="abstract")
+    assert found.reason == "texts under 'abstract', 2 names under 'stance'"
+    assert found.task.read(file).items[0].content == "They fell, and that was all."
+    pairs = told(file, text_key="title", text_pair_key="abstract")
+    assert pairs.task.reads_pairs and same_file_is_read(pairs, file) == 20
+
+
+def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
+    rows = [{"text": text, "label": label, "topic": "t"} for text, label in CLASSES]
+    file = jsonl(tmp_path / "a.jsonl", *rows)
+    assert refused(file) == f"{file}: the label may stand under 'label', 'topic'; expected --label_key KEY"
+    assert told(file, label_key="label").reason == "texts under 'text', 2 names under 'label'"
+    bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
+    assert refused(bare) == f"{bare}: the label stands under none of 'text'; expected --label_key KEY"
+
+
+def test_unusual_keys_are_found_by_their_values(tmp_path):
+    rows = [{"id": f"{n}", "utterance": f"It fell {n} times œ alas.", "mood": "ab"[n % 2]} for n in range(40)]
+    file = jsonl(tmp_path / "a.jsonl", *rows, times=1)
+    found = told(file)
+    assert found.reason == "texts under 'utterance', 2 names under 'mood'"
+    assert [item.label for item in found.task.read(file).items[:3]] == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize("pair", [("premise", "hypothesis"), ("sentence1", "sentence2"), ("text", "text_pair")])
+def test_pairs_are_known_by_the_names_of_their_texts(tmp_path, pair):
+    rows = [{pair[0]: "Prices rose.", pair[1]: "They fell.", "label": label} for label in ("yes", "no")]
+    file = jsonl(tmp_path / "a.jsonl", *rows)
+    found = told(file)
+    assert found.task.reads_pairs and same_file_is_read(found, file) == 20
+
+
+def test_tables_and_parallel_files(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("text,label\n" + '"Prices, in Zürich 🍰, fell.",down\nNothing.,none\n' * 9, encoding="utf-8")
+    assert same_file_is_read(told(table), table) == 18
+    several = tmp_path / "b.csv"
+    several.write_text("text,labels\n" + "Prices fell.,down; trade\nNothing.,\n" * 9, encoding="utf-8")
+    found = told(several)
+    assert type(found.task).__name__ == "MultiLabel"
+    assert found.task.read(several).items[0].labels == ("down", "trade")
+    numbers = tmp_path / "c.tsv"
+    numbers.write_text("sentence1\tsentence2\tscore\n" + "A man.\tA boy.\t3.5\nRain.\tSun.\t0\n" * 5, encoding="utf-8")
+    assert [one.number for one in told(numbers).task.read(numbers).items[:2]] == [3.5, 0]
+    (tmp_path / "text").write_text("Prices fell 🍰.\nNothing.\n" * 9, encoding="utf-8")
+    (tmp_path / "label").write_text("1\n0\n" * 9, encoding="utf-8")
+    both = LabelledFile(text=tmp_path / "text", label=tmp_path / "label")
+    assert told(both).reason == "texts under 'text', 2 whole numbers under 'label'"
+
+
+def test_tagged_words_however_they_stand(tmp_path):
+    entities = columns(tmp_path / "a.txt", "-DOCSTART- (1)", "", "Zürich NNP B-place", "was VBD O", "🍰 X B-food")
+    assert (type(told(entities).task).__name__, same_file_is_read(told(entities), entities)) == ("Ner", 5)
+    parts = columns(tmp_path / "b.conll", "Prices\tNNS", "fell\tVBD", "then\tRB", "prices\tNNS")
+    found = told(parts)
+    assert (type(found.task).__name__, found.task.outside) == ("TokenLabels", None)
+    lists = jsonl(
+        tmp_path / "c.jsonl",
+        {"words": ["A", "loan"], "ner_tags": [0, 1], "label_names": ["O", "B-x"]},
+        {"words": ["Zürich"], "ner_tags": [0]},
+        times=1,
+    )
+    found = told(lists)
+    assert type(found.task).__name__ == "Ner"
+    assert [one.tags for one in found.task.read(lists).items] == [["O", "B-x"], ["O"]]
+
+
+def test_texts_with_entities_and_exports_of_tools(tmp_path):
+    row = {"text": "Cash 🍰 helped", "entities": [{"start": 0, "end": 4, "label": "thing"}]}
+    lines = jsonl(tmp_path / "a.jsonl", row)
+    array = tmp_path / "b.json"
+    array.write_text(json.dumps([["Cash 🍰 helped", {"entities": [[0, 4, "thing"]]}]]), encoding="utf-8")
+    brat = tmp_path / "brat"
+    brat.mkdir()
+    (brat / "1.txt").write_text("Cash helped", encoding="utf-8")
+    (brat / "1.ann").write_text("T1\tthing 0 4\tCash\n", encoding="utf-8")
+    for file in (lines, array, brat):
+        found = told(file)
+        assert type(found.task).__name__ == "Ner"
+        assert found.task.read(file).items[0].spans == [(0, 1, "thing")]
+
+
+def test_questions_on_one_line_or_one_a_line(tmp_path):
+    context = "Im Café Zürich 🍰 sat Ada."
+    asked = {"id": "1", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 21}]}
+    whole = tmp_path / "a.json"
+    whole.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [asked]}]}]}), encoding="utf-8")
+    answers = {"text": ["Ada"], "answer_start": [21]}
+    lines = jsonl(tmp_path / "b.jsonl", {"question": "Who?", "context": context, "answers": answers}, times=1)
+    for file in (whole, lines):
+        found = told(file)
+        assert type(found.task).__name__ == "QuestionAnswering"
+        assert found.task.read(file).items[0].texts == ["Ada"]
+
+
+def test_what_is_no_labelled_file_is_refused(tmp_path):
+    prose = tmp_path / "a.txt"
+    prose.write_text("Prices fell.\nThen they rose again, and then nothing at all changed.\n" * 9, encoding="utf-8")
+    assert "a.txt: does not look like a labelled file of Classification, " in refused(prose)
+    assert "does not look like a labelled file of Parsing" in refused(prose, "Parsing")
+    assert refused(prose, "Parsng") == "--task: no task 'Parsng'; did you mean 'Parsing'?"
+
+
+def test_no_task_claims_a_sample_unless_it_says_so():
+    assert TaskConfig.recognises.__func__(TaskConfig, None) is None  # type: ignore[attr-defined]
