@@ -32,7 +32,6 @@ from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
 from domainbert.tasks.words import TaggedWords
-from domainbert.tuning.folds import split_folds
 
 LABELS = ("I-INT", "I-OUT", "I-PAR", "O")
 ABSTRACTS = """-DOCSTART- (1)
