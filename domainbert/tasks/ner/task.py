@@ -16,9 +16,10 @@ from domainbert.encoders.crf import Crf, WordGrid, crf_of
 from domainbert.metrics.entities import count_entities, entity_scores, surface
 from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
 from domainbert.metrics.table import entity_lines
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
-from domainbert.tasks.ner.confidence import Lattice
+from domainbert.tasks.ner.confidence import Lattice, entity_claims
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
@@ -214,6 +215,11 @@ class NerTask(Task[Sentence, list[Entity]]):
             for row, number in enumerate(found):
                 scores[number] = lattice.entities(row, tags[number])
         return list(zip(tags, scores, strict=True))
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: each entity, as probable as its score says."""
+        (tags,) = self._tags(logits, batch)
+        return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
 
     def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
         decoded = decode_labels(logits, batch, self.crf, self.valid)
