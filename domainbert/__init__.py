@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from domainbert.serving.attention_maps import attention_maps
+    from domainbert.serving.attributions import attributions
     from domainbert.serving.by_name import load_classifier, load_tagger
     from domainbert.serving.predictor import load_predictor
     from domainbert.tasks.labelled import TextPair
 
     __version__: str
 
-__all__ = ["TextPair", "__version__", "load_classifier", "load_predictor", "load_tagger"]
+_HOMES = {
+    "TextPair": "tasks.labelled",
+    "attention_maps": "serving.attention_maps",
+    "attributions": "serving.attributions",
+    "load_classifier": "serving.by_name",
+    "load_predictor": "serving.predictor",
+    "load_tagger": "serving.by_name",
+}
+__all__ = [
+    "TextPair",
+    "__version__",
+    "attention_maps",
+    "attributions",
+    "load_classifier",
+    "load_predictor",
+    "load_tagger",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,12 +39,6 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("domainbert")
-    if name == "TextPair":
-        from domainbert.tasks.labelled import TextPair
-
-        return TextPair
-    if name in __all__:
-        from domainbert.serving import by_name, predictor
-
-        return getattr(predictor if name == "load_predictor" else by_name, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"domainbert.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ from domainbert.data.examples import collate
 from domainbert.encoders.packed import Packed
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.claims import Claim
+from domainbert.tasks.labelled import UnreadableContents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText, align_text
 
@@ -99,7 +100,10 @@ class _Reading:
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
         predictor.runtime.need_gradients()
         self.task, self.model = predictor.task, predictor.model
-        (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
+        try:
+            (example,) = self.task.encode_contents([text], predictor.tokenizer, predictor.max_length)
+        except UnreadableContents as error:
+            raise DomainbertError(f"attributions: {error.found[0]}") from error
         self.text = self.task.read_as(text)
         (self.words,) = align_text(predictor.tokenizer, [self.text])
         _check(self.words, [window.input_ids for window in example.windows], predictor.max_length)
