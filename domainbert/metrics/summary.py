@@ -41,8 +41,8 @@ from domainbert.metrics.entities import (
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
-"""`systems`: scores of each name; `paired`: the first system minus each later one; `warnings`: models that have learnt
-nothing."""
+"""`systems`: scores of each name; `paired`: the first system minus each later one; `draws`: the headline of each system
+in every resample; `warnings`: models that have learnt nothing."""
 
 Found = TypeVar("Found")
 Systems = Mapping[str, Mapping[str, Found]]
@@ -78,7 +78,7 @@ def summarize(
     resampling: Resampling,
     slices: Slices = NO_SLICES,
 ) -> Summary:
-    """`systems` and `paired` of the scores of any task.
+    """`systems`, `paired` and `draws` of the scores of any task.
 
     The intervals of the headline are called `interval`, a difference `difference`; those of another statistic carry its
     name in front.
@@ -118,7 +118,8 @@ def summarize(
         for pair in paired:
             pair[f"{prefix}difference"] = summaries[first][name] - summaries[pair["b"]][name]
             pair[f"{prefix}interval"] = list(interval(drawn[first] - drawn[pair["b"]]))
-    return {"systems": summaries, "paired": paired}
+    draws = {system: drawn.tolist() for system, drawn in drawn_of[headline].items()}
+    return {"systems": summaries, "paired": paired, "draws": draws}
 
 
 def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resampling: Resampling) -> Summary:

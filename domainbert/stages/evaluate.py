@@ -74,7 +74,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
     the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json` and `predictions/`.
+    `out` gets `metrics.json`, `predictions/`, and `draws.json`, the headline in every resample, by which `report`
+    compares systems that were evaluated apart.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -98,6 +99,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     }
     for name, cost in costs.items():
         summary["systems"][name]["cost"] = cost
+    drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
+    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, as_is=True)
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""

@@ -1,0 +1,81 @@
+"""`domainbert report`: one page for a run or several, and the page that `domainbert run` leaves behind."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.files import told_if_full
+from domainbert.settings.command_line import Typed
+
+FILE = "report.html"
+
+HELP = """\
+usage: domainbert report RUN... [--out FILE]
+
+Write one page of HTML about a run, or several side by side: which system is better and by how much, learning curves,
+scores against cost, the worst mistakes, data, settings. It is one file, reads without a network, and shows what is
+there: nothing is trained or predicted for it. Systems of several runs are compared where the test set is the same.
+
+  RUN          a folder that domainbert run has written, or that of a single stage
+  --out FILE   where the page goes; report.html in the folder, where there is one RUN
+"""
+
+_FEWER = (50, 20, 5, 0)  # mistakes of each system, until the page is small enough
+
+
+def report(typed: Typed) -> str:
+    """Write the page that the command line asks for, and return the closing line.
+
+    Raises:
+        DomainbertError: no run, or one that is not there; several without `--out`; an option that there is not.
+    """
+    folders = [Path(word) for word in typed.words]
+    if typed.options or typed.files:
+        name = typed.options[0][0] if typed.options else "-c"
+        raise DomainbertError(f"--{name.lstrip('-')}: no such option of report; expected --out FILE")
+    if not folders:
+        raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
+    if len(folders) > 1 and not typed.flags.get("out"):
+        raise DomainbertError("report: expected --out FILE, for the page is of several runs")
+    path = Path(typed.flags.get("out") or folders[0] / FILE)
+    if path.is_dir():
+        path = path / FILE
+    write_report(folders, path)
+    return f"report: {path}"
+
+
+def write_report(folders: Sequence[Path], path: Path) -> None:
+    """Write the page about the runs in these folders.
+
+    Raises:
+        DomainbertError: a folder is not there or holds no stage, or the disk is full.
+    """
+    from domainbert.base.files import write_text
+    from domainbert.report.page import MOST_BYTES, page_text
+    from domainbert.report.runs import read_runs
+    from domainbert.report.sections import sections
+
+    title = ", ".join(run.name for run in read_runs(folders))
+    for most in _FEWER:
+        text = page_text(f"Report: {title}", sections(read_runs(folders), most))
+        if len(text.encode("utf-8")) <= MOST_BYTES:
+            break
+    with told_if_full(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+
+
+def report_after_run(out: Path) -> str:
+    """Write the page of a run that has just ended, and return the line that says where; never an error.
+
+    Whatever is wrong with the page, the run is done: the line says what, and how to try again.
+    """
+    try:
+        write_report([out], out / FILE)
+    except Exception as error:
+        again = shlex.join(["domainbert", "report", str(out)])
+        return f"warning: no {FILE}: {type(error).__name__}: {' '.join(str(error).split())}; to try again: {again}"
+    return f"{out / FILE} shows it."

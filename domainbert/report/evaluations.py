@@ -1,0 +1,150 @@
+"""What `evaluate` found: systems by test set, and their differences, also of systems that different runs evaluated.
+
+Two evaluations have the same test set if their manifests say so: the same files by name and content. The bootstrap
+draws its documents from its seed alone, so the draws that two runs have saved for one test set are of the same
+documents, and their differences are paired ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.hashes import hash_json
+from domainbert.report.runs import Run, StageFolder
+
+_METRICS, _DRAWS, _SEEDS = "metrics.json", "draws.json", "seeds.json"
+_PERCENTILES = 2.5, 97.5
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The score that counts."""
+
+    key: str
+    name: str
+    percent: bool
+    higher_is_better: bool
+
+
+@dataclass(frozen=True)
+class System:
+    """A system's scores on a test set."""
+
+    name: str
+    """Of its run, too, where the report is of several."""
+    scores: dict[str, Any]
+    """As `systems.NAME` of `metrics.json`."""
+    run: Run
+    folder: Path
+    """Where its mistakes and predictions stand: `mistakes/NAME` below the folder of `evaluate`."""
+    drawn: dict[str, Any]
+    """How the bootstrap drew: `seed`, `resamples`, `units`, `metric`; empty where an older version did not write it."""
+    draws: list[float]
+    """The score in each resample."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The score of one system less that of another."""
+
+    a: str
+    b: str
+    difference: float
+    interval: list[float] | None
+    """None where the two were evaluated apart, and it is not known."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All that is known of one test set."""
+
+    title: str
+    metric: Metric
+    facts: dict[str, Any]
+    """`test`, `gold` and `bootstrap` of `metrics.json`."""
+    systems: list[System]
+    pairs: list[Pair]
+    warnings: list[str]
+
+
+def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
+    """The evaluations of these runs, those of the same test set in one."""
+    found: dict[tuple[str, int], list[Evaluation]] = {}
+    for run in runs:
+        here: Counter[str] = Counter()  # a second evaluation of a run stands by itself: names of systems may recur
+        for stage in run.of_kind(_METRICS):
+            written = run.json(stage.path / _METRICS, "what evaluate has found")
+            if written.get("systems"):
+                one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
+                found.setdefault((identity, here[identity]), []).append(one)
+                here[identity] += 1
+    return [_together(alike) for alike in found.values()]
+
+
+def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone: bool) -> Evaluation:
+    metric = _metric(run, written)
+    drawn = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
+    how, draws = drawn.get("drawn", {}), drawn.get("systems", {})
+    prefix = "" if alone else f"{run.name}: "
+    systems = [
+        System(prefix + name, scores, run, stage.path / "mistakes" / name, how, draws.get(name, []))
+        for name, scores in written["systems"].items()
+        if metric.key in scores
+    ]
+    pairs = [
+        Pair(prefix + pair["a"], prefix + pair["b"], pair["difference"], pair.get("interval"))
+        for pair in written.get("paired", [])
+    ]
+    facts = {key: written.get(key) for key in ("test", "gold", "bootstrap", "task")}
+    return Evaluation(stage.name, metric, facts, systems, pairs, [prefix + one for one in written.get("warnings", [])])
+
+
+def _metric(run: Run, written: Mapping[str, Any]) -> Metric:
+    """The headline; whether more of it is better stands in the trainings that were chosen by it."""
+    said = {"key": "f1", "name": "F1", "percent": True, **written.get("metric", {})}
+    chosen = [run.json(stage.path / _SEEDS, "the seeds of a training") for stage in run.of_kind(_SEEDS)]
+    directions = {one.get("metric"): one.get("direction") for one in chosen}
+    direction = said.get("direction") or directions.get(f"validation/{said['key']}")
+    return Metric(said["key"], said["name"], bool(said["percent"]), direction != "minimize")
+
+
+def _identity(stage: StageFolder, written: Mapping[str, Any]) -> str:
+    """Two evaluations with the same one are of the same test set and metric."""
+    seal = stage.manifest.get("seal") or {}
+    test = seal.get("config", {}).get("test", written.get("test"))  # without a manifest its name has to do
+    named = json.dumps(test)
+    made = {name: key for name, key in seal.get("stages", {}).items() if f'"@{name}' in named}
+    return hash_json([test, made, *(written.get(key) for key in ("task", "gold", "metric"))])
+
+
+def _together(alike: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation of systems that several stages have evaluated; the first system is compared with all others."""
+    first, *others = alike
+    if not others:
+        return first
+    systems = [system for one in alike for system in one.systems]
+    pairs = [*first.pairs, *(pair for one in others for pair in _across(first.systems[0], one.systems, first.metric))]
+    title = ", ".join(dict.fromkeys(one.title for one in alike))
+    warnings = [warning for one in alike for warning in one.warnings]
+    return Evaluation(title, first.metric, first.facts, systems, pairs, warnings)
+
+
+def _across(first: System, others: Sequence[System], metric: Metric) -> Iterator[Pair]:
+    for other in others:
+        difference = first.scores[metric.key] - other.scores[metric.key]
+        yield Pair(first.name, other.name, difference, _paired_interval(first, other))
+
+
+def _paired_interval(first: System, other: System) -> list[float] | None:
+    """The percentile interval of the differences in resamples of the same documents."""
+    if not first.draws or first.drawn != other.drawn or len(first.draws) != len(other.draws):
+        return None
+    import numpy as np
+
+    low, high = np.percentile(np.subtract(first.draws, other.draws), _PERCENTILES)
+    return [float(low), float(high)]

@@ -1,0 +1,186 @@
+"""The pictures of the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from domainbert.base.scores import shown_interval, shown_score
+from domainbert.report.evaluations import Evaluation, Metric, Pair
+from domainbert.report.svg import INK, RULE, SERIES, SOFT, picture, style_of
+from domainbert.report.trainings import Curve, Group
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_WIDTH = 7.4  # inches: the page's column
+_ROW = 0.34
+_TITLES = {"train/lr": "learning rate", "train/loss": "loss in training"}
+_COSTS = {"latency_1": "latency of one text, ms", "parameters": "parameters, millions"}
+_UNITS = {"latency_1": 1e3, "parameters": 1e-6}
+
+
+def forest(name: str, evaluation: Evaluation) -> Markup:
+    """Each paired difference with its interval, beside the line of no difference."""
+    metric, pairs = evaluation.metric, evaluation.pairs
+    height = 0.75 + _ROW * len(pairs)
+    label = f"Differences in {metric.name} with their 95 % intervals"
+    return picture(name, label, (_WIDTH, height), lambda figure: _forest(figure.subplots(), metric, pairs))
+
+
+def _forest(axes: Axes, metric: Metric, pairs: Sequence[Pair]) -> None:
+    scale = 100 if metric.percent else 1
+    axes.axvline(0, color=INK, linewidth=1)
+    for row, pair in enumerate(pairs):
+        colour = SERIES[0] if is_told(pair) else SERIES[5]
+        text = f"{pair.a} minus {pair.b}\n{shown_score(pair.difference, metric.percent, '+')}"
+        if pair.interval is not None:
+            ends = [scale * one for one in pair.interval]
+            axes.plot(ends, [row, row], color=colour, linewidth=2)
+            text += f" {shown_interval(pair.interval, metric.percent, '+')}"
+        filled = colour if is_told(pair) else "none"
+        points = axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=filled, markersize=7)
+        points[0].set_gid(f"tip:{text}")
+    axes.set_yticks(range(len(pairs)), [f"{pair.a} minus {pair.b}" for pair in pairs], color=INK)
+    axes.set_ylim(len(pairs) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"difference in {metric.name}" + (", points" if metric.percent else ""))
+
+
+def is_told(pair: Pair) -> bool:
+    """Whether the interval is known and leaves out no difference."""
+    return pair.interval is not None and not pair.interval[0] <= 0 <= pair.interval[1]
+
+
+def learning_curves(name: str, group: Group) -> Markup:
+    """A panel for each metric, a colour for each training, a line for each seed; the best evaluation is ringed."""
+    panels = [metric for metric in group.metrics if group.panel(metric)]
+    rows = math.ceil(len(panels) / 2)
+    height = 0.35 + 2.3 * rows + 0.2 * math.ceil(len(group.trainings) / 3)
+    label = f"{group.title}: learning curves of {', '.join(group.trainings)}"
+    return picture(name, label, (_WIDTH, height), partial(_learning_curves, group, panels))
+
+
+def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> None:
+    columns = min(2, len(panels))
+    grid = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False).flat
+    numbers = {training: number for number, training in enumerate(group.trainings)}
+    for axes, metric in zip(grid, panels, strict=False):
+        for curve in group.panel(metric):
+            _curve(axes, curve, numbers[curve.training])
+        axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
+        axes.set_xlabel("step")
+    for axes in list(grid)[len(panels) :]:
+        axes.set_visible(False)
+    lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    if len(numbers) > 1 and lines:
+        figure.legend(handles=lines, loc="outside lower left", ncols=3)
+
+
+def _curve(axes: Axes, curve: Curve, number: int) -> None:
+    style = style_of(number)
+    shown = {label for label in (line.get_label() for line in axes.get_lines())}
+    few = len(curve.steps) < 8
+    axes.plot(
+        curve.steps,
+        curve.values,
+        color=style["color"],
+        linestyle=style["linestyle"],
+        marker=style["marker"] if few else None,
+        label="_" if curve.training in shown else curve.training,
+        alpha=0.9,
+    )
+    if curve.best in curve.steps:
+        value = curve.values[curve.steps.index(curve.best)]
+        ring = axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="_")
+        ring[0].set_gid(f"tip:{curve.training} {curve.seed}\nbest at step {curve.best:,}: {value:.4g}")
+
+
+def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
+    """The score of each system against its latency and its size, both on log axes; None where no cost was measured."""
+    metric = evaluation.metric
+    measured = {one.name: one.scores for one in evaluation.systems if one.scores.get("cost")}
+    if not measured:
+        return None
+    label = f"{metric.name} against latency and against size"
+    return picture(name, label, (_WIDTH, 3.1), partial(_score_and_cost, metric, measured))
+
+
+def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
+    scale = 100 if metric.percent else 1
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, (key, title) in zip(panels, _COSTS.items(), strict=True):
+        for number, (name, scores) in enumerate(measured.items()):
+            if not scores["cost"].get(key):
+                continue
+            style, x = style_of(number), scores["cost"][key] * _UNITS[key]
+            y, (low, high) = scale * scores[metric.key], scores.get("interval") or [scores[metric.key]] * 2
+            axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
+            point = axes.plot(x, y, style["marker"], color=style["color"], markersize=7, label=name)
+            point[0].set_gid(
+                f"tip:{name}\n{metric.name} {shown_score(scores[metric.key], metric.percent)}\n{x:.3g} {title}"
+            )
+        axes.set_xscale("log")
+        _plain_log_ticks(axes)
+        axes.set_xlabel(title)
+    panels[0].set_ylabel(metric.name)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower left", ncols=4)
+
+
+def _plain_log_ticks(axes: Axes) -> None:
+    """Ticks at 1, 2 and 5 times powers of ten, as plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_xlim()
+    if high < 3 * low:  # else a single tick, or none
+        middle = math.sqrt(low * high)
+        axes.set_xlim(middle / 2, middle * 2)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def reliability(name: str, evaluation: Evaluation) -> Markup | None:
+    """How often predictions of each confidence are right, a panel for each system; None where there are no bins."""
+    judged = {
+        one.name: one.scores["reliability"]["bins"] for one in evaluation.systems if one.scores.get("reliability")
+    }
+    judged = {system: bins for system, bins in judged.items() if bins}
+    if not judged:
+        return None
+    label = "Accuracy against confidence"
+    rows = math.ceil(len(judged) / 3)
+    return picture(name, label, (_WIDTH, 2.7 * rows), partial(_reliability, judged))
+
+
+def _reliability(judged: Mapping[str, list[dict[str, float]]], figure: Figure) -> None:
+    columns = 3
+    grid = list(
+        figure.subplots(math.ceil(len(judged) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
+    )
+    for number, (axes, (system, bins)) in enumerate(zip(grid, judged.items(), strict=False)):
+        style = style_of(number)
+        axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
+        axes.plot([one["confidence"] for one in bins], [one["accuracy"] for one in bins], color=style["color"])
+        for one in bins:
+            point = axes.plot(one["confidence"], one["accuracy"], style["marker"], color=style["color"])
+            share = f"confidence {one['confidence']:.3f}\nright {one['accuracy']:.3f}\n{one['count']:,} predictions"
+            point[0].set_gid(f"tip:{share}")
+        axes.set_title(system, color=INK)
+        axes.set_xlim(0, 1.02)
+        axes.set_ylim(0, 1.02)
+        axes.set_aspect("equal")
+        axes.set_xlabel("confidence")
+    grid[0].set_ylabel("right")
+    for axes in grid[len(judged) :]:
+        axes.set_visible(False)
+    for axes in figure.axes:
+        axes.grid(color=RULE)

@@ -1,0 +1,204 @@
+"""Tables of scores, as a template sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from domainbert.base.scores import shown_interval, shown_score
+from domainbert.report.evaluations import Evaluation, Metric, System
+
+_SHADES = 10
+_LABELLED = ("precision", "recall", "f1")
+_NOT_SHARES = ("seeds", "repaired_tags", "support")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in a table: as it is read, and as rows are sorted by it."""
+
+    text: str
+    value: float
+
+
+Cell = str | Number
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under heads; the first cell of a row names it."""
+
+    caption: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Whether the cells of each column are numbers, which stand to the right."""
+        return [any(isinstance(row[place], Number) for row in self.rows) for place in range(len(self.heads))]
+
+
+def score(value: float, percent: bool, sign: str = "") -> Number:
+    """A score as it is shown everywhere."""
+    return Number(shown_score(value, percent, sign), value)
+
+
+def systems_table(evaluation: Evaluation) -> Table:
+    """Score, interval, difference to the first system and cost of each system."""
+    metric = evaluation.metric
+    pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
+    heads = ["system", metric.name, "95 % interval"]
+    heads += ["first minus this", "95 % interval of it"] if pairs else []
+    heads += ["seeds", "latency, ms", "words/s", "parameters", "pieces/word"]
+    rows: list[list[Cell]] = []
+    for system in evaluation.systems:
+        row = [system.name, score(system.scores[metric.key], metric.percent), _interval(system.scores, metric)]
+        if pairs:
+            pair = pairs.get(system.name)
+            row += [score(pair.difference, metric.percent, "+") if pair else ""]
+            row += [shown_interval(pair.interval, metric.percent) if pair and pair.interval else ""]
+        rows.append([*row, *_cost(system)])
+    return Table(_caption(evaluation), heads, rows)
+
+
+def _caption(evaluation: Evaluation) -> str:
+    facts = evaluation.facts
+    drawn = facts.get("bootstrap") or {}
+    parts = [str(facts["test"])] if facts.get("test") else []
+    parts += [f"{facts['gold']:,} gold labels"] if facts.get("gold") is not None else []
+    if drawn:
+        parts.append(
+            f"intervals from {drawn['resamples']:,} resamples of {drawn['units']:,} {drawn['unit']} and of seeds"
+        )
+    return "; ".join(parts)
+
+
+def _interval(scores: Mapping[str, Any], metric: Metric) -> str:
+    return shown_interval(scores["interval"], metric.percent) if scores.get("interval") else ""
+
+
+def _cost(system: System) -> list[Cell]:
+    cost, seeds = system.scores.get("cost") or {}, system.scores.get("seeds")
+    shown = {"latency_1": ("{:.2f}", 1e3), "words_per_second": ("{:,.0f}", 1), "parameters": ("{:,.0f}", 1)}
+    cells: list[Cell] = [Number(str(seeds), seeds) if seeds else ""]
+    for key, (form, scale) in {**shown, "pieces_per_word": ("{:.3f}", 1)}.items():
+        cells.append(Number(form.format(scale * cost[key]), cost[key]) if cost.get(key) is not None else "")
+    return cells
+
+
+def further_table(evaluation: Evaluation) -> Table:
+    """All other scores that are single numbers, nested ones by a dotted name; a column for each system."""
+    names = [name for name in _single(evaluation.systems[0].scores) if name != evaluation.metric.key]
+    rows: list[list[Cell]] = []
+    for name in names:
+        values = [_single(system.scores).get(name) for system in evaluation.systems]
+        share = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
+        rows.append([_in_words(name), *("" if value is None else _number(value, share) for value in values)])
+    return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
+
+
+def _number(value: float, share: bool) -> Number:
+    return score(value, True) if share else Number(f"{value:,.4g}", value)
+
+
+def _single(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Scores that are numbers by dotted name, without those of labels and slices, which have tables of their own."""
+    found: dict[str, float] = {}
+    for key, value in scores.items():
+        if isinstance(value, bool) or key in _NOT_SHARES or key == "cost" or key.endswith("_by_seed"):
+            continue
+        if isinstance(value, (int, float)):
+            found[prefix + key] = value
+        elif isinstance(value, dict) and not key.startswith(("per_", "by_")) and key not in ("slices", "confusion"):
+            found |= _single(value, f"{prefix}{key}.")
+    return found
+
+
+def label_tables(evaluation: Evaluation) -> list[Table]:
+    """Precision, recall and F1 of each label: what stands under `per_...`."""
+    return [_by_name(evaluation, key) for key in evaluation.systems[0].scores if key.startswith("per_")]
+
+
+def slice_tables(evaluation: Evaluation) -> list[Table]:
+    """F1 by what stands under `by_...` (seen in training or not, length), and the score of each of the `slices`."""
+    first = evaluation.systems[0].scores
+    found = [_by_name(evaluation, key, ("f1",)) for key in first if key.startswith("by_") and _has_scores(first[key])]
+    return found + [_slices(evaluation, key) for key in first.get("slices", {})]
+
+
+def _has_scores(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, dict) and "f1" in one for one in value.values())
+
+
+def _by_name(evaluation: Evaluation, key: str, shown: Sequence[str] = _LABELLED) -> Table:
+    """A row for each name with its support; the systems side by side."""
+    names = list(dict.fromkeys(name for system in evaluation.systems for name in system.scores.get(key, {})))
+    titles = {"precision": "precision", "recall": "recall", "f1": "F1"}
+    heads = [f"{system.name} {titles[one]}" for system in evaluation.systems for one in shown]
+    rows: list[list[Cell]] = []
+    for name in names:
+        found = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
+        support = next((one["support"] for one in found if "support" in one), None)
+        cells = [score(one[part], True) if part in one else "" for one in found for part in shown]
+        rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
+    return Table(_in_words(key), ["", "support", *heads], rows)
+
+
+def _slices(evaluation: Evaluation, key: str) -> Table:
+    metric = evaluation.metric
+    first = evaluation.systems[0].scores["slices"][key]
+    rows: list[list[Cell]] = []
+    for value, one in first.items():
+        row: list[Cell] = [value + (" (few)" if one.get("few") else ""), Number(f"{one['count']:,}", one["count"])]
+        for system in evaluation.systems:
+            there = system.scores.get("slices", {}).get(key, {}).get(value, {})
+            found = next((there[name] for name in there if name not in ("count", "interval", "few")), None)
+            row += ["", ""] if found is None else [score(found, metric.percent), _interval(there, metric)]
+        rows.append(row)
+    heads = [head for system in evaluation.systems for head in (system.name, "95 % interval")]
+    return Table(f"by {key}", [key, "texts", *heads], rows)
+
+
+def _in_words(key: str) -> str:
+    return key.replace("_", " ").replace(".", ", ")
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Which gold label is taken for which: counts, and a shade from 0 to 10 by the share of the row."""
+
+    system: str
+    labels: list[str]
+    rows: list[list[tuple[str, int, str]]]
+    """Text, shade and the whole story of each cell."""
+    left_out: int
+    """Labels that are not shown: those that occur least."""
+
+
+def confusions(evaluation: Evaluation, most: int = 30) -> list[Confusion]:
+    """The matrices of an evaluation's systems."""
+    return [
+        _confusion(system.name, system.scores["confusion"], most)
+        for system in evaluation.systems
+        if system.scores.get("confusion", {}).get("labels")
+    ]
+
+
+def _confusion(system: str, found: Mapping[str, Any], most: int) -> Confusion:
+    labels, counts = found["labels"], found["counts"]
+    often = sorted(range(len(labels)), key=lambda place: -sum(counts[place]) - sum(row[place] for row in counts))
+    kept = sorted(often[:most])
+    rows = [list(_cells(labels, counts[place], place, kept)) for place in kept]
+    return Confusion(system, [labels[place] for place in kept], rows, len(labels) - len(kept))
+
+
+def _cells(
+    labels: Sequence[str], row: Sequence[float], gold: int, kept: Iterable[int]
+) -> Iterator[tuple[str, int, str]]:
+    total = sum(row) or 1
+    for place in kept:
+        share = row[place] / total
+        text = f"{row[place]:,.1f}".removesuffix(".0") if row[place] else ""
+        told = f"gold {labels[gold]}, predicted {labels[place]}\n{text or 0} ({100 * share:.1f} % of the row)"
+        yield text, round(_SHADES * share), told
