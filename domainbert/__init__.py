@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,14 +13,6 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "TextPair": "tasks.labelled",
-    "attention_maps": "serving.attention_maps",
-    "attributions": "serving.attributions",
-    "load_classifier": "serving.by_name",
-    "load_predictor": "serving.predictor",
-    "load_tagger": "serving.by_name",
-}
 __all__ = [
     "TextPair",
     "__version__",
@@ -39,6 +30,13 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("domainbert")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"domainbert.{_HOMES[name]}"), name)
+    if name == "TextPair":
+        from domainbert.tasks.labelled import TextPair
+
+        return TextPair
+    if name in __all__:
+        from domainbert.serving import attention_maps, attributions, by_name, predictor
+
+        homes = (attention_maps, attributions, by_name, predictor)
+        return next(getattr(home, name) for home in homes if name in vars(home))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -76,7 +76,7 @@ def _policy(style: str, script: str) -> str:
     """The content security policy (W3C, CSP level 3) of a page with this style and this script."""
     allowed = {"style-src": style, "script-src": script}
     parts = [f"{name} 'sha256-{_digest(text)}'" for name, text in allowed.items()]
-    return "; ".join(["default-src 'none'", *parts, "base-uri 'none'", "form-action 'none'"])
+    return "; ".join(["default-src 'none'", *parts, "img-src data:", "base-uri 'none'", "form-action 'none'"])
 
 
 def _digest(text: str) -> str:

@@ -25,6 +25,8 @@ class AttentionMaps:
 
     pieces: tuple[str, ...]
     """(S,) entries of the vocabulary, to read."""
+    special: tuple[bool, ...]
+    """(S,) whether a piece is a special token, and none of the text."""
     probabilities: NDArray[np.float32]
     """(layers, heads, S, S): row i says where piece i looks, and adds up to 1."""
     windows: tuple[int | None, ...]
@@ -43,7 +45,8 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
         DomainbertError: no model folder, or an exported one; a predictor in 16 bits; a text that is too long.
     """
     encoder, tokenizer, positions = _parts(model)
-    ids, _ = tokenizer.template.frame(tokenizer.encode([text])[0])
+    of_text = tokenizer.encode([text])[0]
+    ids, _ = tokenizer.template.frame(of_text)
     longest = positions if longest is None else min(longest, positions)
     if len(ids) > longest:
         raise DomainbertError(f"attention: the text has {len(ids):,} pieces; expected at most {longest:,}")
@@ -55,7 +58,8 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
         found = record(encoder, tokens, layers).projections
         maps = [found[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
     pieces = tuple(tokenizer.pieces.shown(tokenizer.tokens[number]) for number in ids.tolist())
-    return AttentionMaps(pieces, np.stack(maps), tuple(found[layer].window for layer in layers))
+    special = tuple(not 1 <= place <= len(of_text) for place in range(len(ids)))  # one comes before a text
+    return AttentionMaps(pieces, special, np.stack(maps), tuple(found[layer].window for layer in layers))
 
 
 def _parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
