@@ -21,6 +21,7 @@ from domainbert.settings.tree import nearest
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
+       domainbert report RUN... [--out FILE]
        domainbert tune -c FILE [--key value]...
 
 Small, fast BERT models of one domain, from raw text to evaluation.
@@ -55,6 +56,7 @@ _RUN_FLAGS = {
     "verify": "none",
     "allow_import": "one",
 }
+_REPORT_FLAGS = {"out": "one"}
 _TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -102,12 +104,14 @@ def _dispatch(words: list[str]) -> int:
         from domainbert import __version__
 
         text = f"domainbert {__version__}\n"
+    elif words[0] == "report":
+        text = _report(take_apart(words[1:], _REPORT_FLAGS))
     elif words[0] == "tune":
         text = _tune(take_apart(words[1:], _TUNE_FLAGS))
     elif words[0] in STAGES:
         text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'tune'])}")
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, 'run', 'report', 'tune'])}")
     sys.stdout.write(text)
     return 0
 
@@ -115,6 +119,7 @@ def _dispatch(words: list[str]) -> int:
 def _usage() -> str:
     lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
     lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
+    lines.append(f"  {'report':<10} One page of HTML about a run, or several side by side.\n")
     lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
     return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
 
@@ -162,6 +167,12 @@ def _run(typed: Typed) -> int:
         return 2 if any(step.refused for step in plan) else 0
     run_plan(recipe, plan, _same_again(typed))
     return 0
+
+
+def _report(typed: Typed) -> str:
+    from domainbert.report import command
+
+    return command.HELP if "help" in typed.flags else command.report(typed) + "\n"
 
 
 def _tune(typed: Typed) -> str:

@@ -10,7 +10,7 @@ from domainbert.report.runs import Run, StageFolder
 from domainbert.report.tables import Cell, Number, Table
 
 _REPORT, _PREPARED, _CHECK = "report.json", "prepared.json", "check.json"
-_WORDS = 20
+_WORDS = 10
 _DEEPEST = 3
 
 
@@ -42,7 +42,7 @@ def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
             if isinstance(one, dict):
                 rows.append([text, "this one" if whose == "ours" else "compared with", *_how_cut(one)])
     size = f"{report.get('vocab_size', 0):,} entries"
-    heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "words with [UNK], %", "words cut, %"]
+    heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "cut, %"]
     yield Table(f"{name}, {size}", heads, rows)
     first = next(iter(report["texts"].values()), {}).get("ours", {})
     longest = first.get("longest_split", [])[:_WORDS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Evaluation:
     """All that is known of one test set."""
 
     title: str
+    """The stage, where there are several evaluations."""
     metric: Metric
     facts: dict[str, Any]
     """`test`, `gold` and `bootstrap` of `metrics.json`."""
@@ -83,6 +84,8 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
                 one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
                 found.setdefault((identity, here[identity]), []).append(one)
                 here[identity] += 1
+    if len(found) == 1:
+        return [replace(_together(alike), title="") for alike in found.values()]
     return [_together(alike) for alike in found.values()]
 
 

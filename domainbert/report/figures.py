@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH = 7.4  # inches: the page's column
+_WIDTH = 9.0  # inches: the page's column
 _ROW = 0.34
 _TITLES = {"train/lr": "learning rate", "train/loss": "loss in training"}
 _COSTS = {"latency_1": "latency of one text, ms", "parameters": "parameters, millions"}
@@ -62,26 +62,30 @@ def is_told(pair: Pair) -> bool:
 def learning_curves(name: str, group: Group) -> Markup:
     """A panel for each metric, a colour for each training, a line for each seed; the best evaluation is ringed."""
     panels = [metric for metric in group.metrics if group.panel(metric)]
-    rows = math.ceil(len(panels) / 2)
+    rows = math.ceil(len(panels) / _columns(panels))
     height = 0.35 + 2.3 * rows + 0.2 * math.ceil(len(group.trainings) / 3)
     label = f"{group.title}: learning curves of {', '.join(group.trainings)}"
     return picture(name, label, (_WIDTH, height), partial(_learning_curves, group, panels))
 
 
 def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> None:
-    columns = min(2, len(panels))
-    grid = figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False).flat
+    columns = _columns(panels)
+    grid = list(figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False).flat)
     numbers = {training: number for number, training in enumerate(group.trainings)}
     for axes, metric in zip(grid, panels, strict=False):
         for curve in group.panel(metric):
             _curve(axes, curve, numbers[curve.training])
         axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
         axes.set_xlabel("step")
-    for axes in list(grid)[len(panels) :]:
+    for axes in grid[len(panels) :]:
         axes.set_visible(False)
     lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     if len(numbers) > 1 and lines:
         figure.legend(handles=lines, loc="outside lower left", ncols=3)
+
+
+def _columns(panels: Sequence[str]) -> int:
+    return 3 if len(panels) == 3 else 2
 
 
 def _curve(axes: Axes, curve: Curve, number: int) -> None:
@@ -139,7 +143,8 @@ def _plain_log_ticks(axes: Axes) -> None:
     """Ticks at 1, 2 and 5 times powers of ten, as plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    low, high = axes.get_xlim()
+    found = [x for line in axes.get_lines() for x in line.get_xdata()]
+    low, high = min(found, default=1), max(found, default=1)
     if high < 3 * low:  # else a single tick, or none
         middle = math.sqrt(low * high)
         axes.set_xlim(middle / 2, middle * 2)
@@ -150,10 +155,8 @@ def _plain_log_ticks(axes: Axes) -> None:
 
 def reliability(name: str, evaluation: Evaluation) -> Markup | None:
     """How often predictions of each confidence are right, a panel for each system; None where there are no bins."""
-    judged = {
-        one.name: one.scores["reliability"]["bins"] for one in evaluation.systems if one.scores.get("reliability")
-    }
-    judged = {system: bins for system, bins in judged.items() if bins}
+    found = {one.name: one.scores.get("reliability") or {} for one in evaluation.systems}
+    judged = {system: one for system, one in found.items() if one.get("bins")}
     if not judged:
         return None
     label = "Accuracy against confidence"
@@ -161,20 +164,20 @@ def reliability(name: str, evaluation: Evaluation) -> Markup | None:
     return picture(name, label, (_WIDTH, 2.7 * rows), partial(_reliability, judged))
 
 
-def _reliability(judged: Mapping[str, list[dict[str, float]]], figure: Figure) -> None:
+def _reliability(judged: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
     columns = 3
     grid = list(
         figure.subplots(math.ceil(len(judged) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
     )
-    for number, (axes, (system, bins)) in enumerate(zip(grid, judged.items(), strict=False)):
-        style = style_of(number)
+    for number, (axes, (system, one_of)) in enumerate(zip(grid, judged.items(), strict=False)):
+        style, bins = style_of(number), one_of["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
         axes.plot([one["confidence"] for one in bins], [one["accuracy"] for one in bins], color=style["color"])
         for one in bins:
             point = axes.plot(one["confidence"], one["accuracy"], style["marker"], color=style["color"])
             share = f"confidence {one['confidence']:.3f}\nright {one['accuracy']:.3f}\n{one['count']:,} predictions"
             point[0].set_gid(f"tip:{share}")
-        axes.set_title(system, color=INK)
+        axes.set_title(f"{system}, ECE {one_of['ece']:.3f}" if "ece" in one_of else system, color=INK)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)
         axes.set_aspect("equal")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.progress import format_duration
-from domainbert.report.runs import Run, StageFolder, settings_of
+from domainbert.report.runs import Run, settings_of
 from domainbert.report.tables import Cell, Number, Table
 
 _NOT_SET = "not set"
@@ -41,14 +41,13 @@ def _between_runs(name: str, runs: Sequence[Run]) -> Table:
 
 
 def _between_trainings(run: Run) -> list[Table]:
-    by_kind: dict[str, list[StageFolder]] = {}
+    """Trainings of the same stage and task, side by side."""
+    alike: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for stage in run.stages:
-        by_kind.setdefault(stage.kind, []).append(stage)
-    tables = []
-    for kind, stages in by_kind.items():
-        if len(stages) > 1:
-            tables.append(_differing(f"Stages of {kind}", {stage.name: flat(settings_of(stage)) for stage in stages}))
-    return tables
+        settings = flat(settings_of(stage))
+        if "optim.name" in settings:
+            alike.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
+    return [_differing(f"Trainings by {kind}", found) for (kind, _), found in alike.items() if len(found) > 1]
 
 
 def _differing(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
@@ -73,6 +72,15 @@ def flat(value: Any, prefix: str = "") -> dict[str, str]:
     return {prefix.rstrip("."): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
 
 
+def shown_time(moment: str) -> str:
+    """A moment of a manifest to the minute.
+
+    >>> shown_time("2026-11-22T18:11:49+00:00")
+    '2026-11-22 18:11 UTC'
+    """
+    return moment[:16].replace("T", " ") + (" UTC" if moment.endswith("+00:00") else "")
+
+
 def stages_table(run: Run) -> Table:
     """When and with what each stage was made: its key tells whether two are the same."""
     rows: list[list[Cell]] = []
@@ -84,7 +92,7 @@ def stages_table(run: Run) -> Table:
                 stage.name,
                 stage.kind,
                 stage.state,
-                str(made.get("started", "")),
+                shown_time(made.get("started", "")),
                 Number(format_duration(seconds), seconds) if seconds is not None else "",
                 ", ".join(map(str, seed)) if isinstance(seed, list) else "" if seed is None else str(seed),
                 str(made.get("key", ""))[:12],

@@ -12,15 +12,6 @@ from domainbert.report.evaluations import Evaluation, System
 MOST = 50
 """Mistakes of a system that are shown."""
 
-_AROUND = 200
-"""Characters kept on each side of what is marked, in a long text."""
-
-_LONGEST = 2000
-"""Characters of a text that are shown at most."""
-
-_CHARACTERS = 700
-"""Of a text without a place that is marked."""
-
 _HUES = 6
 _RIGHT = "correct"
 
@@ -120,13 +111,10 @@ def _names(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
     text = str(row.get("text", ""))
-    marks = [*row.get("gold", []), *row.get("predicted", [])]
-    window = _window(text, [mark for mark in marks if mark.get("kind") != _RIGHT] or marks)
-    gold, predicted = (_side(text, window, row.get(side, []), hues) for side in ("gold", "predicted"))
-    plain = "" if gold.pieces or predicted.pieces else "".join(piece.text for piece in _cut(text, window, []))
+    gold, predicted = (_side(text, row.get(side, []), hues) for side in ("gold", "predicted"))
     return Mistake(
         line=str(row.get("line", "")),
-        text=plain,
+        text="" if gold.pieces or predicted.pieces else text,
         gold=gold,
         predicted=predicted,
         pair=str(row.get("text_pair", "")),
@@ -137,49 +125,24 @@ def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
     )
 
 
-def _window(text: str, marks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """The part of a text that is shown: all of it, or what lies around its marks."""
-    placed = [mark for mark in marks if "start" in mark]
-    if not placed:
-        return 0, _CHARACTERS
-    low, high = min(mark["start"] for mark in placed) - _AROUND, max(mark["end"] for mark in placed) + _AROUND
-    return low, min(high, low + _LONGEST)
-
-
-def _side(text: str, window: tuple[int, int], marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
-    placed: list[Mapping[str, Any]] = []
+def _side(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
+    """The text cut at its marks; of marks that overlap, the later ones stand beside it."""
+    pieces: list[Piece] = []
     beside: list[Piece] = []
+    end = 0
     for mark in sorted(marks, key=lambda mark: mark.get("start", -1)):
-        free = "start" in mark and (not placed or mark["start"] >= placed[-1]["end"])
-        if free:
-            placed.append(mark)
+        covered = text[mark["start"] : mark["end"]] if "start" in mark else ""
+        if "start" in mark and mark["start"] >= end:
+            pieces += [Piece(text[end : mark["start"]]), _marked(covered, mark, hues)]
+            end = mark["end"]
         else:
-            beside.append(_marked(text[mark["start"] : mark["end"]] if "start" in mark else "", mark, hues))
-    return Side(list(_cut(text, window, placed, hues)) if placed else [], beside)
-
-
-def _cut(
-    text: str, window: tuple[int, int], marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int] | None = None
-) -> Iterator[Piece]:
-    """The pieces of a text inside a window; how much was left out is said."""
-    low, high = max(window[0], 0), min(window[1], len(text))
-    if low > 0:
-        yield Piece(f"[{low:,} characters] … ")
-    at = low
-    for mark in marks:
-        if mark["end"] <= low or mark["start"] >= high:
-            continue
-        if mark["start"] > at:
-            yield Piece(text[at : mark["start"]])
-        yield _marked(text[mark["start"] : mark["end"]], mark, hues or {})
-        at = mark["end"]
-    if at < high:
-        yield Piece(text[at:high])
-    if high < len(text):
-        yield Piece(f" … [{len(text) - max(high, at):,} characters]")
+            beside.append(_marked(covered, mark, hues))
+    return Side([*pieces, Piece(text[end:])] if pieces else [], beside)
 
 
 def _marked(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
-    parts = [label, kind, f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""]
-    return Piece(text, label, hues.get(label, 0), kind, "\n".join(filter(None, parts)))
+    head = f" of {mark['head']}" if mark.get("head") is not None else ""
+    sure = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""
+    tip = "\n".join(filter(None, [label + head, kind, sure]))
+    return Piece(text, label + head, hues.get(label, 0), kind, tip)

@@ -13,7 +13,7 @@ from domainbert.report.page import Section
 from domainbert.report.runs import Run
 from domainbert.report.tables import confusions, further_table, label_tables, slice_tables, systems_table
 from domainbert.report.trainings import groups
-from domainbert.report.verdict import troubles, verdicts
+from domainbert.report.verdict import in_short, troubles, verdicts
 
 
 def sections(runs: Sequence[Run], most_mistakes: int = MOST) -> list[Section]:
@@ -31,7 +31,9 @@ def sections(runs: Sequence[Run], most_mistakes: int = MOST) -> list[Section]:
 
 def _verdict(runs: Sequence[Run], found: Sequence[Evaluation]) -> Section:
     told = [{"title": one.title, "sentences": verdicts(one), "facts": one.facts} for one in found]
-    return Section("Verdict", "verdict.html", {"verdicts": told, "troubles": troubles(runs, found)})
+    return Section(
+        "Verdict", "verdict.html", {"verdicts": told, "troubles": troubles(runs, found), "runs": in_short(runs)}
+    )
 
 
 def _scores(found: Sequence[Evaluation]) -> Iterator[Section]:
@@ -65,7 +67,9 @@ def _curves(runs: Sequence[Run]) -> Iterator[Section]:
     for number, group in enumerate(groups(runs)):
         if any(group.panel(metric) for metric in group.metrics):
             drawn.append({"title": group.title, "picture": figures.learning_curves(f"curves-{number}", group)})
-    caption = "A colour for each training, a line for each of its seeds; a ring marks the evaluation whose model was kept."
+    caption = (
+        "A colour for each training, a line for each of its seeds; a ring marks the evaluation whose model was kept."
+    )
     if drawn:
         yield Section("Learning curves", "pictures.html", {"pictures": drawn, "caption": caption})
 

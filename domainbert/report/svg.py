@@ -35,6 +35,7 @@ _RC: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "text.parse_math": False,
+    "axes.facecolor": "none",
     "axes.edgecolor": RULE,
     "axes.labelcolor": SOFT,
     "axes.titlesize": 9.5,

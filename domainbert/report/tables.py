@@ -32,6 +32,8 @@ class Table:
     caption: str
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    over: Sequence[tuple[str, int]] = ()
+    """Heads above the heads, each with the number of columns that it spans."""
 
     @property
     def numeric(self) -> list[bool]:
@@ -48,18 +50,24 @@ def systems_table(evaluation: Evaluation) -> Table:
     """Score, interval, difference to the first system and cost of each system."""
     metric = evaluation.metric
     pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
-    heads = ["system", metric.name, "95 % interval"]
-    heads += ["first minus this", "95 % interval of it"] if pairs else []
-    heads += ["seeds", "latency, ms", "words/s", "parameters", "pieces/word"]
+    heads = ["system", f"{metric.name} [95 %]", *(["first minus this [95 %]"] if pairs else [])]
+    heads += ["seeds", "one text, ms", "words/s", "parameters", "pieces/word"]
     rows: list[list[Cell]] = []
     for system in evaluation.systems:
-        row = [system.name, score(system.scores[metric.key], metric.percent), _interval(system.scores, metric)]
+        row: list[Cell] = [
+            system.name,
+            _with_interval(system.scores[metric.key], system.scores.get("interval"), metric),
+        ]
         if pairs:
             pair = pairs.get(system.name)
-            row += [score(pair.difference, metric.percent, "+") if pair else ""]
-            row += [shown_interval(pair.interval, metric.percent) if pair and pair.interval else ""]
+            row.append(_with_interval(pair.difference, pair.interval, metric, "+") if pair else "")
         rows.append([*row, *_cost(system)])
     return Table(_caption(evaluation), heads, rows)
+
+
+def _with_interval(value: float, bounds: Sequence[float] | None, metric: Metric, sign: str = "") -> Number:
+    shown = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
+    return Number(shown_score(value, metric.percent, sign) + shown, value)
 
 
 def _caption(evaluation: Evaluation) -> str:
@@ -72,10 +80,6 @@ def _caption(evaluation: Evaluation) -> str:
             f"intervals from {drawn['resamples']:,} resamples of {drawn['units']:,} {drawn['unit']} and of seeds"
         )
     return "; ".join(parts)
-
-
-def _interval(scores: Mapping[str, Any], metric: Metric) -> str:
-    return shown_interval(scores["interval"], metric.percent) if scores.get("interval") else ""
 
 
 def _cost(system: System) -> list[Cell]:
@@ -135,14 +139,15 @@ def _by_name(evaluation: Evaluation, key: str, shown: Sequence[str] = _LABELLED)
     """A row for each name with its support; the systems side by side."""
     names = list(dict.fromkeys(name for system in evaluation.systems for name in system.scores.get(key, {})))
     titles = {"precision": "precision", "recall": "recall", "f1": "F1"}
-    heads = [f"{system.name} {titles[one]}" for system in evaluation.systems for one in shown]
+    heads = [titles[one] for _ in evaluation.systems for one in shown]
+    over = [("", 2), *((system.name, len(shown)) for system in evaluation.systems)]
     rows: list[list[Cell]] = []
     for name in names:
         found = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
         support = next((one["support"] for one in found if "support" in one), None)
         cells = [score(one[part], True) if part in one else "" for one in found for part in shown]
         rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
-    return Table(_in_words(key), ["", "support", *heads], rows)
+    return Table(_in_words(key), ["label" if len(shown) > 1 else "slice", "support", *heads], rows, over)
 
 
 def _slices(evaluation: Evaluation, key: str) -> Table:
@@ -154,10 +159,9 @@ def _slices(evaluation: Evaluation, key: str) -> Table:
         for system in evaluation.systems:
             there = system.scores.get("slices", {}).get(key, {}).get(value, {})
             found = next((there[name] for name in there if name not in ("count", "interval", "few")), None)
-            row += ["", ""] if found is None else [score(found, metric.percent), _interval(there, metric)]
+            row.append("" if found is None else _with_interval(found, there.get("interval"), metric))
         rows.append(row)
-    heads = [head for system in evaluation.systems for head in (system.name, "95 % interval")]
-    return Table(f"by {key}", [key, "texts", *heads], rows)
+    return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
 
 
 def _in_words(key: str) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from domainbert.report.runs import Run, StageFolder
+from domainbert.report.runs import Run, StageFolder, settings_of
 
 _MOST_POINTS = 300
 """Of a curve: more of them are no better to see."""
 
 _LOG, _SEEDS, _TRAINING = "logs/metrics.jsonl", "seeds.json", "training.json"
+_PRETRAINING = "Pretraining"
 _OF_PRETRAINING = ("validation/loss", "validation/bits_per_character")
 
 
@@ -56,24 +57,25 @@ class Group:
 
 def groups(runs: Sequence[Run]) -> list[Group]:
     """The curves of all trainings, those without seeds (pretraining) first."""
-    found: dict[tuple[str, ...], list[Curve]] = {}
+    found: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
         prefix = "" if len(runs) == 1 else f"{run.name}: "
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
             judged = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
-            metrics = ("train/loss", *judged, "train/lr")
+            metrics, title = (*judged, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
             for folder in _logged(stage):
                 curves = _curves(run, folder, prefix + stage.name, metrics, judged[0] if seeds else "")
-                found.setdefault(metrics, []).extend(curves)
-    ordered = sorted(found, key=lambda metrics: _OF_PRETRAINING[0] not in metrics)
-    return [Group(_title(metrics), list(metrics), found[metrics]) for metrics in ordered if found[metrics]]
+                found.setdefault((title, metrics), []).extend(curves)
+    ordered = sorted(found, key=lambda key: key[0] != _PRETRAINING)
+    return [Group(title, list(metrics), found[title, metrics]) for title, metrics in ordered]
 
 
-def _title(metrics: Sequence[str]) -> str:
-    if _OF_PRETRAINING[0] in metrics:
-        return "Pretraining and distillation"
-    return f"Training by {metrics[1].replace('/', ' ')}"
+def _title(stage: StageFolder) -> str:
+    """The task that is trained, as its settings name it: `Classification`."""
+    task = settings_of(stage).get("task") or {}
+    named = task.get("class_path", "") if isinstance(task, dict) else str(task)
+    return str(named).rpartition(".")[2] or stage.name
 
 
 def _logged(stage: StageFolder) -> list[Path]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domainbert.base.progress import format_duration
 from domainbert.report.evaluations import Evaluation, Metric, Pair
 from domainbert.report.figures import is_told
+from domainbert.report.making import shown_time
 from domainbert.report.runs import Run
 
 
@@ -51,6 +53,17 @@ def _short(value: float, metric: Metric, sign: str = "") -> str:
 
 def _bounds(bounds: Sequence[float], metric: Metric, sign: str = "") -> str:
     return f"[{', '.join(_short(one, metric, sign) for one in bounds)}]"
+
+
+def in_short(runs: Sequence[Run]) -> str:
+    """How many stages each run has, when it was started, and how long it took."""
+    told = []
+    for run in runs:
+        started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
+        seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
+        stages, when = f"{len(run.stages)} stages", f"started {shown_time(started)}" if started else "none is done"
+        told.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
+    return "; ".join(told)
 
 
 def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:

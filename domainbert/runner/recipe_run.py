@@ -13,6 +13,7 @@ from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.base.scores import shown_interval, shown_score
+from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, run_job
 from domainbert.runner.manifest import referred_stages
 from domainbert.settings.tree import nearest
@@ -120,6 +121,8 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
     """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
+    If something ran, `report.html` is written beside it.
+
     `go_on` is the command that resumes after an interruption.
 
     Raises:
@@ -144,10 +147,13 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
-    return _report(recipe.out, manifests)
+    results = _tell_results(recipe.out, manifests)
+    if manifests and (any(step.run for step in plan) or not (recipe.out / FILE).is_file()):
+        print(report_after_run(recipe.out), flush=True)
+    return results
 
 
-def _report(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
     warnings = [
         f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
