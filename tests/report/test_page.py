@@ -66,7 +66,7 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
     }
     assert policy == (
         f"default-src 'none'; style-src 'sha256-{hashes['style']}'; script-src 'sha256-{hashes['script']}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'"
     )
     assert not [name for _, found in read.tags for name in found if name == "style" or name.startswith("on")]
     assert not re.search(r"(src|href)=\"?(?!#)", text.partition("<style>")[0])
