@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from domainbert.serving.attention_maps import attention_maps
+    from domainbert.serving.attributions import attributions
     from domainbert.serving.by_name import load_classifier, load_tagger
     from domainbert.serving.predictor import load_predictor
     from domainbert.tasks.labelled import TextPair
 
     __version__: str
 
-__all__ = ["TextPair", "__version__", "load_classifier", "load_predictor", "load_tagger"]
+__all__ = [
+    "TextPair",
+    "__version__",
+    "attention_maps",
+    "attributions",
+    "load_classifier",
+    "load_predictor",
+    "load_tagger",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,7 +35,8 @@ def __getattr__(name: str) -> Any:
 
         return TextPair
     if name in __all__:
-        from domainbert.serving import by_name, predictor
+        from domainbert.serving import attention_maps, attributions, by_name, predictor
 
-        return getattr(predictor if name == "load_predictor" else by_name, name)
+        homes = (attention_maps, attributions, by_name, predictor)
+        return next(getattr(home, name) for home in homes if name in vars(home))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

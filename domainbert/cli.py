@@ -22,6 +22,7 @@ _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
        domainbert report RUN... [--out FILE]
+       domainbert report MODEL --attend TEXT [--out FILE]
        domainbert tune -c FILE [--key value]...
        domainbert runs [FOLDER] [--json]
        domainbert init --labelled PATH [--corpus PATH] [--model FOLDER]
@@ -66,7 +67,7 @@ _RUN_FLAGS = {
     "allow_import": "one",
 }
 _RUNS_FLAGS = {"json": "none"}
-_REPORT_FLAGS = {"out": "one"}
+_REPORT_FLAGS = {"out": "one", "attend": "one", "allow_import": "one"}
 _TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
 
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
@@ -194,6 +195,7 @@ def _run(typed: Typed) -> int:
 def _report(typed: Typed) -> str:
     from domainbert.report import command
 
+    allow_imports(typed.flags.get("allow_import"))
     return command.HELP if "help" in typed.flags else command.report(typed) + "\n"
 
 

@@ -108,17 +108,27 @@ class Encoder(nn.Module, ABC):
         the greater part of the last block: nobody reads the others."""
         return self._run(tokens, None, positions)
 
+    def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
+        """The last hidden states (B, S, H), with other input of the first block (B, S, H) than `embed` gives."""
+        return self._run(tokens, None, embedded=embedded)
+
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """The embeddings' output and every block's, each (B, S, H); the last is what `forward` gives."""
         earlier: list[Tensor] = []
         last = self._run(tokens, earlier)
         return [*earlier, last]
 
-    def _run(self, tokens: Packed, earlier: list[Tensor] | None, positions: Tensor | None = None) -> Tensor:
+    def _run(
+        self,
+        tokens: Packed,
+        earlier: list[Tensor] | None,
+        positions: Tensor | None = None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:
         """The last hidden states; what goes into each block is added to `earlier`, if someone wants it."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
-        context, hidden = self.context(tokens), self.embed(tokens)
+        context, hidden = self.context(tokens), self.embed(tokens) if embedded is None else embedded
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):
             if earlier is not None:

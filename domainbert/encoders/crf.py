@@ -13,7 +13,8 @@ from domainbert.encoders.names import NameMap
 CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
 """The CRF of a token head, which Hugging Face's classes do not know and leave out."""
 
-_NEVER = -1e4  # a score that no path takes; finite, so that differences of scores stay numbers
+NEVER = -1e4
+"""A score that no path takes; finite, so that differences of scores stay numbers."""
 
 
 class Crf(nn.Module):
@@ -113,7 +114,7 @@ class Crf(nn.Module):
         What `constrain` forbids has one that no path takes. They are of the device and the type of `like`.
         """
         masked = ((self.start, self.allowed_first), (self.transitions, self.allowed), (self.end, self.allowed_last))
-        start, moves, end = (values.to(like).masked_fill(~mask.to(like.device), _NEVER) for values, mask in masked)
+        start, moves, end = (values.to(like).masked_fill(~mask.to(like.device), NEVER) for values, mask in masked)
         return start, moves, end
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from domainbert.encoders.attention import segment_mask
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.layers import Attention
 from domainbert.encoders.packed import Packed
@@ -40,6 +41,10 @@ class Projections:
         products = queries @ keys.transpose(-1, -2)
         scaled = products / math.sqrt(queries.shape[-1]) if self.scale is None else products * self.scale
         return scaled if self.bias is None else scaled + self.bias
+
+    def probabilities(self, segment_ids: Tensor) -> Tensor:
+        """Attention of each token to those of its text that it sees: (B, S) -> (B, heads, S, S), rows add up to 1."""
+        return (self.scores + segment_mask(segment_ids, self.window)).softmax(dim=-1)
 
     def regrouped(self, num_heads: int) -> Projections:
         """The same with the heads put together and the width H divided among `num_heads` others: (B, heads, S, D)."""

@@ -14,6 +14,7 @@ FILE = "report.html"
 
 HELP = """\
 usage: domainbert report RUN... [--out FILE]
+       domainbert report MODEL --attend TEXT [--out FILE]
 
 Write one page of HTML about a run, or several side by side: which system is better and by how much, learning curves,
 scores against cost, the worst mistakes, data, settings. It is one file, reads without a network, and shows what is
@@ -21,6 +22,13 @@ there: nothing is trained or predicted for it. Systems of several runs are compa
 
   RUN          a folder that domainbert run has written, or that of a single stage
   --out FILE   where the page goes; report.html in the folder, where there is one RUN
+
+With --attend the page is about one text and how the model in the folder MODEL reads it: which words made each label
+that it predicts (this needs pip install 'domainbert[attribution]'), and where every attention head looks.
+
+  --attend TEXT       at most 64 pieces of the vocabulary, special tokens included, to see where heads look
+  --out FILE          attention.html in the current folder, unless it is told
+  --allow-import PKG  let the model be of a family or a task in these packages of yours (PKG,PKG)
 """
 
 _FEWER = (50, 20, 5, 0)  # mistakes of each system, until the page is small enough
@@ -35,7 +43,9 @@ def report(typed: Typed) -> str:
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
         name = typed.options[0][0] if typed.options else "-c"
-        raise DomainbertError(f"--{name.lstrip('-')}: no such option of report; expected --out FILE")
+        raise DomainbertError(f"--{name.lstrip('-')}: no such option of report; expected --out FILE or --attend TEXT")
+    if "attend" in typed.flags:
+        return _attend(typed)
     if not folders:
         raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
     if len(folders) > 1 and not typed.flags.get("out"):
@@ -45,6 +55,12 @@ def report(typed: Typed) -> str:
         path = path / FILE
     write_report(folders, path)
     return f"report: {path}"
+
+
+def _attend(typed: Typed) -> str:
+    from domainbert.report.attending import attend
+
+    return attend(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
 
 
 def write_report(folders: Sequence[Path], path: Path) -> None:

@@ -24,6 +24,7 @@ from domainbert.base.files import write_text
 MOST_BYTES = 2_000_000
 """Largest page that opens at once in a browser, and goes with an e-mail."""
 
+_PICTURE = 'src="data:image/'  # as templates write it: the quotes of texts are escaped
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -67,15 +68,17 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
         sections=list(zip(sections, bodies, strict=True)),
         style=Markup(style),
         script=Markup(script),
-        policy=_policy(style, script),
+        policy=_policy(style, script, pictures=any(_PICTURE in body for body in bodies)),
         version=__version__,
     )
 
 
-def _policy(style: str, script: str) -> str:
-    """The content security policy (W3C, CSP level 3) of a page with this style and this script."""
+def _policy(style: str, script: str, pictures: bool) -> str:
+    """The content security policy (W3C, CSP level 3) of a page with this style and this script, and perhaps with
+    pictures that are part of it."""
     allowed = {"style-src": style, "script-src": script}
     parts = [f"{name} 'sha256-{_digest(text)}'" for name, text in allowed.items()]
+    parts += ["img-src data:"] if pictures else []
     return "; ".join(["default-src 'none'", *parts, "base-uri 'none'", "form-action 'none'"])
 
 

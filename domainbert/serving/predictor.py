@@ -82,6 +82,12 @@ class FineTuned:
             raise DomainbertError(f"precision: {precision}; {folder.onnx} has its own, expected 32-true or auto")
         self.exported, self.device, self.dtype = OnnxModel(folder.onnx, self.tokenizer), torch.device("cpu"), None
 
+    def need_gradients(self) -> None:
+        """`DomainbertError` unless torch computes it in full precision: what explains it differentiates it."""
+        if self.exported is not None or self.dtype is not None:
+            found = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
+            raise DomainbertError(f"the model is {found}; expected one in torch with full precision (32-true)")
+
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, labels) at its positions; batches are not in order."""
         if self.exported is not None:

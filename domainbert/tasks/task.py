@@ -17,6 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
 from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
@@ -182,6 +183,19 @@ class Task(ABC, Generic[Item, Prediction]):
     @abstractmethod
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
         """Predictions for each example of a batch, for the task's predictor."""
+
+    def read_as(self, text: str) -> str:
+        """A text as its pieces are made of it."""
+        return text
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """What is predicted of the one text of a batch, for attributions; logits (N, C) are those at its positions.
+
+        `DomainbertError` unless the task says it: of one that reads two texts, and of trees, words decide no label.
+        """
+        raise DomainbertError(
+            f"attributions: the model is for {self.name}; expected one that tags words, or labels a text"
+        )
 
     def remarks(self, scores: Mapping[str, float]) -> list[str]:
         """Lines for a person about the model that is kept, whose validation gave these scores."""

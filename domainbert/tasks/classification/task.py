@@ -19,6 +19,7 @@ from domainbert.metrics.classification import class_scores, count_class_ids
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.summary import Resampling, Summary, summarize_classes
 from domainbert.metrics.table import CALIBRATED, calibration_lines, classification_lines
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores, summarize_calibration
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
@@ -193,6 +194,15 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
             TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)
         ]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: the class."""
+
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / self.temperature, dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(self.labels[best], lambda changed: strengths(changed)[best])]
 
     def remarks(self, scores: Mapping[str, float]) -> list[str]:
         """The temperature, and calibration on validation before and after it."""

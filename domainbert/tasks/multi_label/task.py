@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from domainbert.metrics.classification import (
     threshold_name,
     threshold_scores,
 )
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.labelled import Labelled, label_counts
@@ -144,6 +146,15 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         return [
             LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
         ]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: each label that the text has."""
+
+        def strength(number: int, logits: Tensor) -> Tensor:
+            return functional.logsigmoid(mean_over_windows(logits, batch)[0, number].double())
+
+        (found,) = self.decode(logits, batch)
+        return [Claim(label, partial(strength, self.labels.index(label))) for label in found.labels]
 
     def warnings(self, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than one that always gives the same labels."""

@@ -3,15 +3,30 @@ McCallum 2004, "Confidence estimation for information extraction", section 3).""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.encoders.crf import Crf
+from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.ner.tags import goes_on, spans_from_tags
+
+
+def entity_claims(field: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]) -> list[Claim]:
+    """The entities in the tags of the one sentence of a batch, each with the logarithm of `Lattice.probability`."""
+
+    def strength(start: int, stop: int, logits: Tensor) -> Tensor:
+        allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
+        if stop < len(tags):  # the entity ends there
+            allowed[stop] = [not goes_on(tags[stop - 1], label) for label in labels]
+        return log_probability(field, logits, batch, allowed)
+
+    return [Claim(kind, partial(strength, start, stop), (start, stop)) for start, stop, kind in spans_from_tags(tags)]
 
 
 class Lattice:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
 from domainbert.metrics.entities import count_entities, entity_scores
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
 from domainbert.tasks.labelled import Content, Labelled, label_set
-from domainbert.tasks.ner.confidence import Lattice
+from domainbert.tasks.ner.confidence import Lattice, entity_claims
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
@@ -142,6 +143,11 @@ class NerTask(Task[Sentence, list[Entity]]):
         lattice = Lattice(field, sentences.fill(logits.float()), sentences.lengths, self.labels)
         rows = itertools.count()  # a sentence without words has none
         return [TaggedWords(one, lattice.of_words(next(rows), one) if one else []) for one in tags]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: each entity, as probable as its score says."""
+        (tags,) = self._tags(logits, batch)
+        return entity_claims(self.crf or self.valid or Crf(len(self.labels)), self.labels, tags, batch)
 
     def _tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
         decoded = decode_labels(logits, batch, self.crf, self.valid)

@@ -22,6 +22,7 @@ from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
 from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import regression_lines
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.labelled import Labelled
 from domainbert.tasks.mistakes import Mark, Mistake
@@ -173,6 +174,10 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
         """The number of each text."""
         return [Estimate(value) for value in self._numbers(logits, batch).tolist()]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: the number, in the units of the files."""
+        return [Claim(self.labels[0], lambda changed: self._numbers(changed, batch)[0], unit="units of the files")]
 
     def warnings(self, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than the mean of the validation set for every text."""

@@ -17,6 +17,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.tasks.claims import Claim
 from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
@@ -170,6 +171,19 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """The relation of each text, and the probabilities of all."""
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
         return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
+
+    def read_as(self, text: str) -> str:
+        """See `Task.read_as`: with the markers that the model reads."""
+        return self.reading.written(self._found_in(text))[0]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: the relation."""
+
+        def strengths(logits: Tensor) -> Tensor:
+            return torch.log_softmax(self.class_logits(logits, batch)[0].double(), dim=-1)
+
+        best = int(strengths(logits).argmax())
+        return [Claim(self.classes[best], lambda changed: strengths(changed)[best])]
 
     def warnings(self, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
         """A model that is no better than one that always says the same relation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, groupby
 from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from domainbert.metrics.classification import count_class_ids, count_classes
 from domainbert.metrics.confusion import Pair
 from domainbert.metrics.entities import sum_by_document
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
+from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
@@ -193,6 +195,17 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         """The label of each word, and its probability."""
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
+
+    def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
+        """See `Task.claims`: the label of each word."""
+        ((ids, _),) = decode_words(logits, batch, self.crf)
+        field = self.crf or Crf(len(self.labels))
+
+        def strength(word: int, logits: Tensor) -> Tensor:
+            return log_probability(field, logits, batch, {word: (np.arange(len(self.labels)) == ids[word]).tolist()})
+
+        named = enumerate(self.labels[label] for label in ids.tolist())
+        return [Claim(label, partial(strength, word), (word, word + 1)) for word, label in named]
 
     def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
         """See `Task.as_json`."""
