@@ -38,16 +38,19 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_classification.py", "tests/metrics/test_multi_label.py"),
         ("tests/stages/test_evaluate.py", "tests/tasks/test_multi_label.py"),
     ),
+    "metrics/confusion.py": (("tests/metrics/test_confusion.py",), ("tests/tasks/test_mistakes.py",)),
     "metrics/counts.py": (
         ("tests/metrics/test_summary.py", "tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_evaluate.py",),
     ),
     "metrics/entities.py": (
         ("tests/metrics/test_entities.py", "tests/metrics/test_matching.py", "tests/metrics/test_slices.py"),
-        ("tests/stages/test_evaluate.py",),
+        ("tests/stages/test_evaluate.py", "tests/tasks/test_mistakes.py"),
     ),
+    "metrics/lengths.py": (("tests/metrics/test_lengths.py",), ()),
     "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
     "metrics/meaningful.py": (("tests/tasks/test_token_labels.py", "tests/tasks/test_relations.py"), ()),
+    "metrics/reliability.py": (("tests/metrics/test_reliability.py",), ("tests/tasks/test_mistakes.py",)),
     "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
     "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
     "metrics/validation.py": (
