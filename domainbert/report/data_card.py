@@ -35,7 +35,7 @@ def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
     report = run.json(stage.path / _REPORT, "a vocabulary report")
     if "texts" not in report:
         return
-    name = f"{run.name}: {stage.name}" if named else stage.name
+    name = f"{stage.name} ({run.name})" if named else stage.name
     rows: list[list[Cell]] = []
     for text, found in report["texts"].items():
         for whose, one in found.items():

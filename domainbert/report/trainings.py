@@ -59,13 +59,13 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     """The curves of all trainings, those without seeds (pretraining) first."""
     found: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
-        prefix = "" if len(runs) == 1 else f"{run.name}: "
+        suffix = "" if len(runs) == 1 else f" ({run.name})"
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
             judged = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
             metrics, title = (*judged, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
             for folder in _logged(stage):
-                curves = _curves(run, folder, prefix + stage.name, metrics, judged[0] if seeds else "")
+                curves = _curves(run, folder, stage.name + suffix, metrics, judged[0] if seeds else "")
                 found.setdefault((title, metrics), []).extend(curves)
     ordered = sorted(found, key=lambda key: key[0] != _PRETRAINING)
     return [Group(title, list(metrics), found[title, metrics]) for title, metrics in ordered]
