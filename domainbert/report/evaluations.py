@@ -80,8 +80,8 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
         here: Counter[str] = Counter()  # a second evaluation of a run stands by itself: names of systems may recur
         for stage in run.of_kind(_METRICS):
             written = run.json(stage.path / _METRICS, "what evaluate has found")
-            if written.get("systems"):
-                one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
+            one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
+            if one.systems:
                 found.setdefault((identity, here[identity]), []).append(one)
                 here[identity] += 1
     if len(found) == 1:
@@ -96,7 +96,7 @@ def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone:
     suffix = "" if alone else f" ({run.name})"
     systems = [
         System(name + suffix, scores, run, stage.path / "mistakes" / name, how, draws.get(name, []))
-        for name, scores in written["systems"].items()
+        for name, scores in written.get("systems", {}).items()
         if metric.key in scores
     ]
     pairs = [

@@ -50,6 +50,14 @@ class Group:
         """The trainings in order, each once."""
         return list(dict.fromkeys(curve.training for curve in self.curves))
 
+    def not_finite(self) -> list[str]:
+        """A sentence for each curve in which values are left out."""
+        return [
+            f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
+            for curve in self.curves
+            if curve.not_finite
+        ]
+
     def panel(self, metric: str) -> list[Curve]:
         """The curves of a metric."""
         return [curve for curve in self.curves if curve.metric == metric and curve.steps]
