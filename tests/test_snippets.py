@@ -235,6 +235,9 @@ def check_domainbert(words: list[str]) -> None:
     elif name == "init":
         typed = take_apart(rest, FLAGS)
         assert typed.words == [] and typed.options == [] and "labelled" in typed.flags
+    elif name == "report":
+        typed = take_apart(rest, cli._REPORT_FLAGS)
+        assert typed.words and not typed.options and (len(typed.words) == 1 or typed.flags["out"])
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []

@@ -100,8 +100,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     }
     for name, cost in costs.items():
         summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
-    sampling = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": sampling, "systems": summary.pop("draws", {})}, as_is=True)
+    how = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
+    write_json(out / "draws.json", {"drawn": how, "systems": summary.pop("draws", {})}, as_is=True)
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     names = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, names, summary["systems"])
