@@ -110,7 +110,7 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
 
     looked_at = _labelled(settings)
     findings = with_reasons(looked_at.findings(), settings.ignore)
-    data = {one.name: facts(one) for one in looked_at.sets}
+    data: dict[str, Any] = {one.name: facts(one) for one in looked_at.sets}
     write_report(out / REPORT, findings, data, None)
     print(listed(findings, "check"), flush=True)
     errors = [one for one in findings if one.is_error or (settings.strict and one.ignored is None)]
