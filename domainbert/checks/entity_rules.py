@@ -19,6 +19,7 @@ _LEAST_BESIDE = 20  # entities with a determiner, inside or before them
 _CLOSES = {")": "(", "]": "[", "}": "{", "\u00bb": "\u00ab", "\u201d": "\u201c"}
 _NO_BEGIN = set(",.;:!?%/") | set(_CLOSES)
 _NO_END = set(",;:!?/") | set(_CLOSES.values())
+_JOINING = frozenset(["-", "/", "\u2010", "\u2011", "\u2013"])
 _ENGLISH = "a an the this that these those its their our his her my your some any each such"
 _OTHERS = "der die das den dem des ein eine einen einem einer le la les un une du el los las una il lo gli"
 _DETERMINERS = {*_ENGLISH.split(), *_OTHERS.split()}
@@ -82,7 +83,7 @@ def _has_odd_edge(surface: str) -> bool:
     return first in _NO_BEGIN - {"."} or dot or last in _NO_END or alone
 
 
-@rule("warning", threshold=0.8)
+@rule("warning", threshold=0.9)
 def surface_missed(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     """The words of an entity are tagged in more than this share of five places or more, and not in the others.
 
@@ -117,9 +118,15 @@ def _free_places(item: Tagged, surfaces: set[str]) -> Iterator[tuple[int, int]]:
     for begin in range(len(item.words)):
         for end in range(min(len(item.words), begin + _MOST_WORDS), begin, -1):
             if item.surface(begin, end) in surfaces:
-                if taken.isdisjoint(range(begin, end)):
+                if taken.isdisjoint(range(begin, end)) and not _in_a_compound(item, begin, end):
                     yield begin, end
                 break
+
+
+def _in_a_compound(item: Tagged, begin: int, end: int) -> bool:
+    """Whether a hyphen or slash joins words to others, as "DM" in "DM - kinase"."""
+    beside = [item.surface(at, at + 1) for at in (begin - 1, end) if 0 <= at < len(item.words)]
+    return not _JOINING.isdisjoint(beside)
 
 
 @rule("warning", threshold=0.1)
