@@ -120,7 +120,8 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
     write_report(out / REPORT, findings, data | {one.name: facts(one) for one in looked_at.sets}, fitted)
     print(listed(findings, "check"), flush=True)
     errors = [one for one in findings if one.is_error or (settings.strict and one.ignored is None)]
-    return {"findings": _counts(findings), "errors": [_advised(one) for one in errors], "fit": fitted}
+    found = {"findings": _counts(findings), "errors": [_advised(one) for one in errors]}
+    return found if fitted is None else {**found, "fit": fitted}
 
 
 def _labelled(settings: Check) -> LabelledCheck:
