@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -323,6 +325,12 @@ def test_this_machine_is_described(monkeypatch, tmp_path):
     found = machine.this_machine()
     assert found.cores >= 1 and found.memory_gib == 3
     assert LAPTOP.describe() == "2 cores, 24 GiB of memory, no GPU, fast bf16"
+
+
+def test_help_and_the_check_of_what_is_asked_import_nothing_heavy():
+    code = "import sys, domainbert.runner.first_recipe.command as one; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert {"torch", "numpy", "lightning", "jinja2", "tokenizers"} & set(done.stdout.split()) == set()
 
 
 @pytest.mark.slow

@@ -145,9 +145,9 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
 
 def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Found) -> dict[str, Any]:
     """The facts of the stages that read the corpus."""
-    machine, words, scarce = found.machine, corpus.words, hidden >= 384
+    machine, words = found.machine, corpus.words
     few = corpus.documents < _FEW_DOCUMENTS
-    micro = scarce and (machine.gpu is not None or machine.memory_gib < _LITTLE_MEMORY)
+    micro = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LITTLE_MEMORY)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
         "encoder": encoder,

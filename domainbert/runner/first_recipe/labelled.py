@@ -37,9 +37,6 @@ class LabelledFacts:
     counts: Mapping[str, int]
     """Texts or sentences of each split."""
 
-    unit: str
-    """The name of what the bootstrap draws, in the plural."""
-
     texts: list[list[str]]
     """The words of some training texts, whose lengths are those of all."""
 
@@ -93,7 +90,6 @@ def labelled_facts(path: Path, asked: Mapping[str, str], task: str | None, folde
         mended,
         division.splits,
         {name: len(one.items) for name, one in division.read.items()},
-        train.unit,
         [words_of_content(item.content) for item in items],
         division.files,
         division.reason,
