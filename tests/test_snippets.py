@@ -147,7 +147,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 56, "sh": 42, "python": 12, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
+        "yaml": 56, "sh": 43, "python": 13, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
         "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (23, 26, 50)
@@ -234,6 +234,9 @@ def check_domainbert(words: list[str]) -> None:
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
+    elif name == "report":
+        typed = take_apart(rest, cli._REPORT_FLAGS)
+        assert typed.words and not typed.options and not typed.files
     else:
         assert name in STAGES
         typed = take_apart(rest, cli._STAGE_FLAGS)
@@ -380,7 +383,7 @@ def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):
     (tmp_path / "runs/econ-small/stance-pretrained").symlink_to(runs / "classification-pretrained")
     monkeypatch.chdir(tmp_path)
     made = [block for block in of("python") if "runs/quickstart" in block.text or "runs/econ-small" in block.text]
-    assert len(made) == 6
+    assert len(made) == 7
     for block in made:
         exec(compile(block.text, str(block), "exec"), {})
 
