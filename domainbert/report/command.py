@@ -94,4 +94,4 @@ def report_after_run(out: Path) -> str:
     except Exception as error:
         again = shlex.join(["domainbert", "report", str(out)])
         return f"warning: no {FILE}: {type(error).__name__}: {' '.join(str(error).split())}; to try again: {again}"
-    return f"{out / FILE} shows it."
+    return f"{out / FILE} shows the run in a browser."

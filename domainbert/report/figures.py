@@ -38,7 +38,7 @@ def _forest(axes: Axes, metric: Metric, pairs: Sequence[Pair]) -> None:
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
         colour = SERIES[0] if is_told(pair) else SERIES[5]
-        text = f"{pair.a} minus {pair.b}\n{shown_score(pair.difference, metric.percent, '+')}"
+        text = f"{pair.a} minus {pair.b} · {shown_score(pair.difference, metric.percent, '+')}"
         if pair.interval is not None:
             ends = [scale * one for one in pair.interval]
             axes.plot(ends, [row, row], color=colour, linewidth=2)
@@ -104,7 +104,7 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
     if curve.best in curve.steps:
         value = curve.values[curve.steps.index(curve.best)]
         ring = axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="_")
-        ring[0].set_gid(f"tip:{curve.training} {curve.seed}\nbest at step {curve.best:,}: {value:.4g}")
+        ring[0].set_gid(f"tip:{curve.training} {curve.seed} · best at step {curve.best:,}: {value:.4g}")
 
 
 def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
@@ -129,7 +129,7 @@ def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figu
             axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
             point = axes.plot(x, y, style["marker"], color=style["color"], markersize=7, label=name)
             point[0].set_gid(
-                f"tip:{name}\n{metric.name} {shown_score(scores[metric.key], metric.percent)}\n{x:.3g} {title}"
+                f"tip:{name} · {metric.name} {shown_score(scores[metric.key], metric.percent)} · {x:.3g} {title}"
             )
         axes.set_xscale("log")
         _plain_log_ticks(axes)
@@ -175,7 +175,7 @@ def _reliability(judged: Mapping[str, Mapping[str, Any]], figure: Figure) -> Non
         axes.plot([one["confidence"] for one in bins], [one["accuracy"] for one in bins], color=style["color"])
         for one in bins:
             point = axes.plot(one["confidence"], one["accuracy"], style["marker"], color=style["color"])
-            share = f"confidence {one['confidence']:.3f}\nright {one['accuracy']:.3f}\n{one['count']:,} predictions"
+            share = f"confidence {one['confidence']:.3f} · right {one['accuracy']:.3f} · {one['count']:,} predictions"
             point[0].set_gid(f"tip:{share}")
         axes.set_title(f"{system}, ECE {one_of['ece']:.3f}" if "ece" in one_of else system, color=INK)
         axes.set_xlim(0, 1.02)

@@ -10,6 +10,7 @@ from domainbert.base.scores import shown_interval, shown_score
 from domainbert.report.evaluations import Evaluation, Metric, System
 
 _SHADES = 10
+_MOST_ROWS = 300
 _LABELLED = ("precision", "recall", "f1")
 _NOT_SHARES = ("seeds", "repaired_tags", "support")
 
@@ -34,6 +35,11 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     over: Sequence[tuple[str, int]] = ()
     """Heads above the heads, each with the number of columns that it spans."""
+
+    @property
+    def shown(self) -> Sequence[Sequence[Cell]]:
+        """The rows that the page has room for."""
+        return self.rows[:_MOST_ROWS]
 
     @property
     def numeric(self) -> list[bool]:

@@ -147,13 +147,11 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
             if step.state.done and step.state.manifest is not None:
                 manifests[step.name] = step.state.manifest
-    results = _tell_results(recipe.out, manifests)
-    if manifests and (any(step.run for step in plan) or not (recipe.out / FILE).is_file()):
-        print(report_after_run(recipe.out), flush=True)
-    return results
+    stale = bool(manifests) and (any(step.run for step in plan) or not (recipe.out / FILE).is_file())
+    return _tell_results(recipe.out, manifests, with_page=stale)
 
 
-def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
     stages = {name: {"stage": made["stage"], "metrics": made["metrics"]} for name, made in manifests.items()}
     warnings = [
         f"{name}: {warning}" for name, made in stages.items() for warning in (made["metrics"] or {}).get("warnings", [])
@@ -164,6 +162,8 @@ def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]]) -> dict
     table = results_table(stages)
     if table:
         print(f"\n{table}\n\n{out / 'results.json'} has all numbers.", flush=True)
+    if with_page:
+        print(report_after_run(out), flush=True)
     if warnings:
         print("\n  ".join(["\nwarnings:", *warnings]), flush=True)
     return results

@@ -1,0 +1,67 @@
+"""Systems of different runs on one test set."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from domainbert.metrics.summary import Resampling, summarize_classes
+from domainbert.report.evaluations import Evaluation, evaluations
+from domainbert.report.runs import read_runs
+from domainbert.report.verdict import verdicts
+from tests.report.hand_made import METRIC, evaluated, put, stage
+
+LABELS = ["a", "b", "c"]
+
+
+def found(*folders: Path) -> list[Evaluation]:
+    return evaluations(read_runs(folders))
+
+
+def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Path) -> None:
+    """The same documents are drawn for both, so pairing saved draws is pairing."""
+    draw = random.Random(0)
+    gold = [draw.choice(LABELS) for _ in range(60)]
+    said = {
+        name: {"": [one if draw.random() < right else draw.choice(LABELS) for one in gold]}
+        for name, right in {"ours": 0.8, "theirs": 0.6}.items()
+    }
+    how = Resampling(200, 7)
+    together = summarize_classes(gold, said, LABELS, how)["paired"][0]
+    for name, runs in said.items():
+        folder = tmp_path / name / "result"
+        stage(folder, "evaluate", config={"test": "test.jsonl 12"})
+        summary = summarize_classes(gold, {"model": runs}, LABELS, how)
+        draws = summary.pop("draws")
+        put(folder / "metrics.json", {"metric": METRIC, "gold": 60, "test": "test.jsonl", **summary})
+        put(folder / "draws.json", {"drawn": {"seed": 7, "resamples": 200, "units": 60}, "systems": draws})
+    (one,) = found(tmp_path / "ours", tmp_path / "theirs")
+    (pair,) = one.pairs
+    assert (pair.a, pair.b) == ("ours: model", "theirs: model")
+    assert pair.difference == pytest.approx(together["difference"])
+    assert pair.interval == pytest.approx(together["interval"])
+
+
+def test_without_the_same_draws_the_difference_has_no_interval_and_says_why(tmp_path: Path) -> None:
+    evaluated(tmp_path / "a/result", {"model": 0.75})
+    evaluated(tmp_path / "b/result", {"model": 0.5})
+    draws = {"drawn": {"seed": 1}, "systems": {"model": [0.7, 0.8]}}
+    put(tmp_path / "a/result/draws.json", draws)
+    put(tmp_path / "b/result/draws.json", {**draws, "drawn": {"seed": 2}})
+    (one,) = found(tmp_path / "a", tmp_path / "b")
+    assert one.pairs[0].interval is None and one.title == ""
+    assert verdicts(one) == [
+        "a: model is ahead of b: model by 25.0 points of entity F1; whether that is chance cannot be told, for the two "
+        "were evaluated apart and without draws of the same documents."
+    ]
+
+
+def test_other_test_sets_stay_apart_and_so_do_two_evaluations_of_one_run(tmp_path: Path) -> None:
+    evaluated(tmp_path / "a/result", {"model": 0.75})
+    evaluated(tmp_path / "a/later", {"model": 0.7})
+    evaluated(tmp_path / "b/result", {"model": 0.5}, test="test.conll 5678")
+    evaluated(tmp_path / "b/same", {"model": 0.4})
+    names = [(one.title, [system.name for system in one.systems]) for one in found(tmp_path / "a", tmp_path / "b")]
+    assert names == [("later, same", ["a: model", "b: model"]), ("result", ["a: model"]), ("result", ["b: model"])]

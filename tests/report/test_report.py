@@ -1,0 +1,150 @@
+"""The report of runs that were written by hand: what it says, what it leaves out, and that it says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.report.command import report, write_report
+from domainbert.report.page import MOST_BYTES
+from domainbert.settings.command_line import Typed, take_apart
+from tests.report.hand_made import CROOKED, evaluated, mistake, put, stage, training, whole_run
+from tests.report.reading import Read
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def typed(*words: str) -> Typed:
+    return take_apart(words, {"out": "one"})
+
+
+def page(*folders: Path | str) -> Read:
+    write_report([Path(folder) for folder in folders], Path("page.html"))
+    return Read(Path("page.html").read_text(encoding="utf-8"))
+
+
+def test_the_report_of_a_whole_run() -> None:
+    whole_run(Path("runs/law"))
+    assert report(typed("runs/law")) == "report: runs/law/report.html"
+    read = Read(Path("runs/law/report.html").read_text(encoding="utf-8"))
+    text = read.within("body")
+    assert [one for tag, one in read.tags if tag == "h2"] and read.within("h1") == "Report: law"
+    for title in ("Verdict", "Systems", "Differences", "Score against cost", "Learning curves", "By label", "Slices"):
+        assert title in read.within("h2")
+    for title in ("Confusion", "Reliability", "Mistakes", "Vocabulary", "Data", "How it was made"):
+        assert title in read.within("h2")
+    assert "ours is better than theirs by 25.0 points of entity F1 [20.0, 30.0]." in text
+    assert "75.00 [73.00, 77.00]" in text and "+25.00 [+20.00, +30.00]" in text
+    assert "data/test.conll; 14 gold labels; intervals from 100 resamples of 5 documents and of seeds" in text
+    assert "init pretrained random" in text, "settings that differ between the trainings"
+    assert "ours: 3 of 3 texts with mistakes" in text and "2 of 2 seeds" in text
+    assert "domainbert finetune -c runs/law/ours/config.yaml --force" in text
+    assert "What is missing here" not in text
+
+
+def test_what_is_marked_in_a_mistake_is_what_was_labelled() -> None:
+    whole_run(Path("run"))
+    read = page("run")
+    assert read.within("mark").startswith("school attendanceoutcome, boundary attendanceoutcome, boundary")
+    tips = [one["data-tip"] for tag, one in read.tags if tag == "mark"]
+    assert "outcome\nboundary\nprobability 0.750" in tips
+
+
+def test_texts_of_data_stay_texts_and_two_reports_are_the_same_bytes() -> None:
+    whole_run(Path("run"))
+    read = page("run")
+    assert Path("page.html").stat().st_size < 500_000
+    first = Path("page.html").read_bytes()
+    tags = [tag for tag, _ in read.tags]
+    assert tags.count("script") == 1 and "img" not in tags
+    attributes = {name for _, one in read.tags for name in one}
+    assert "style" not in attributes and not [name for name in attributes if name.startswith("on")]
+    found = [read.within(tag).count(CROOKED) for tag in ("th", "mark", "p", "option", "li")]
+    assert all(found), "label, mark, second text, filter, finding"
+    ids = [one["id"] for _, one in read.tags if one.get("id")]
+    assert len(ids) == len(set(ids))
+    page("run")
+    assert Path("page.html").read_bytes() == first
+
+
+def test_no_difference_is_told_where_the_interval_holds_0() -> None:
+    evaluated(Path("run/result"), {"a": 0.5, "b": 0.52, "c": 0.4})
+    assert (
+        "No difference can be told between a and b: a minus b is -2.0 points of entity F1 [-7.0, +3.0]. "
+        "a is better than c by 10.0 points of entity F1 [5.0, 15.0]."
+    ) in page("run").within("p")
+
+
+def test_less_is_better_where_the_trainings_were_chosen_so() -> None:
+    metric = {"key": "f1", "name": "mean error", "percent": False}
+    evaluated(Path("run/result"), {"a": 0.5, "b": 0.7}, metric=metric)
+    put(stage(Path("run/a"), "finetune") / "seeds.json", {"metric": "validation/f1", "direction": "minimize"})
+    assert "a is better than b by 0.2000 of mean error [0.1500, 0.2500]." in page("run").within("p")
+
+
+def test_a_run_without_evaluation_shows_its_curves_and_says_that_nothing_was_evaluated() -> None:
+    training(Path("run/ours"), {"seed-1": [0.25, 0.5, float("nan")]})
+    with open("run/ours/seed-1/logs/metrics.jsonl", "a") as file:
+        file.write('{"step": 40, "valid')  # the run was killed here
+    read = page("run")
+    assert "Nothing has been evaluated on a test set yet." in read.within("p")
+    assert "ours seed-1 · best at step 20: 0.5" in [one.get("data-tip") for _, one in read.tags]
+    assert "metrics.jsonl: 1 damaged lines are left out" in read.within("li")
+    assert "Systems" not in read.within("h2")
+
+
+def test_a_run_of_an_older_version_lacks_what_was_not_written_then() -> None:
+    old = {"task": "tags", "test": "test.conll", "gold": 3, "systems": {"ours": {"f1": 0.5}}, "paired": []}
+    put(stage(Path("run/result"), "evaluate") / "metrics.json", old)
+    read = page("run")
+    assert "ours: F1 is 50.0 %." in read.within("p")
+    assert "domainbert check looks for leaks" in read.within("p")
+    assert not {"Mistakes", "Reliability", "Confusion"} & set(read.within("h2").split())
+
+
+def test_stages_that_are_not_done_and_warnings_stand_beside_the_verdict() -> None:
+    stage(Path("run/ours"), "finetune", metrics={"warnings": ["predicts one class only"]})
+    Path("run/theirs").mkdir()
+    Path("run/theirs/config.yaml").write_text("init: random\n")
+    put(Path("run/theirs/status.json"), {"state": "failed", "stage": "finetune", "reason": "the training diverged"})
+    text = page("run").within("li")
+    assert "run: stage theirs is not done (failed: the training diverged)" in text
+    assert "ours: predicts one class only" in text
+
+
+def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None:
+    evaluated(Path("run/result"), {name: 0.5 for name in "abcdef"})
+    long = " très long" * 1500
+    for name in "abcdef":
+        rows = [mistake(number, text=f"{number} raised school attendance{long}") for number in range(1, 400)]
+        put(Path(f"run/result/mistakes/{name}/seed-1.jsonl"), rows)
+    text = page("run").within("p")
+    assert Path("page.html").stat().st_size <= MOST_BYTES
+    assert "The worst 5 of each system (fewer than 50, for the page would be larger than 2 MB)" in text
+
+
+def test_a_long_table_says_how_many_rows_it_has() -> None:
+    files = {f"data/{number}.txt": "a" * 64 for number in range(1234)}
+    stage(Path("run/prepare"), "prepare", inputs=files)
+    assert "SHA-256 of inputs and weights; the first 300 of 1,234 rows" in page("run").within("caption")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "report: expected the folder of a run"),
+        (["nowhere"], "nowhere: no such folder; expected one of domainbert run"),
+        (["empty"], "empty: holds no stage; expected a folder of domainbert run"),
+        (["a", "b"], "report: expected --out FILE, for the page is of several runs"),
+        (["a", "--deep", "1"], "--deep: no such option of report"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) -> None:
+    Path("empty").mkdir()
+    with pytest.raises(DomainbertError, match=message):
+        report(typed(*words))
