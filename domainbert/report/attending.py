@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import told_if_full
 from domainbert.models.folder import open_model
+from domainbert.report.attended import attention_data, attribution_data
 from domainbert.report.page import Section, write_page
-
-if TYPE_CHECKING:
-    from domainbert.serving.attributions import Attribution
+from domainbert.serving.attention_maps import attention_maps
+from domainbert.serving.attributions import Attribution, attributions
+from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.config import task_kind
 
 FILE = "attention.html"
 
@@ -35,7 +37,7 @@ def attend(folders: Sequence[str], text: str, out: str | None) -> str:
     path = Path(out or FILE)
     path = path / FILE if path.is_dir() else path
     lacking = write_attention_page(Path(folders[0]), text, path)
-    return "\n".join([*(f"without {sentence}" for sentence in lacking), f"report: {path}"])
+    return "\n".join([*(f"not on the page: {sentence}" for sentence in lacking), f"report: {path}"])
 
 
 def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
@@ -44,12 +46,6 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     Raises:
         DomainbertError: no model folder; neither part can be made of this model and text; the disk is full.
     """
-    from domainbert.report.attended import attention_data, attribution_data
-    from domainbert.serving.attention_maps import attention_maps
-    from domainbert.serving.attributions import attributions
-    from domainbert.serving.predictor import load_predictor
-    from domainbert.tasks.config import task_kind
-
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder) if has_task else folder

@@ -77,9 +77,10 @@ def test_what_the_page_lacks_is_said_on_it(
     assert lacking == ["attributions: the model has no head for a task; expected one that finetune wrote"]
     assert lacking[0] in text and text.index("Where heads look") < text.index("Which words made it")
     make("parsing")
-    assert "expected one that tags words, or labels a text" in attend(
-        [str(tmp_path / "parsing")], CROOKED, str(tmp_path)
-    )
+    assert attend([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
+        "not on the page: attributions: the model is for parsing; expected one that tags words, or labels a text",
+        f"report: {tmp_path / 'attention.html'}",
+    ]
     assert (tmp_path / "attention.html").is_file()
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     text, lacking = written(tmp_path / "classification", CROOKED, tmp_path / "page.html")

@@ -18,8 +18,11 @@
   };
   const draw = (head) => {
     const image = head.querySelector("img"), grey = levels(image);
-    const svg = made("svg", { width: side + size + 2, height: side + size + 2, role: "img", "aria-label": image.alt });
-    svg.append(made("image", { href: image.src, x: side, y: side, width: size, height: size }));
+    const whole = side + size + 2;
+    const svg = made("svg", { viewBox: `0 0 ${whole} ${whole}`, role: "img", "aria-label": image.alt });
+    svg.style.width = svg.style.height = `${whole}px`;
+    const map = made("image", { href: image.src, x: side, y: side, width: size, height: size });
+    svg.append(map);
     pieces.forEach((piece, place) => {
       const middle = side + (place + 0.5) * cell;
       svg.append(made("text", { x: side - 5, y: middle + 4, "text-anchor": "end" }, short(piece)));
@@ -29,9 +32,9 @@
     svg.append(at);
     const figure = document.createElement("figure"), told = document.createElement("output");
     svg.addEventListener("pointermove", (event) => {
-      const box = svg.getBoundingClientRect();
-      const column = Math.floor((event.clientX - box.left - side) / cell);
-      const row = Math.floor((event.clientY - box.top - side) / cell);
+      const box = map.getBoundingClientRect();
+      const column = Math.floor(((event.clientX - box.left) / box.width) * count);
+      const row = Math.floor(((event.clientY - box.top) / box.height) * count);
       const inside = Math.min(row, column) >= 0 && Math.max(row, column) < count;
       at.setAttribute("visibility", inside ? "visible" : "hidden");
       if (!inside) return;
