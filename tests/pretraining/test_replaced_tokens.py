@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
@@ -41,7 +42,11 @@ from domainbert.pretraining.objectives.replaced_tokens.objective import (
 )
 from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbedding
 from domainbert.pretraining.start import Start
+from domainbert.training.config import Runtime
+from domainbert.training.data_module import TrainAndValidation
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+from domainbert.training.trainer import build_trainer
+from tests.tiny_training import Losses
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ELECTRA = ElectraConfig(32, 2, 4, 48, max_position_embeddings=32, embedding_size=16, initializer_range=0.1, **QUIET)
@@ -64,6 +69,10 @@ BERT = BertConfig(32, 2, 2, 48, max_position_embeddings=32, initializer_range=0.
 AS_ELECTRA = ReplacedTokens(GeneratorConfig(size=0.5), "es", mask_share=0.85)
 AS_DEBERTA = ReplacedTokens()
 LENGTH = 24
+GOLDEN: dict[str, Any] = {
+    "es": {"train": [], "validation": {}},
+    "gdes": {"train": [], "validation": {}},
+}
 
 
 @pytest.fixture
@@ -283,6 +292,44 @@ def test_validation_is_the_same_whatever_is_trained(made: Any) -> None:
     odd = dataclasses.replace(AS_ELECTRA, mlm_probability=0.4, mask_share=0.5, whole_word=True, temperature=3.0)
     usual = made(odd, ELECTRA)[0].objective.for_validation().config
     assert usual == dataclasses.replace(AS_ELECTRA, mask_share=1.0)
+
+
+@pytest.mark.slow  # a minute to compile
+@pytest.mark.parametrize(("settings", "encoder"), [(AS_ELECTRA, ELECTRA), (AS_DEBERTA, DEBERTA)], ids=["es", "gdes"])
+def test_compiled_losses_are_the_same(made: Any, settings: ReplacedTokens, encoder: EncoderConfig) -> None:
+    reader, models = made(settings, encoder)
+    compiled = torch.compile(reader.objective.losses, dynamic=False)
+    gradients = []
+    for losses in (reader.objective.losses, compiled):
+        for count in (0, 8):  # what is compiled does not remember the weights
+            batch = tensors(batch_of(reader, seed=count))
+            found = losses(models, batch)
+            sum(found.values()).backward()
+            gradients.append([float(value) for value in found.values()])
+        gradients.append([float(p.grad.norm()) for model in models.values() for p in model.parameters()])
+        for model in models.values():
+            model.zero_grad()
+    for one, other in zip(gradients[:3], gradients[3:], strict=True):
+        assert other == pytest.approx(one, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(("settings", "encoder"), [(AS_ELECTRA, ELECTRA), (AS_DEBERTA, DEBERTA)], ids=["es", "gdes"])
+def test_golden_loss_curves(made: Any, tmp_path: Path, settings: ReplacedTokens, encoder: EncoderConfig) -> None:
+    """Ten steps in fp32 on one thread, without dropout; what moves them is another mask, sample, order or step."""
+    reader, models = made(settings, encoder)
+    how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), 10, [ValidationText("", 0.5, {})]
+    module = Pretraining(reader.objective, models, *how)
+    runtime = Runtime(tmp_path, "32-true", None, 0, [], {"accelerator": "cpu", "devices": 1})
+    losses = Losses()
+    trainer = build_trainer(runtime, 10, 8, 10, [losses])
+    order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
+    train = lambda share, steps: TrainRows(reader, order, share, steps)  # noqa: E731
+    validation = lambda share: ValidationRows(reader, 8, share)  # noqa: E731
+    trainer.fit(module, datamodule=TrainAndValidation(train, [validation], 10, num_workers=0))
+    wanted = GOLDEN[settings.sharing]
+    assert losses.values == pytest.approx(wanted["train"], rel=1e-4)
+    found = {name.removeprefix("validation/"): float(value) for name, value in trainer.callback_metrics.items()}
+    assert {name: found[name] for name in wanted["validation"]} == pytest.approx(wanted["validation"], rel=1e-3)
 
 
 # sharing
