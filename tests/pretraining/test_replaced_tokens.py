@@ -366,13 +366,17 @@ def test_each_model_learns_its_own_part_of_disentangled_embeddings(made: Any) ->
     torch.testing.assert_close(whole.weight.grad, word.weight.grad, atol=1e-7, rtol=1e-5)
 
 
-def test_the_folder_gets_the_sum(made: Any, toy_tokenizer: Any) -> None:
+@pytest.mark.parametrize(("encoder", "count"), [(DEBERTA, 1), (BERT, 2)])
+def test_the_folder_gets_the_sum(toy_tokenizer: Any, encoder: EncoderConfig, count: int) -> None:
     torch.manual_seed(0)
-    built = AS_DEBERTA.build(toy_tokenizer).build(Start(toy_tokenizer, DEBERTA, None))
+    built = AS_DEBERTA.build(toy_tokenizer).build(Start(toy_tokenizer, encoder, None))
     model = built["model"].model.eval()
     word, base = model.encoder.input_embeddings, built["generator"].model.encoder.input_embeddings
+    differences = [part for part in model.modules() if isinstance(part, DeltaEmbedding)]
+    assert len(differences) == len(model.borrowed) == count
     with torch.no_grad():
-        word.weight.normal_()
+        for parameter in {*model.parameters(), *built["generator"].model.parameters()}:
+            parameter.normal_(0, 0.2)
     ids = torch.arange(5, 20).view(1, -1)
     tokens = Packed(ids, torch.arange(15).view(1, -1), torch.ones_like(ids))
     before = model(tokens, torch.arange(15))

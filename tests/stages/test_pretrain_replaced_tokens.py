@@ -43,7 +43,7 @@ def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> W
 def settings_of(runs: Any, kind: str, **changes: Any) -> dict[str, Any]:
     encoder, objective = KINDS[kind]
     given = {"class_path": "ReplacedTokens", "init_args": objective}
-    return pretraining(runs / "prepare", encoder=encoder, objective=given, **changes)
+    return pretraining(runs / "prepare", **{"encoder": encoder, "objective": given, **changes})
 
 
 def validated(folder: Path) -> dict[str, float]:
@@ -88,15 +88,14 @@ def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     assert work.run("pretrain", "first", settings_of(runs, kind, budget={"max_steps": 6})) == 0
-    further = settings_of(runs, kind, init_from=str(work / "first"), seed=1, budget={"max_steps": 1})
-    assert work.run("pretrain", "further", {**further, "encoder": None}) == 0
+    further = settings_of(runs, kind, encoder=None, init_from=str(work / "first"), seed=1, budget={"max_steps": 1})
+    assert work.run("pretrain", "further", further) == 0
     assert "no weights for the head" not in capsys.readouterr().out
     rows = json.loads((work / "further/manifest.json").read_text())["metrics"]["history"]
     ended = validated(work / "first")
-    assert rows[0]["step"] == 0 and {name: rows[0][name] for name in ended} == pytest.approx(ended, rel=1e-4)
+    assert rows[0] == pytest.approx({**ended, "step": 0}, rel=1e-4)
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
-    wrong = {**further, "encoder": None, "objective": other}
-    assert work.run("pretrain", "wrong", wrong) == (2 if kind == "electra" else 0)
+    assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
     if kind == "electra":
         assert "not the generator that `generator` describes" in capsys.readouterr().err
 
@@ -123,13 +122,19 @@ def test_sixteen_bits_learn_the_same(runs: Any, work: Work) -> None:
     assert all(math.isfinite(value) for value in other.values())
 
 
-def test_a_task_and_masked_lm_start_from_the_discriminator(runs: Any, work: Work, capsys: Any) -> None:
+def test_a_task_masked_lm_and_another_vocabulary_start_from_the_discriminator(
+    runs: Any, work: Work, capsys: Any
+) -> None:
     assert work.run("pretrain", "first", settings_of(runs, "electra", budget={"max_steps": 4})) == 0
     labelled = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}
     tagger = {"model": str(work / "first"), "task": "Ner", **labelled, "max_epochs": 1, "seeds": [1]}
     tagger |= {name: settings_of(runs, "electra")[name] for name in ("precision", "loggers", "trainer")}
     assert work.run("finetune", "tagger", tagger) == 0
     assert open_model(work / "tagger").fields["architectures"] == ["ElectraForTokenClassification"]
+    corpus = {"sources": [{"path": str(runs / "sample/corpus.jsonl")}]}
+    assert work.run("transfer", "wider", {"model": str(work / "first"), "corpus": corpus, "extend": 5}) == 0
+    wider = opened("ElectraForPreTraining", work / "wider")
+    assert wider.config.vocab_size > open_model(work / "first").vocab_size
     masked = pretraining(runs / "prepare", encoder=None, init_from=str(work / "first"), budget={"max_steps": 2})
     assert work.run("pretrain", "masked", masked) == 0
     said = capsys.readouterr().out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch.nn import functional
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Encoder
 from domainbert.pretraining.objective import Built
+
+_DISENTANGLED = ("word", "position")
 
 
 class DeltaEmbedding(nn.Embedding):
@@ -41,23 +43,22 @@ class DeltaEmbedding(nn.Embedding):
 def share(model: Built, generator: Built, how: str, new: bool) -> None:
     """Let two models share embeddings, `es` or `gdes`; those of a `new` generator start as the model's.
 
-    Of one family these are all `Encoder.embedding_parts` of the same shape (the norm with `es` only: the paper's
-    differences are of tables), of two the words alone.
+    Of one family these are all `Encoder.embedding_parts` of the same shape (with `gdes` those of words and positions,
+    as in the authors' code), of two families the words alone.
 
     Raises:
         DomainbertError: those of words have other shapes; or `es`, and the models come from folders that did not.
     """
-    pairs = list(_pairs(model, generator))
-    for ours, theirs in pairs:
+    for name, (ours, theirs) in _common(model, generator).items():
         if new:
             theirs.load_state_dict(ours.state_dict())
-        if how == "gdes" and isinstance(ours, nn.Embedding) and isinstance(theirs, nn.Embedding):
+        if how == "gdes" and name in _DISENTANGLED and isinstance(ours, nn.Embedding):
             _put(model.model.encoder, ours, DeltaEmbedding(ours, theirs))
             model.model.borrowed = (*model.model.borrowed, theirs.weight)
         if how == "es":
             _check_same(ours, theirs)
-            for name, parameter in ours.named_parameters():
-                setattr(theirs, name, parameter)
+            for own, parameter in ours.named_parameters():
+                setattr(theirs, own, parameter)
 
 
 def join(encoder: Encoder) -> None:
@@ -67,7 +68,7 @@ def join(encoder: Encoder) -> None:
             _put(encoder, part, part.joined())
 
 
-def _pairs(model: Built, generator: Built) -> Iterator[tuple[nn.Module, nn.Module]]:
+def _common(model: Built, generator: Built) -> dict[str, tuple[nn.Module, Any]]:
     ours, theirs = (one.model.encoder.embedding_parts() for one in (model, generator))
     shapes = [_shapes(parts["word"]) for parts in (ours, theirs)]
     if shapes[0] != shapes[1]:
@@ -76,9 +77,8 @@ def _pairs(model: Built, generator: Built) -> Iterator[tuple[nn.Module, nn.Modul
             f"{shapes[0][0]}; expected the same, or sharing: none"
         )
     names = ours.keys() & theirs.keys() if model.config.model_type == generator.config.model_type else {"word"}
-    for name, part in ours.items():
-        if name in names and _shapes(part) == _shapes(theirs[name]):
-            yield part, theirs[name]
+    same = [name for name in ours if name in names and _shapes(ours[name]) == _shapes(theirs[name])]
+    return {name: (ours[name], theirs[name]) for name in same}
 
 
 def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
