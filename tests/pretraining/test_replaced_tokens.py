@@ -229,7 +229,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, toy_tokenizer: A
 
 
 def test_no_number_is_waited_for(made: Any, toy_tokenizer: Any) -> None:
-    """On the device `meta` there are shapes alone: whatever asks for a value, or has a shape that depends on one, fails."""
+    """The device `meta` has shapes alone: what asks for a value, or has a shape that depends on one, fails there."""
     reader, _ = made(AS_ELECTRA, ELECTRA)
     batch = {name: value.to("meta") for name, value in tensors(batch_of(reader)).items()}
     size = batch["input_ids"].numel()
@@ -531,7 +531,7 @@ def test_any_family_learns_it_and_both_sides_cost(made: Any, encoder: EncoderCon
         sum(losses.values()).backward()
         optimizer.step()
         optimizer.zero_grad()
-        history.append({name: float(value) for name, value in losses.items()})
+        history.append({name: value.item() for name, value in losses.items()})
     assert history[-1]["generator"] < 0.8 * history[0]["generator"]
     assert history[-1]["discriminator"] < 0.8 * history[0]["discriminator"]
     both = reader.objective.flops_per_token(models, LENGTH)
