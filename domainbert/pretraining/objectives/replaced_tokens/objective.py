@@ -68,8 +68,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def for_validation(self) -> ReplacedTokensObjective:
         """Always 15 % of single pieces, all hidden, and samples at temperature 1."""
-        usual = {"mlm_probability": 0.15, "mask_share": 1.0, "whole_word": False, "temperature": 1.0}
-        return ReplacedTokensObjective(replace(self.config, **usual), self.tokenizer)
+        usual = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
+        return ReplacedTokensObjective(usual, self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """The text as `input_ids`, what the generator sees of it as `masked_ids`; `masked` and `targets` (R * K,) say
@@ -106,22 +106,22 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         self.config.check(config)
         model = Built(start.model(head, labels), config, head, labels)
         there = None if start.folder is None else open_model(start.folder).path / GENERATOR
-        if there is not None and there.is_dir():
-            generator = self._generator_of(replace(start, folder=there), config)
-        else:
-            smaller = self.config.generator_beside(config)
-            generator = Built(start.random(smaller, "masked_lm"), smaller, "masked_lm")
+        known = there is not None and there.is_dir()
+        generator = self._generator(replace(start, folder=there) if known else start, config, known)
         if self.config.sharing != "none":
-            share(model, generator, self.config.sharing, new=there is None or not there.is_dir())
+            share(model, generator, self.config.sharing, new=not known)
         return {MODEL: model, GENERATOR: generator}
 
-    def _generator_of(self, start: Start, encoder: EncoderConfig) -> Built:
-        found = start.config
-        if self.config.generator is not None and found != self.config.generator_beside(encoder):
+    def _generator(self, start: Start, encoder: EncoderConfig, known: bool) -> Built:
+        """The one in the folder of the start, if there is a `known` one, otherwise a new one beside an encoder."""
+        wanted = self.config.generator_beside(encoder)
+        if not known:
+            return Built(start.random(wanted, "masked_lm"), wanted, "masked_lm")
+        if self.config.generator is not None and start.config != wanted:
             raise DomainbertError(
                 f"{start.folder}: not the generator that `generator` describes; expected the same, or none said"
             )
-        return Built(start.model("masked_lm"), found, "masked_lm")
+        return Built(start.model("masked_lm"), start.config, "masked_lm")
 
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
         """Both models; the discriminator's embeddings as they are, no longer as a difference."""

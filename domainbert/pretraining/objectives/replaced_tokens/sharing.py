@@ -23,7 +23,7 @@ class DeltaEmbedding(nn.Embedding):
     """
 
     def __init__(self, own: nn.Embedding, base: nn.Embedding) -> None:
-        super().__init__(*own.weight.shape, _weight=(own.weight - base.weight).detach())
+        super().__init__(own.num_embeddings, own.embedding_dim, _weight=(own.weight - base.weight).detach())
         self._base = [base]
 
     @property
@@ -37,7 +37,8 @@ class DeltaEmbedding(nn.Embedding):
 
     def joined(self) -> nn.Embedding:
         """The sum, as embeddings like any other."""
-        return nn.Embedding(*self.weight.shape, _weight=(self.base.weight + self.weight).detach())
+        whole = (self.base.weight + self.weight).detach()
+        return nn.Embedding(self.num_embeddings, self.embedding_dim, _weight=whole)
 
 
 def share(model: Built, generator: Built, how: str, new: bool) -> None:
