@@ -21,6 +21,7 @@ STAGES = {
     "albert": FROM_SCRATCH,
     "deberta-v3": FROM_SCRATCH,
     "distilbert": ["prepare", "distill"],
+    "econberta": FROM_SCRATCH,
     "electra": FROM_SCRATCH,
     "minilm-v1": ["prepare", "distill"],
     "minilm-v2": ["prepare", "distill"],
@@ -116,6 +117,6 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
 
 
-def test_there_are_twelve_and_together_they_use_every_loss():
+def test_there_are_thirteen_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

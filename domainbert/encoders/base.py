@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,11 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def input_embeddings(self) -> nn.Embedding:
         """The word embeddings (vocab_size, E), shared with a masked-LM head."""
+
+    def embedding_parts(self) -> Mapping[str, nn.Module]:
+        """The modules that a token's embedding is made with, by name, `word` among them, but for a projection: what a
+        smaller encoder of the family can have in common with this one."""
+        return {"word": self.input_embeddings}
 
     @abstractmethod
     def embed(self, tokens: Packed) -> Tensor:

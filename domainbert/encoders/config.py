@@ -141,6 +141,18 @@ class EncoderConfig(ABC):
         """The same architecture with some of its layers, by their numbers; `DomainbertError` if they make none."""
         return self.resized(dataclasses.replace(self.sizes, num_layers=len(layers)))
 
+    def narrowed(self, share: float) -> Self:
+        """The same architecture with this share of the width, of the heads and of the feed-forward layers' width.
+
+        Word embeddings stay as wide as they are where a linear layer can lead from them to the hidden states.
+        """
+        sizes = self.sizes
+        width = max(1, round(share * sizes.hidden_size))
+        most = max(1, round(share * sizes.num_heads))
+        heads = next(number for number in range(most, 0, -1) if width % number == 0)
+        inner = max(1, round(share * sizes.intermediate_size))
+        return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
+
     def with_dropout(self, rate: float) -> Self:
         """The same architecture with every dropout, which is called so, set to `rate`."""
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
@@ -150,6 +162,11 @@ class EncoderConfig(ABC):
     def layer_weights(self) -> tuple[int, ...]:
         """For each layer the number of the weights it computes with: its own, unless layers share some."""
         return tuple(range(self.sizes.num_layers))
+
+    @property
+    def word_width(self) -> int:
+        """Width of the word embeddings."""
+        return self.sizes.hidden_size
 
     @property
     def position_offset(self) -> int:

@@ -30,6 +30,9 @@ some tokens how well a span begins there, and how well it ends."""
 SPAN_OUTPUTS = ("start", "end")
 """What the outputs of a head of spans are called; transformers gives them no names."""
 
+REPLACED = "replaced"
+"""For each token one number, the higher the likelier it is none of the text's own (Clark et al. 2020, section 2)."""
+
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""
 

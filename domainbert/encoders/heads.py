@@ -1,4 +1,4 @@
-"""Heads of an encoder: masked-LM, token, span and sequence heads, and the model that joins the two."""
+"""Heads of an encoder, of masked LM, of tokens, spans and sequences, and the model that joins the two."""
 
 from __future__ import annotations
 
@@ -45,6 +45,20 @@ class TokenHead(nn.Module):
         return self.classifier(self.dropout(hidden))
 
 
+class ReplacedHead(nn.Module):
+    """Whether a token was put in place of the text's own (Clark et al. 2020, ELECTRA, section 2)."""
+
+    def __init__(self, hidden_size: int, activation: str) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.activation = ACTIVATIONS[activation]
+        self.classifier = nn.Linear(hidden_size, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(N, H) -> logits (N, 1)."""
+        return self.classifier(self.activation(self.dense(hidden)))
+
+
 class SequenceHead(nn.Module):
     """A label for each text, from the pooled [CLS] token; the pooler's activation is `tanh`, or one of the layers'.
 
@@ -84,7 +98,7 @@ def build_head(
     """A freshly initialised head for an encoder of some sizes.
 
     Args:
-        kind, num_labels: `masked_lm`, or `tokens`, `span` or `sequence` with so many outputs.
+        kind, num_labels: `masked_lm`, `replaced`, or `tokens`, `span` or `sequence` with so many outputs.
         dropout: before the classifier of tokens and sequences.
         activation: of masked LM; None is that of the layers.
         pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
@@ -94,6 +108,8 @@ def build_head(
     if kind == "masked_lm":
         activation = activation or sizes.activation
         head = MaskedLMHead(encoder.input_embeddings, sizes.hidden_size, activation, sizes.layer_norm_eps)
+    elif kind == "replaced":
+        head = ReplacedHead(sizes.hidden_size, sizes.activation)
     elif kind in ("tokens", "span"):
         head = TokenHead(sizes.hidden_size, num_labels, dropout if kind == "tokens" else span_dropout)
     else:
@@ -114,7 +130,12 @@ class EncoderWithHead(nn.Module):
 
     They are masked ones for masked LM, pieces that carry a label for token labels, [CLS] and the pieces of the context
     for spans, [CLS] for sequence labels; these may read the text that it begins instead.
+
+    Attributes:
+        borrowed: parameters of another model, which that one trains and saves, that this one reads.
     """
+
+    borrowed: tuple[nn.Parameter, ...] = ()
 
     def __init__(self, encoder: Encoder, head: nn.Module) -> None:
         super().__init__()

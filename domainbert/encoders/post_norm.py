@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,11 @@ class Embeddings(nn.Module):
         # of its input's precision, as a sum is: what layers add up would else be of 16 bits under autocast
         return embedded if self.project is None else self.project(embedded).to(embedded.dtype)
 
+    def parts(self) -> dict[str, nn.Module]:
+        """See `Encoder.embedding_parts`."""
+        made = {"word": self.word, "position": self.position, "token_type": self.token_type, "norm": self.norm}
+        return {name: part for name, part in made.items() if part is not None}
+
     def zero_padding(self, pad_id: int) -> None:
         """The rows of the padding are 0 at first, as in transformers, the one before the first position too."""
         with torch.no_grad():
@@ -75,6 +80,10 @@ class PostNormEncoder(Encoder):
         """See `Encoder.embed`."""
         embedded: Tensor = self.embeddings(tokens)
         return embedded
+
+    def embedding_parts(self) -> Mapping[str, nn.Module]:
+        """See `Encoder.embedding_parts`."""
+        return self.embeddings.parts()
 
     def blocks(self) -> Sequence[nn.Module]:
         """See `Encoder.blocks`."""

@@ -10,6 +10,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, Range, check_fields
 
 if TYPE_CHECKING:
+    from domainbert.encoders.config import EncoderConfig
     from domainbert.pretraining.objective import Objective
     from domainbert.tokenization.load import DomainTokenizer
 
@@ -50,6 +51,9 @@ class ObjectiveConfig(ABC):
     @abstractmethod
     def name(self) -> str:
         """The objective in the words of the field, for the model card."""
+
+    def check(self, encoder: EncoderConfig) -> None:  # noqa: B027  (most have nothing to say)
+        """`DomainbertError` where an encoder cannot learn the objective."""
 
     @abstractmethod
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:

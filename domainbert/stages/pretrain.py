@@ -130,9 +130,13 @@ def show_examples(settings: Pretrain, count: int) -> list[str]:
 
 
 def check_arguments(given: Given) -> None:
-    """Check the model to continue from, the length of its rows, and loggers."""
+    """Check the model to continue from, the length of its rows, what it is to learn, and loggers."""
     given.check_model("init_from")
-    given.check_max_length(given["encoder"] or given.encoder_of(given["init_from"]))
+    encoder = given["encoder"] or given.encoder_of(given["init_from"])
+    given.check_max_length(encoder)
+    if encoder is not None and given["objective"] is not None:
+        with given.under("objective"):
+            given["objective"].check(encoder)
     given.check_loggers()
 
 

@@ -71,7 +71,7 @@ class TrainedModule(lightning.LightningModule):
         if not isinstance(self.trainer.strategy, ModelParallelStrategy) or self.device_mesh is None:
             return
         models, mesh = self.models.values(), self.device_mesh["data_parallel"]
-        owned = [parameter for model in models for parameter in model.parameters()]
+        owned = [parameter for model in models for parameter in (*model.parameters(), *model.borrowed)]
         if len(set(owned)) < len(owned):
             raise DomainbertError("trainer.strategy: fsdp; models that share parameters need ddp")
         for model in models:

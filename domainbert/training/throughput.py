@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.heads import EncoderWithHead, MaskedLMHead
 from domainbert.encoders.layers import Attention
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
@@ -28,8 +28,9 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     """Floating-point operations of a forward and a backward pass for one token.
 
     6 for each weight of a matrix product or convolution, as often as it is used, and what the encoder says of attention
-    (Chowdhery et al. 2022, PaLM, appendix B). The masked-LM head, and what stands behind the attention of the last
-    block, count at the share of positions they run at. Embedding look-ups are free.
+    (Chowdhery et al. 2022, PaLM, appendix B). The head, with the word embeddings where it predicts entries, and what
+    stands behind the attention of the last block, count at the share of positions they run at. Embedding look-ups are
+    free.
     """
     encoder = model.encoder
     blocks = encoder.blocks()
@@ -37,7 +38,8 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     rest -= {one.weight for one in encoder.modules() if isinstance(one, nn.Embedding)}
     layers = _weights(rest) + sum(_weights(block.parameters()) for block in blocks)
     late = _weights(_behind_attention(blocks[-1]))
-    head = _weights(model.head.parameters()) + encoder.input_embeddings.weight.numel()
+    outputs = encoder.input_embeddings.weight.numel() if isinstance(model.head, MaskedLMHead) else 0
+    head = _weights(model.head.parameters()) + outputs
     return 6 * (layers - late + predicted_share * (late + head)) + encoder.attention_flops(row_length)
 
 

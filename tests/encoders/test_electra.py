@@ -37,18 +37,23 @@ def test_embeddings_as_wide_as_the_hidden_states_need_no_linear_layer(head, tmp_
         torch.testing.assert_close(model.eval()(tokens(), read), wanted, atol=2e-5, rtol=0)
 
 
-def test_a_discriminator_is_an_encoder_without_a_head_known_here(tmp_path, capsys):
+def test_a_discriminator_is_an_encoder_with_a_head_of_its_own(tmp_path, capsys):
     both = electra("gelu")
     theirs = transformers.ElectraForPreTraining(both.their_config).eval()
     theirs.save_pretrained(tmp_path)
     model, folder, made = load_model(tmp_path, "masked_lm")
-    assert folder.head is None and folder.config == both.config
+    assert folder.head == "replaced" and folder.config == both.config
     own = [f"generator_predictions.{one}.{kind}" for one in ("LayerNorm", "dense") for kind in ("bias", "weight")]
     assert sorted(made) == ["generator_lm_head.bias", *own]
     assert "not used here: discriminator_predictions.dense.bias" in capsys.readouterr().out
     with torch.inference_mode():
         wanted = theirs.electra(tokens().input_ids).last_hidden_state
         torch.testing.assert_close(model.eval().encoder(tokens()), wanted, atol=2e-5, rtol=0)
+    model, _, made = load_model(tmp_path, "replaced")
+    assert made == []
+    with torch.inference_mode():
+        wanted = theirs(tokens().input_ids).logits.reshape(-1, 1)
+        torch.testing.assert_close(model.eval()(tokens(), torch.arange(34)), wanted, atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("given", "rate"), [(None, 0.3), (0.5, 0.5)])

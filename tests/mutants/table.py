@@ -5,6 +5,8 @@ from __future__ import annotations
 _STAGES = ("tests/stages/test_pretrain.py", "tests/stages/test_finetune.py", "tests/stages/test_evaluate.py")
 _DISTILLING = ("tests/distillation", "tests/distillation/test_soft_labels.py", "tests/data/test_examples.py")
 _GOLDEN = "tests/pretraining/test_masked_lm.py"  # losses of a whole training
+_REPLACED = ("tests/pretraining/test_replaced_tokens.py",)
+_REPLACED_STAGES = ("tests/stages/test_pretrain_replaced_tokens.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
@@ -111,6 +113,9 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
     ),
+    "pretraining/objectives/replaced_tokens/config.py": (_REPLACED, _REPLACED_STAGES),
+    "pretraining/objectives/replaced_tokens/objective.py": (_REPLACED, _REPLACED_STAGES),
+    "pretraining/objectives/replaced_tokens/sharing.py": (_REPLACED, _REPLACED_STAGES),
     "encoders/biaffine.py": (("tests/encoders/test_biaffine.py",), ("tests/tasks/test_parsing.py",)),
     "metrics/attachment.py": (("tests/metrics/test_attachment.py",), ("tests/tasks/test_parsing_stages.py",)),
     "tasks/parsing/spanning.py": (("tests/tasks/test_trees.py",), ()),

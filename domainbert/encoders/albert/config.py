@@ -64,6 +64,11 @@ class AlbertConfig(BertConfig):
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
 
     @property
+    def word_width(self) -> int:
+        """See `EncoderConfig.word_width`."""
+        return self.embedding_size
+
+    @property
     def layer_weights(self) -> tuple[int, ...]:
         """See `EncoderConfig.layer_weights`: the layers of the first group, then those of the second, ..."""
         inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups

@@ -166,6 +166,10 @@ class DebertaV2Config(BertConfig):
         )
         return super().of_layers(layers)
 
+    def narrowed(self, share: float) -> Self:
+        """See `EncoderConfig.narrowed`."""
+        return super().narrowed(share).replaced(embedding_size=self.word_width)
+
     @property
     def terms(self) -> tuple[str, ...]:
         """Those of `c2p` and `p2c`, in this order, that the scores have."""
@@ -184,7 +188,7 @@ class DebertaV2Config(BertConfig):
 
     @property
     def word_width(self) -> int:
-        """Width of the word embeddings."""
+        """See `EncoderConfig.word_width`."""
         return self.embedding_size or self.hidden_size
 
     @property

@@ -49,6 +49,11 @@ class WordEmbeddings(nn.Module):
             summed = summed + (self.token_type.weight[0] if types is None else self.token_type(types))
         return self.dropout(self.norm(self.project(summed).to(summed.dtype)))  # as `post_norm.Embeddings`
 
+    def parts(self) -> dict[str, nn.Module]:
+        """See `Encoder.embedding_parts`."""
+        made = {"word": self.word, "token_type": self.token_type, "norm": self.norm}
+        return {name: part for name, part in made.items() if part is not None}
+
 
 class DistanceEmbeddings(nn.Module):
     """Embeddings of the distances between two tokens of a text, of which the far ones share some."""

@@ -72,6 +72,10 @@ class DebertaEncoder(Encoder):
         embedded: Tensor = self.embeddings(tokens)
         return embedded
 
+    def embedding_parts(self) -> Mapping[str, nn.Module]:
+        """See `Encoder.embedding_parts`; the embeddings of distances belong to the layers."""
+        return self.embeddings.parts()
+
     def context(self, tokens: Packed) -> Context:
         """See `Encoder.context`: the texts, and what attention and convolution know of places in them."""
         rate = self.attention_dropout if self.training else 0.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Heads, Sizes, Width, usual_classes
+from domainbert.encoders.config import Architectures, Heads, Sizes, Width, usual_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -18,11 +18,12 @@ class ElectraConfig(BertConfig):
     """An ELECTRA encoder (Clark et al. 2020): BERT's, with embeddings of a width of their own; the defaults are those
     of ELECTRA-small.
 
-    Generator and discriminator are both such encoders. A head for masked LM is the generator's.
+    Generator and discriminator are both such encoders. A head for masked LM is the generator's, one for replaced
+    tokens the discriminator's.
     """
 
     model_type = "electra"
-    architectures = usual_classes("Electra")
+    architectures: ClassVar[Architectures] = {**usual_classes("Electra"), "replaced": ("ElectraForPreTraining",)}
 
     hidden_size: Width = 256
     """Width of the hidden states."""
@@ -43,6 +44,15 @@ class ElectraConfig(BertConfig):
         """See `EncoderConfig.resized`; embeddings as wide as the hidden states stay so."""
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
+
+    def narrowed(self, share: float) -> Self:
+        """See `EncoderConfig.narrowed`."""
+        return super().narrowed(share).replaced(embedding_size=self.embedding_size)
+
+    @property
+    def word_width(self) -> int:
+        """See `EncoderConfig.word_width`."""
+        return self.embedding_size
 
     @property
     def factor_width(self) -> int | None:

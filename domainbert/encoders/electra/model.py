@@ -17,6 +17,10 @@ from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 _HEADS = {
     "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},
     "tokens": {"head.classifier": "classifier"},
+    "replaced": {
+        "head.dense": "discriminator_predictions.dense",
+        "head.classifier": "discriminator_predictions.dense_prediction",
+    },
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
     "span": {"head.classifier": "qa_outputs"},
 }

@@ -67,6 +67,10 @@ class ModernBertEncoder(Encoder):
         embedded: Tensor = self.dropout(self.word_norm(self.word(tokens.input_ids)))
         return embedded
 
+    def embedding_parts(self) -> Mapping[str, nn.Module]:
+        """See `Encoder.embedding_parts`."""
+        return {"word": self.word, "norm": self.word_norm}
+
     def context(self, tokens: Packed) -> Context:
         """See `Encoder.context`."""
         config, head_size = self.config, self.hidden_size // self.num_heads

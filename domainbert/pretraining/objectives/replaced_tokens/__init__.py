@@ -1,0 +1,1 @@
+"""Detection of replaced tokens: ELECTRA, DeBERTa-v3."""
