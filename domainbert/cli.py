@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
-import shlex
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
+from types import ModuleType
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
-from domainbert.base.ranks import launched_here, process_rank, started_together
+from domainbert.base.ranks import launched_here, process_rank
 from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import allow_imports
@@ -31,25 +31,15 @@ Small, fast BERT models of one domain, from raw text to evaluation.
 
 stages:
 """
-_RUN_HELP = """\
-usage: domainbert run RECIPE [options]
+_COMMANDS = {
+    "run": ("domainbert.runner.run_command", "Run a recipe: several stages, skipping what is done."),
+    "init": ("domainbert.runner.first_recipe.command", "Write a first recipe for your own data."),
+    "tune": ("domainbert.tuning.command", "Search over the settings of a stage."),
+    "runs": ("domainbert.runner.listing_table", "List runs: how far each has come, its scores, time and size."),
+    "report": ("domainbert.report.command", "One page of HTML about a run, or several side by side."),
+}
+"""What is no stage: a module with `FLAGS`, `help_text` and `perform`, imported when it is asked for; what it does."""
 
-Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If something
-that it wrote is missing or has changed since, nothing runs until --force makes it again.
-
-  --dry-run            print what would run, and why; run nothing
-  --only NAME,NAME     these stages only
-  --from NAME          this stage and those after it
-  --force [NAME,NAME]  run these stages (all, if none is named) and what depends on them, even if they are done
-  --verify             hash all files that the stages have read and written; else a quick look at size, times and inode
-                       clears a file, and one that it does not clear is hashed
-  --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
-  --out FOLDER         where the run goes; each stage writes FOLDER/<name>
-  --stages.NAME.KEY V  set one value of one stage
-  --allow-import PKG   let class_path name classes of these packages of yours (PKG,PKG); they are imported
-
-Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
-"""
 _STAGE_FLAGS = {
     "out": "one",
     "resume": "one",
@@ -58,18 +48,6 @@ _STAGE_FLAGS = {
     "print_config": "none",
     "allow_import": "one",
 }
-_RUN_FLAGS = {
-    "dry_run": "none",
-    "only": "one",
-    "from": "one",
-    "force": "optional",
-    "verify": "none",
-    "allow_import": "one",
-}
-_RUNS_FLAGS = {"json": "none"}
-_REPORT_FLAGS = {"out": "one", "attend": "one", "allow_import": "one"}
-_TUNE_FLAGS = {"extend": "none", "allow_import": "one"}
-
 _TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 
@@ -110,39 +88,42 @@ def _without_place(
 
 
 def _dispatch(words: list[str]) -> int:
-    if words[:1] == ["run"]:
-        return _run(take_apart(words[1:], _RUN_FLAGS))
+    if words and words[0] in _COMMANDS:
+        return _perform(words[0], words[1:])
     if not words or words[0] in ("-h", "--help"):
         text = _usage()
     elif words[0] == "--version":
         from domainbert import __version__
 
         text = f"domainbert {__version__}\n"
-    elif words[0] == "report":
-        text = _report(take_apart(words[1:], _REPORT_FLAGS))
-    elif words[0] == "tune":
-        text = _tune(take_apart(words[1:], _TUNE_FLAGS))
-    elif words[0] == "runs":
-        text = _runs(take_apart(words[1:], _RUNS_FLAGS))
-    elif words[0] == "init":
-        text = _init(words[1:])
     elif words[0] in STAGES:
         text = _stage(words[0], take_apart(words[1:], _STAGE_FLAGS))
     else:
-        commands = [*STAGES, "run", "report", "tune", "runs", "init"]
-        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], commands)}")
+        raise DomainbertError(f"{words[0]}: no such command; {nearest(words[0], [*STAGES, *_COMMANDS])}")
     sys.stdout.write(text)
     return 0
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10} {load_stage(name).summary}\n" for name in STAGES]
-    lines.append(f"  {'run':<10} Run a recipe: several stages, skipping what is done.\n")
-    lines.append(f"  {'report':<10} One page of HTML about a run, or several side by side.\n")
-    lines.append(f"  {'tune':<10} Search over the settings of a stage.\n")
-    lines.append(f"  {'runs':<10} List runs: how far each has come, its scores, time and size.\n")
-    lines.append(f"  {'init':<10} Write a first recipe for your own data.\n")
+    lines = [f"  {name:<12} {load_stage(name).summary}\n" for name in STAGES]
+    lines += ["\nfurther commands:\n", *(f"  {name:<12} {summary}\n" for name, (_, summary) in _COMMANDS.items())]
     return _USAGE + "".join(lines) + "\n'domainbert <stage> --help' lists the settings of a stage.\n"
+
+
+def command_module(name: str) -> ModuleType:
+    """The module of a command that is no stage."""
+    return importlib.import_module(_COMMANDS[name][0])
+
+
+def _perform(name: str, words: list[str]) -> int:
+    command = command_module(name)
+    typed = take_apart(words, command.FLAGS)
+    if "help" in typed.flags:
+        sys.stdout.write(command.help_text())
+        return 0
+    allow_imports(typed.flags.get("allow_import"))
+    code: int = command.perform(typed)
+    return code
 
 
 def _stage(name: str, typed: Typed) -> str:
@@ -161,87 +142,6 @@ def _stage(name: str, typed: Typed) -> str:
     if "show" in typed.flags:
         return stage_command.show_examples(stage, typed)
     return stage_command.run_stage(stage, typed) + "\n"
-
-
-def _run(typed: Typed) -> int:
-    if "help" in typed.flags:
-        sys.stdout.write(_RUN_HELP)
-        return 0
-    allow_imports(typed.flags.get("allow_import"))
-    if len(typed.words) != 1 or typed.files:
-        raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
-    from domainbert.runner.recipe import read_recipe
-    from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
-
-    flags = typed.flags
-    verify = "verify" in flags
-    recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify)
-    force = _names(flags["force"]) if "force" in flags else None
-    if force is not None and started_together() > 1:
-        raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
-    selection = Selection(_names(flags.get("only")), flags.get("from"), force)
-    if process_rank() > 0:
-        if "dry_run" not in flags:
-            follow_recipe(recipe, selection)
-        return 0
-    plan = make_plan(recipe, selection, verify)
-    if "dry_run" in flags:
-        sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
-        return 2 if any(step.refused for step in plan) else 0
-    run_plan(recipe, plan, _same_again(typed))
-    return 0
-
-
-def _report(typed: Typed) -> str:
-    from domainbert.report import command
-
-    allow_imports(typed.flags.get("allow_import"))
-    return command.HELP if "help" in typed.flags else command.report(typed) + "\n"
-
-
-def _tune(typed: Typed) -> str:
-    from domainbert.tuning import command
-    from domainbert.tuning.search import read_search
-
-    if "help" in typed.flags:
-        return command.tune_help()
-    allow_imports(typed.flags.get("allow_import"))
-    if typed.words or not typed.files:
-        raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
-    search = read_search([Path(file) for file in typed.files], typed.options)
-    return command.run_search(search, typed) + "\n"
-
-
-def _runs(typed: Typed) -> str:
-    from domainbert.runner.listing_table import RUNS_HELP, list_command
-
-    if "help" in typed.flags:
-        return RUNS_HELP
-    if len(typed.words) > 1 or typed.files or typed.options:
-        raise DomainbertError("runs: expected at most one folder, and --json: domainbert runs FOLDER")
-    return list_command(typed)
-
-
-def _init(words: list[str]) -> str:
-    from domainbert.runner.first_recipe import command
-
-    typed = take_apart(words, command.FLAGS)
-    if "help" in typed.flags:
-        return command.HELP
-    allow_imports(typed.flags.get("allow_import"))
-    return command.write_recipe(typed)
-
-
-def _same_again(typed: Typed) -> str:
-    """The command that resumes a recipe; stages that were forced are not forced again."""
-    options = [f"--{name}={value}" for name, value in typed.options]
-    once = ("force", "dry_run", "verify")
-    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in once]
-    return shlex.join(["domainbert", "run", *typed.words, *options])
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name for name in (text or "").split(",") if name)
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ def test_every_page_is_in_the_site_and_linked_to():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 160
 
 
 def test_the_page_of_all_settings_has_every_command():
     hook = runpy.run_path(str(ROOT / "docs/stage_pages.py"))
     page = hook["stages_page"]()
-    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "tune", "runs", "init"]
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "init", "tune", "runs", "report"]
     assert page.count("  --out FOLDER ") == len(STAGES) + 2

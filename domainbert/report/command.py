@@ -11,6 +11,7 @@ from domainbert.settings.command_line import Typed
 
 FILE = "report.html"
 
+FLAGS = {"out": "one", "attend": "one", "allow_import": "one"}
 HELP = """\
 usage: domainbert report RUN... [--out FILE]
        domainbert report MODEL --attend TEXT [--out FILE]
@@ -31,6 +32,17 @@ that it predicts (this needs pip install 'domainbert[attribution]'), and where e
 """
 
 _FEWER = (50, 20, 5, 0)  # mistakes of each system, until the page is small enough
+
+
+def help_text() -> str:
+    """Text of `domainbert report --help`."""
+    return HELP
+
+
+def perform(typed: Typed) -> int:
+    """Write the page and print where; raises as `report`."""
+    print(report(typed))
+    return 0
 
 
 def report(typed: Typed) -> str:

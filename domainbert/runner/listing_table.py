@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import format_duration
 from domainbert.base.redact import redact
 from domainbert.base.sealed import in_short
@@ -18,7 +19,8 @@ from domainbert.runner.listing import Listing, Run, list_runs
 from domainbert.runner.looking import StageSeen
 from domainbert.settings.command_line import Typed
 
-RUNS_HELP = """\
+FLAGS = {"json": "none"}
+HELP = """\
 usage: domainbert runs [FOLDER] [--json]
 
 List the runs in a folder and below it (runs unless told): how far each has come, scores of test sets with their
@@ -32,13 +34,22 @@ _GAP = "  "
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-def list_command(typed: Typed) -> str:
-    """The text that the command prints; `DomainbertError` if there is no such folder."""
+def help_text() -> str:
+    """Text of `domainbert runs --help`."""
+    return HELP
+
+
+def perform(typed: Typed) -> int:
+    """Print the list; `DomainbertError` if there is no such folder."""
+    if len(typed.words) > 1 or typed.files or typed.options:
+        raise DomainbertError("runs: expected at most one folder, and --json: domainbert runs FOLDER")
     folder = Path(typed.words[0] if typed.words else "runs")
     listing = list_runs(folder)
     if "json" in typed.flags:
-        return json.dumps(redact(as_json(folder, listing)), indent=2, ensure_ascii=False) + "\n"
-    return "\n".join(table(listing, folder, shutil.get_terminal_size((100, 24)).columns)) + "\n"
+        print(json.dumps(redact(as_json(folder, listing)), indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(table(listing, folder, shutil.get_terminal_size((100, 24)).columns)))
+    return 0
 
 
 def as_json(folder: Path, listing: Listing) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.runner.stage_command import options_help
@@ -14,16 +15,26 @@ from domainbert.settings.command_line import Typed
 from domainbert.tasks.folds import Fold, split_folds, write_folds
 from domainbert.tasks.labelled_set import LabelledSet
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.search import Search, warn_of_unfairness, within_grid
+from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
+
+FLAGS = {"extend": "none", "allow_import": "one"}
 
 
-def tune_help() -> str:
+def help_text() -> str:
     """Text of `domainbert tune --help`."""
     flags = {
         "--extend": "resume a study whose space or settings have changed since",
         "--vars.NAME TEXT": "set a variable of the YAML; so does the environment variable DOMAINBERT_NAME",
     }
     return options_help(TuneConfig, "domainbert tune -c FILE [--extend] [--key value]...", flags)
+
+
+def perform(typed: Typed) -> int:
+    """Run the search of the command line; `DomainbertError` where no YAML is named, or as `run_search`."""
+    if typed.words or not typed.files:
+        raise DomainbertError("tune: expected a YAML: domainbert tune -c FILE")
+    print(run_search(read_search([Path(file) for file in typed.files], typed.options), typed))
+    return 0
 
 
 def run_search(search: Search, typed: Typed) -> str:

@@ -62,6 +62,17 @@ class _Found:
     machine: Machine
 
 
+def help_text() -> str:
+    """Text of `domainbert init --help`."""
+    return HELP
+
+
+def perform(typed: Typed) -> int:
+    """Write the recipe and print what was found; raises as `write_recipe`."""
+    print(write_recipe(typed), end="")
+    return 0
+
+
 def write_recipe(typed: Typed) -> str:
     """Write the recipe and return what to print: what was found, what was written, the next command.
 
