@@ -100,8 +100,8 @@ def _runs_in(folder: Path, seen: set[str], listing: Listing) -> Iterator[Run]:
         return
     is_recipe = any((folder / name).is_file() for name in _OF_A_RECIPE)
     stages = [child for child in children if is_recipe and _is_stage(child)]
-    if is_recipe and (stages or (folder / RECIPE).is_file()):
-        yield _recipe(folder, stages)
+    if is_recipe and (run := _recipe(folder, stages)).stages:
+        yield run
     for child in children:
         place = os.path.realpath(child)
         if child not in stages and place not in seen:
@@ -132,7 +132,7 @@ def _is_stage(folder: Path) -> bool:
 
 def _recipe(folder: Path, stages: list[Path]) -> Run:
     """A recipe's run: its stages in order, then those that it has no more."""
-    kinds = _kinds(folder / RECIPE) or _kinds(folder / "results.json")
+    kinds = _kinds(folder / RECIPE, "command") or _kinds(folder / "results.json", "warnings")
     there = {child.name: child for child in stages}
     yet = {name: StageSeen(name, kind, NEVER_RUN) for name, kind in kinds.items() if name not in there}
     names = [*kinds, *(name for name in there if name not in kinds)]
@@ -141,10 +141,12 @@ def _recipe(folder: Path, stages: list[Path]) -> Run:
     return Run(folder, found, rest + sum(one.num_bytes for one in found))
 
 
-def _kinds(path: Path) -> dict[str, str]:
-    """The stages that a recipe's file names, with the stage function of each; none if it cannot be read."""
+def _kinds(path: Path, beside: str) -> dict[str, str]:
+    """The stages that a recipe's file names, with the stage function of each; none if it cannot be read, or lacks what
+    stands beside them, as a file of another program does."""
     try:
-        stages = read_json(path, "the stages of a recipe").get("stages", {})
+        found = read_json(path, "the stages of a recipe")
+        stages = found["stages"] if beside in found else {}
         return {str(name): str(one["stage"] if isinstance(one, dict) else one) for name, one in stages.items()}
     except (DomainbertError, AttributeError, KeyError):
         return {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ intervals, time, and size on disk. Stages that are done are counted; a single ru
 Files are compared by size alone; `domainbert run RECIPE --dry-run --verify` hashes them.
 """
 _GAP = "  "
+_WRAP = partial(textwrap.wrap, break_long_words=False, break_on_hyphens=False)  # paths and commands can be copied
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -46,7 +49,7 @@ def perform(typed: Typed) -> int:
     folder = Path(typed.words[0] if typed.words else "runs")
     listing = list_runs(folder)
     if "json" in typed.flags:
-        print(json.dumps(redact(as_json(folder, listing)), indent=2, ensure_ascii=False))
+        print(json.dumps(redact(as_json(folder, listing)), indent=2))
     else:
         print("\n".join(table(listing, folder, shutil.get_terminal_size((100, 24)).columns)))
     return 0
@@ -72,6 +75,7 @@ def as_json(folder: Path, listing: Listing) -> dict[str, Any]:
 def _stage_as_json(one: StageSeen) -> dict[str, Any]:
     found = asdict(one)
     found["bytes"] = found.pop("num_bytes")
+    found["validation"] = {name: value if math.isfinite(value) else None for name, value in one.validation.items()}
     return {**found, "started": one.started and one.started.isoformat()}
 
 
@@ -128,7 +132,7 @@ def _wrapped(row: tuple[str, str, str, str], widths: list[int], width: int) -> l
     left = _GAP.join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in (1, 2))]) + _GAP
     text, indent = row[3].lstrip(), len(row[3]) - len(row[3].lstrip())
     room = max(width - len(left) - indent, 30)
-    parts = [text] if len(text) <= room else textwrap.wrap(text, room, subsequent_indent=_GAP * 2)
+    parts = [text] if len(text) <= room else _WRAP(text, room, subsequent_indent=_GAP * 2)
     lines = [(left if not number else " " * len(left)) + " " * indent + part for number, part in enumerate(parts)]
     return [line.rstrip() for line in lines]
 

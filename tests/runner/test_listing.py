@@ -16,7 +16,7 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.runner.listing import Listing, Run, list_runs
-from domainbert.runner.listing_table import table
+from domainbert.runner.listing_table import as_json, table
 from domainbert.runner.looking import StageSeen, look_at
 from domainbert.runner.results_table import SystemScore
 
@@ -199,13 +199,19 @@ def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[s
     Path("runs/thesis/manifest.json").write_text('{"start_url": "/"}')
     Path("runs/thesis/results.json").write_text('{"stages": 3}')
     Path("runs/.hidden").mkdir()
+    for number, text in enumerate(['{"stages": {"mix": "5 min"}}', '{"stages": {}, "command": "x"}', "[]"]):
+        Path(f"runs/cake-{number}").mkdir()
+        Path(f"runs/cake-{number}/recipe.json").write_text(text)
     Path("runs/deep/er/loop").symlink_to("..")
     Path("scratch").mkdir()
     main(["make", "--words", "[a]", "--out", "scratch/elsewhere"])
     Path("runs/linked").symlink_to(Path("scratch").resolve())
     found = listed(capsys=capsys)
     assert [run["path"] for run in found["runs"]] == ["runs/deep/er/made", "runs/linked/elsewhere"]
-    assert (found["without_runs"], found["unreadable"]) == (["runs/thesis"], [])
+    assert (found["without_runs"], found["unreadable"]) == (
+        [*(f"runs/cake-{number}" for number in range(3)), "runs/thesis"],
+        [],
+    )
     assert main(["runs", "runs/thesis"]) == 0
     assert capsys.readouterr().out == "no runs\n\nwithout runs: runs/thesis/chapters\n"
 
@@ -225,6 +231,19 @@ def test_a_status_that_says_nothing_is_that_of_a_stage_that_was_killed(
     (run,) = listed(capsys=capsys)["runs"]
     assert [one["state"] for one in run["stages"]] == ["killed", *["never run"] * 3]
     assert main(["runs"]) == 0
+
+
+def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) -> None:
+    name = os.fsdecode(b"caf\xc3\xa9-\xff")
+    main(["make", "--words", "[a]", "--out", "runs/coffee"])
+    Path("runs/coffee").rename(f"runs/{name}")  # copied from a disk with names in another encoding
+    (run,) = listed(capsys=capsys)["runs"]
+    assert run["path"] == f"runs/{name}"
+    assert main(["runs"]) == 0
+    assert "runs/café-\\udcff: make, done" in capsys.readouterr().out
+    stage = StageSeen("a", "finetune", "done", validation={"validation_f1": float("nan")})
+    found = as_json(Path("runs"), Listing([Run(Path("a"), [stage], 0)]))
+    assert found["runs"][0]["stages"][0]["validation"] == {"validation_f1": None}
 
 
 def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
