@@ -140,7 +140,8 @@ def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list
 def listed(findings: Sequence[Finding], title: str) -> str:
     """Findings for a terminal: how many there are, then each with its count, sentence and first places."""
     counts = Counter("ignored" if one.ignored is not None else one.severity for one in findings)
-    kinds = [f"{counts[kind]:,} {kind if kind == 'ignored' else f'{kind}s'}" for kind in _KINDS if counts[kind]]
+    plural = {kind: "" if kind == "ignored" or counts[kind] == 1 else "s" for kind in _KINDS}
+    kinds = [f"{counts[kind]:,} {kind}{plural[kind]}" for kind in _KINDS if counts[kind]]
     lines = [f"{title}: {', '.join(kinds) or 'nothing found'}"]
     for one in findings:
         ignored = "" if one.ignored is None else f" (ignored: {visible(one.ignored)})"

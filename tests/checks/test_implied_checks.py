@@ -99,4 +99,4 @@ def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert "skip  check (done)" in capsys.readouterr().out
     train.write_text(rows[0] + rows[2])
     assert main(["run", str(path)]) == 1
-    assert "train.jsonl changed" in capsys.readouterr().out
+    assert "check: running (labelled.train changed)" in capsys.readouterr().out
