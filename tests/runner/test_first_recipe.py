@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
@@ -22,6 +22,7 @@ from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.machine import Machine
 from domainbert.runner.first_recipe.splits import find_splits
 from domainbert.runner.first_recipe.writing import in_yaml
+from domainbert.settings.yaml_loader import Loader
 from domainbert.tasks.labelled_set import LabelledFile
 from domainbert.tasks.ner.files import read_ner
 
@@ -57,7 +58,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def stages(recipe: str = "recipe.yaml") -> dict[str, Any]:
-    return yaml.safe_load(Path(recipe).read_text(encoding="utf-8"))["stages"]
+    return yaml.load(Path(recipe).read_text(encoding="utf-8"), Loader)["stages"]
 
 
 def labelled(path: Path, count: int) -> Path:
@@ -246,9 +247,10 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN)
+@example("1e-3")
+@example("no")
+@example("2010")
 def test_values_are_in_yaml_what_they_are(value):
-    from domainbert.settings.yaml_loader import Loader
-
     assert yaml.load(f"key: {in_yaml(value)}", Loader)["key"] == value
 
 
