@@ -147,7 +147,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 56, "sh": 43, "python": 13, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
+        "yaml": 56, "sh": 44, "python": 13, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
         "text": 2,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (23, 26, 50)
@@ -231,12 +231,12 @@ def check_domainbert(words: list[str]) -> None:
         assert cli.main(words) == 0
     elif name == "run":
         check_run(take_apart(rest, cli._RUN_FLAGS))
+    elif name == "report":
+        typed = take_apart(rest, cli._REPORT_FLAGS)
+        assert typed.words and not typed.options and (len(typed.words) == 1 or typed.flags["out"])
     elif name == "tune":
         typed = take_apart(rest, cli._TUNE_FLAGS)
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
-    elif name == "report":
-        typed = take_apart(rest, cli._REPORT_FLAGS)
-        assert typed.words and not typed.options and not typed.files
     else:
         assert name in STAGES
         typed = take_apart(rest, cli._STAGE_FLAGS)

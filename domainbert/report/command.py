@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import told_if_full
 from domainbert.settings.command_line import Typed
 
 FILE = "report.html"
@@ -69,8 +68,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     Raises:
         DomainbertError: a folder is not there or holds no stage, or the disk is full.
     """
-    from domainbert.base.files import write_text
-    from domainbert.report.page import MOST_BYTES, page_text
+    from domainbert.report.page import MOST_BYTES, page_text, save_page
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
@@ -79,9 +77,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
         text = page_text(f"Report: {title}", sections(read_runs(folders), most))
         if len(text.encode("utf-8")) <= MOST_BYTES:
             break
-    with told_if_full(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+    save_page(path, text)
 
 
 def report_after_run(out: Path) -> str:
@@ -93,5 +89,6 @@ def report_after_run(out: Path) -> str:
         write_report([out], out / FILE)
     except Exception as error:
         again = shlex.join(["domainbert", "report", str(out)])
-        return f"warning: no {FILE}: {type(error).__name__}: {' '.join(str(error).split())}; to try again: {again}"
+        kind = "" if isinstance(error, DomainbertError) else f"{type(error).__name__}: "
+        return f"warning: no {FILE}: {kind}{' '.join(str(error).split())}; to try again: {again}"
     return f"{out / FILE} shows the run in a browser."

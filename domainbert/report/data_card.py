@@ -35,7 +35,7 @@ def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
     report = run.json(stage.path / _REPORT, "a vocabulary report")
     if "texts" not in report:
         return
-    name = f"{run.name}: {stage.name}" if named else stage.name
+    name = f"{stage.name} ({run.name})" if named else stage.name
     rows: list[list[Cell]] = []
     for text, found in report["texts"].items():
         for whose, one in found.items():
@@ -44,8 +44,8 @@ def _vocabulary(run: Run, stage: StageFolder, named: bool) -> Iterator[Table]:
     size = f"{report.get('vocab_size', 0):,} entries"
     heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "cut, %"]
     yield Table(f"{name}, {size}", heads, rows)
-    first = next(iter(report["texts"].values()), {}).get("ours", {})
-    longest = first.get("longest_split", [])[:_WORDS]
+    first: dict[str, Any] = next(iter(report["texts"].values()), {})
+    longest = first.get("ours", {}).get("longest_split", [])[:_WORDS]
     if longest:
         cut = [[one["word"], " ".join(one["pieces"]), Number(f"{one['count']:,}", one["count"])] for one in longest]
         yield Table(f"{name}: words in most pieces", ["word", "pieces", "occurrences"], cut)
@@ -98,7 +98,9 @@ def _checked(runs: Sequence[Run], part: str) -> dict[str, Any]:
     for run in runs:
         for stage in run.of_kind(_CHECK):
             one = run.json(stage.path / _CHECK, "what check has found").get(part) or {}
-            found |= one if isinstance(one, dict) else {stage.name: one}
+            for name, value in (one if isinstance(one, dict) else {stage.name: one}).items():
+                other = name in found and found[name] != value
+                found[f"{name} ({run.name})" if other else name] = value
     return found
 
 

@@ -80,8 +80,8 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
         here: Counter[str] = Counter()  # a second evaluation of a run stands by itself: names of systems may recur
         for stage in run.of_kind(_METRICS):
             written = run.json(stage.path / _METRICS, "what evaluate has found")
-            if written.get("systems"):
-                one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
+            one, identity = _evaluation(run, stage, written, alone=len(runs) == 1), _identity(stage, written)
+            if one.systems:
                 found.setdefault((identity, here[identity]), []).append(one)
                 here[identity] += 1
     if len(found) == 1:
@@ -93,18 +93,18 @@ def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone:
     metric = _metric(run, written)
     drawn = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
     how, draws = drawn.get("drawn", {}), drawn.get("systems", {})
-    prefix = "" if alone else f"{run.name}: "
+    suffix = "" if alone else f" ({run.name})"
     systems = [
-        System(prefix + name, scores, run, stage.path / "mistakes" / name, how, draws.get(name, []))
-        for name, scores in written["systems"].items()
+        System(name + suffix, scores, run, stage.path / "mistakes" / name, how, draws.get(name, []))
+        for name, scores in written.get("systems", {}).items()
         if metric.key in scores
     ]
     pairs = [
-        Pair(prefix + pair["a"], prefix + pair["b"], pair["difference"], pair.get("interval"))
+        Pair(pair["a"] + suffix, pair["b"] + suffix, pair["difference"], pair.get("interval"))
         for pair in written.get("paired", [])
     ]
     facts = {key: written.get(key) for key in ("test", "gold", "bootstrap", "task")}
-    return Evaluation(stage.name, metric, facts, systems, pairs, [prefix + one for one in written.get("warnings", [])])
+    return Evaluation(stage.name, metric, facts, systems, pairs, [one + suffix for one in written.get("warnings", [])])
 
 
 def _metric(run: Run, written: Mapping[str, Any]) -> Metric:
@@ -122,7 +122,7 @@ def _identity(stage: StageFolder, written: Mapping[str, Any]) -> str:
     test = seal.get("config", {}).get("test", written.get("test"))  # without a manifest its name has to do
     named = json.dumps(test)
     made = {name: key for name, key in seal.get("stages", {}).items() if f'"@{name}' in named}
-    return hash_json([test, made, *(written.get(key) for key in ("task", "gold", "metric"))])
+    return hash_json([test, made, written.get("task"), written.get("gold"), written.get("metric", {}).get("key")])
 
 
 def _together(alike: Sequence[Evaluation]) -> Evaluation:

@@ -79,9 +79,10 @@ def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> Non
         axes.set_xlabel("step")
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
-    if len(numbers) > 1 and lines:
-        figure.legend(handles=lines, loc="outside lower left", ncols=3)
+    lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
+    named = [lines[training] for training in numbers if training in lines]
+    if len(named) > 1:
+        figure.legend(handles=named, loc="outside lower left", ncols=3)
 
 
 def _columns(panels: Sequence[str]) -> int:
@@ -132,18 +133,17 @@ def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figu
                 f"tip:{name} · {metric.name} {shown_score(scores[metric.key], metric.percent)} · {x:.3g} {title}"
             )
         axes.set_xscale("log")
-        _plain_log_ticks(axes)
+        _plain_log_ticks(axes, [one["cost"][key] * _UNITS[key] for one in measured.values() if one["cost"].get(key)])
         axes.set_xlabel(title)
     panels[0].set_ylabel(metric.name)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower left", ncols=4)
 
 
-def _plain_log_ticks(axes: Axes) -> None:
-    """Ticks at 1, 2 and 5 times powers of ten, as plain numbers."""
+def _plain_log_ticks(axes: Axes, found: Sequence[float]) -> None:
+    """Ticks at 1, 2 and 5 times powers of ten, as plain numbers, for points at these places."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    found = [x for line in axes.get_lines() for x in line.get_xdata()]
     low, high = min(found, default=1), max(found, default=1)
     if high < 3 * low:  # else a single tick, or none
         middle = math.sqrt(low * high)

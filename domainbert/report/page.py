@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from domainbert import __version__
-from domainbert.base.files import write_text
+from domainbert.base.files import told_if_full, write_text
 
 MOST_BYTES = 2_000_000
 """Largest page that opens at once in a browser, and goes with an e-mail."""
@@ -45,17 +45,19 @@ class Section:
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the page, completely or not at all.
+    """Write the page, completely or not at all; `DomainbertError` if the disk is full."""
+    save_page(path, page_text(title, sections))
 
-    Raises:
-        DomainbertError: the disk is full, from whoever writes below a folder.
-        ValueError: two sections have the same anchor.
-    """
-    write_text(path, page_text(title, sections))
+
+def save_page(path: Path, text: str) -> None:
+    """Write what `page_text` has made; `DomainbertError` if the disk is full."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with told_if_full(path.parent):
+        write_text(path, text)
 
 
 def page_text(title: str, sections: Sequence[Section]) -> str:
-    """The HTML of a page."""
+    """The HTML of a page; `ValueError` if two sections have the same anchor."""
     anchors = [section.anchor for section in sections]
     if len(set(anchors)) < len(anchors):
         raise ValueError(f"sections need titles that differ; found {anchors}")

@@ -56,7 +56,9 @@ def _pictures(
 ) -> Iterator[Section]:
     """A section with a picture of each evaluation that has one."""
     name = title.lower().replace(" ", "-")
-    drawn = [{"title": one.title, "picture": draw(f"{name}-{number}", one)} for number, one in enumerate(found)]
+    drawn = [
+        {"title": one.title, "picture": draw(f"{name}-{number}", one), "notes": []} for number, one in enumerate(found)
+    ]
     drawn = [one for one in drawn if one["picture"]]
     if drawn:
         yield Section(title, "pictures.html", {"pictures": drawn, "caption": caption})
@@ -66,7 +68,8 @@ def _curves(runs: Sequence[Run]) -> Iterator[Section]:
     drawn = []
     for number, group in enumerate(groups(runs)):
         if any(group.panel(metric) for metric in group.metrics):
-            drawn.append({"title": group.title, "picture": figures.learning_curves(f"curves-{number}", group)})
+            picture = figures.learning_curves(f"curves-{number}", group)
+            drawn.append({"title": group.title, "picture": picture, "notes": group.not_finite()})
     caption = (
         "A colour for each training, a line for each of its seeds; a ring marks the evaluation whose model was kept."
     )

@@ -70,7 +70,8 @@ def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Fi
     from matplotlib.figure import Figure
 
     stream = io.BytesIO()
-    with matplotlib.rc_context({**_RC, "svg.hashsalt": name}):
+    settings: Any = {**_RC, "svg.hashsalt": name}
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
         figure.patch.set_visible(False)
         draw(figure)

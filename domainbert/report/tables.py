@@ -11,7 +11,8 @@ from domainbert.report.evaluations import Evaluation, Metric, System
 
 _SHADES = 10
 _MOST_ROWS = 300
-_LABELLED = ("precision", "recall", "f1")
+_LABELLED = {"precision": "precision", "recall": "recall", "f1": "F1"}
+_SLICED = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
 _NOT_SHARES = ("seeds", "repaired_tags", "support")
 
 
@@ -127,24 +128,21 @@ def _single(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 def label_tables(evaluation: Evaluation) -> list[Table]:
     """Precision, recall and F1 of each label: what stands under `per_...`."""
-    return [_by_name(evaluation, key) for key in evaluation.systems[0].scores if key.startswith("per_")]
+    return [_by_name(evaluation, key, _LABELLED) for key in evaluation.systems[0].scores if key.startswith("per_")]
 
 
 def slice_tables(evaluation: Evaluation) -> list[Table]:
-    """F1 by what stands under `by_...` (seen in training or not, length), and the score of each of the `slices`."""
+    """Scores by what stands under `by_...` (seen in training or not, length), and those of the `slices`."""
     first = evaluation.systems[0].scores
-    found = [_by_name(evaluation, key, ("f1",)) for key in first if key.startswith("by_") and _has_scores(first[key])]
+    found = [_by_name(evaluation, key, _SLICED) for key in first if key.startswith("by_")]
     return found + [_slices(evaluation, key) for key in first.get("slices", {})]
 
 
-def _has_scores(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, dict) and "f1" in one for one in value.values())
-
-
-def _by_name(evaluation: Evaluation, key: str, shown: Sequence[str] = _LABELLED) -> Table:
-    """A row for each name with its support; the systems side by side."""
-    names = list(dict.fromkeys(name for system in evaluation.systems for name in system.scores.get(key, {})))
-    titles = {"precision": "precision", "recall": "recall", "f1": "F1"}
+def _by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
+    """A row for each name with its support; the systems side by side, with as many of the scores as there are."""
+    scored = [one for system in evaluation.systems for one in system.scores.get(key, {}).items()]
+    names = list(dict.fromkeys(name for name, _ in scored))
+    shown = [part for part in titles if any(part in one for _, one in scored)]
     heads = [titles[one] for _ in evaluation.systems for one in shown]
     over = [("", 2), *((system.name, len(shown)) for system in evaluation.systems)]
     rows: list[list[Cell]] = []
@@ -153,7 +151,7 @@ def _by_name(evaluation: Evaluation, key: str, shown: Sequence[str] = _LABELLED)
         support = next((one["support"] for one in found if "support" in one), None)
         cells = [score(one[part], True) if part in one else "" for one in found for part in shown]
         rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
-    return Table(_in_words(key), ["label" if len(shown) > 1 else "slice", "support", *heads], rows, over)
+    return Table(_in_words(key), ["", "support", *heads], rows, over)
 
 
 def _slices(evaluation: Evaluation, key: str) -> Table:

@@ -50,6 +50,14 @@ class Group:
         """The trainings in order, each once."""
         return list(dict.fromkeys(curve.training for curve in self.curves))
 
+    def not_finite(self) -> list[str]:
+        """A sentence for each curve in which values are left out."""
+        return [
+            f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
+            for curve in self.curves
+            if curve.not_finite
+        ]
+
     def panel(self, metric: str) -> list[Curve]:
         """The curves of a metric."""
         return [curve for curve in self.curves if curve.metric == metric and curve.steps]
@@ -59,13 +67,13 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     """The curves of all trainings, those without seeds (pretraining) first."""
     found: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
-        prefix = "" if len(runs) == 1 else f"{run.name}: "
+        suffix = "" if len(runs) == 1 else f" ({run.name})"
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
             judged = (seeds["metric"],) if seeds.get("metric") else _OF_PRETRAINING
             metrics, title = (*judged, "train/loss", "train/lr"), _title(stage) if seeds else _PRETRAINING
             for folder in _logged(stage):
-                curves = _curves(run, folder, prefix + stage.name, metrics, judged[0] if seeds else "")
+                curves = _curves(run, folder, stage.name + suffix, metrics, judged[0] if seeds else "")
                 found.setdefault((title, metrics), []).extend(curves)
     ordered = sorted(found, key=lambda key: key[0] != _PRETRAINING)
     return [Group(title, list(metrics), found[title, metrics]) for title, metrics in ordered]

@@ -61,7 +61,7 @@ def in_short(runs: Sequence[Run]) -> str:
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
         seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
-        stages, when = f"{len(run.stages)} stages", f"started {shown_time(started)}" if started else "none is done"
+        stages, when = _number(run.stages), f"started {shown_time(started)}" if started else "none is done"
         told.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
     return "; ".join(told)
 
@@ -79,6 +79,10 @@ def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str
             found += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
     told = "\n".join(found)
     return found + [warning for one in evaluations for warning in one.warnings if warning not in told]
+
+
+def _number(stages: Sequence[object]) -> str:
+    return f"{len(stages)} stage{'s' if len(stages) > 1 else ''}"
 
 
 def _reason(reason: object) -> str:

@@ -99,8 +99,8 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     }
     for name, cost in costs.items():
         summary["systems"][name]["cost"] = cost
-    drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, as_is=True)
+    how = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
+    write_json(out / "draws.json", {"drawn": how, "systems": summary.pop("draws", {})}, as_is=True)
     write_json(out / "metrics.json", {**facts, **summary}, as_is=True)
     costs_told = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
     percent = ", in percent" if scoring.headline.percent else ""

@@ -39,7 +39,7 @@ def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Pa
         put(folder / "draws.json", {"drawn": {"seed": 7, "resamples": 200, "units": 60}, "systems": draws})
     (one,) = found(tmp_path / "ours", tmp_path / "theirs")
     (pair,) = one.pairs
-    assert (pair.a, pair.b) == ("ours: model", "theirs: model")
+    assert (pair.a, pair.b) == ("model (ours)", "model (theirs)")
     assert pair.difference == pytest.approx(together["difference"])
     assert pair.interval == pytest.approx(together["interval"])
 
@@ -53,8 +53,8 @@ def test_without_the_same_draws_the_difference_has_no_interval_and_says_why(tmp_
     (one,) = found(tmp_path / "a", tmp_path / "b")
     assert one.pairs[0].interval is None and one.title == ""
     assert verdicts(one) == [
-        "a: model is ahead of b: model by 25.0 points of entity F1; whether that is chance cannot be told, for the two "
-        "were evaluated apart and without draws of the same documents."
+        "model (a) is ahead of model (b) by 25.0 points of entity F1; whether that is chance cannot be told, for the "
+        "two were evaluated apart and without draws of the same documents."
     ]
 
 
@@ -64,4 +64,4 @@ def test_other_test_sets_stay_apart_and_so_do_two_evaluations_of_one_run(tmp_pat
     evaluated(tmp_path / "b/result", {"model": 0.5}, test="test.conll 5678")
     evaluated(tmp_path / "b/same", {"model": 0.4})
     names = [(one.title, [system.name for system in one.systems]) for one in found(tmp_path / "a", tmp_path / "b")]
-    assert names == [("later, same", ["a: model", "b: model"]), ("result", ["a: model"]), ("result", ["b: model"])]
+    assert names == [("later, same", ["model (a)", "model (b)"]), ("result", ["model (a)"]), ("result", ["model (b)"])]

@@ -94,6 +94,7 @@ def test_a_run_without_evaluation_shows_its_curves_and_says_that_nothing_was_eva
     read = page("run")
     assert "Nothing has been evaluated on a test set yet." in read.within("p")
     assert "ours seed-1 · best at step 20: 0.5" in [one.get("data-tip") for _, one in read.tags]
+    assert "ours seed-1: 1 values of validation/f1 are not finite" in read.within("p")
     assert "metrics.jsonl: 1 damaged lines are left out" in read.within("li")
     assert "Systems" not in read.within("h2")
 
