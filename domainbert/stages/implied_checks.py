@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +80,7 @@ def _read_as(task: Any) -> tuple[type, str]:
     return type(task), repr(task.reading)
 
 
-def _labelled(group: _Group, before: Collection[str]) -> dict[str, Node]:
+def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
     """The labelled sets of a group, its window, and its model if that is there before; several test sets are a list."""
     given = group.node.value
     sets = {name: given[name] for name in ("train", "validation")}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.checks.rules import OF_LABELLED_SETS
 from domainbert.stages.check import check
 
 _SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
@@ -183,3 +184,15 @@ def test_the_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         check(tmp_path / name, labelled={name: str(path) for name, path in paths.items()}, task="Ner")
     assert (tmp_path / "a/check.json").read_bytes() == (tmp_path / "b/check.json").read_bytes()
+
+
+def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
+    import_path = Path(__file__).with_name("rules_table.py")
+    spec = importlib.util.spec_from_file_location("rules_table", import_path)
+    assert spec is not None and spec.loader is not None
+    rules_table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rules_table)
+    page, made = rules_table.PAGE.read_text(encoding="utf-8"), rules_table.tables()
+    assert {name: rules_table.stored(name, page) for name in made} == made, f"python {import_path} writes them"
+    assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in OF_LABELLED_SETS)
+    assert len({one.name for one in OF_LABELLED_SETS}) == len(OF_LABELLED_SETS) == 36

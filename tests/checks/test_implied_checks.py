@@ -87,3 +87,16 @@ def test_the_command_ends_with_1_for_errors_and_with_2_for_what_it_cannot_do(
     assert "only-one-label: all 3 texts of train have the label 'same'" in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "out")]) == 1, "as it was found before"
     assert main([*words, "--out", str(tmp_path / "other"), "--max_length", "one"]) == 2
+
+
+def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f'{{"text": "número {number}", "label": "{"ab"[number % 2]}"}}\n' for number in range(4)]
+    train, path = tmp_path / "train.jsonl", tmp_path / "recipe.yaml"
+    train.write_text("".join(rows))
+    stage = f"check: {{task: Classification, labelled: {{train: {train}}}}}"
+    path.write_text(f"out: {tmp_path / 'run'}\nstages:\n  {stage}\n")
+    assert main(["run", str(path)]) == 0 and main(["run", str(path), "--dry-run"]) == 0
+    assert "skip  check (done)" in capsys.readouterr().out
+    train.write_text(rows[0] + rows[2])
+    assert main(["run", str(path)]) == 1
+    assert "train.jsonl changed" in capsys.readouterr().out

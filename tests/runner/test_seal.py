@@ -31,6 +31,7 @@ READS = {
     "sample": [],
     "vocab": ["compare_with", "corpus", "labelled"],
     "transfer": ["corpus", "model", "tokenizer"],
+    "check": ["corpus", "tokenizer"],
     "prepare": ["corpus", "tokenizer"],
     "pretrain": ["held_out", "init_from", "prepared"],
     "distill": ["prepared", "teachers"],
@@ -134,6 +135,7 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
     formats = ("ClassificationFormat", "MultiLabelFormat", "NerFormat", "RelationFormat", "TaggedFormat")
     named = {f"{one}.label_names_file" for one in formats}
     named |= {f"LabelledFile.{one}" for one in ("path", "text", "label")}
+    named |= {f"LabelledSets.{one}" for one in ("train", "validation", "test") if name == "check"}
     assert set(found) == (named if "task" in get_type_hints(stage.settings) else set())
     if name == "finetune":
         inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
