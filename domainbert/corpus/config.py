@@ -82,13 +82,13 @@ class Select:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        weighted = [number for number, source in enumerate(self.like) if source.weight != 1]
-        for number in weighted:
-            raise DomainbertError(f"like[{number}].weight: found {self.like[number].weight:g}; expected 1, or none")
+        for number, source in enumerate(self.like):
+            if source.weight != 1:
+                raise DomainbertError(f"like[{number}].weight: found {source.weight:g}; expected 1, or none")
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """All files that the documents are compared with; see `CorpusConfig.input_files`."""
-        return list_files([source for source in self.like if source.path not in without])
+        return list_files([source for source in self.like if source.path not in without], "like")
 
 
 @dataclass(frozen=True)

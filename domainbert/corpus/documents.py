@@ -128,7 +128,7 @@ def _selected(config: CorpusConfig, wanted: Select, report: CorpusReport) -> Ite
     def texts() -> Iterator[str]:
         return (document.text for document in _read(config, CorpusReport()) if document.split == "train")
 
-    check_sources(wanted.like)
+    check_sources(wanted.like, "select.like")
     like = (clean(text).text for source in wanted.like for _, text in read_source(source, SourceReport(source.path)))
     selection = select(like, texts, wanted.keep)
     kept = int(selection.kept.sum())

@@ -17,19 +17,22 @@ if TYPE_CHECKING:
     from domainbert.corpus.report import SourceReport
 
 
-def list_files(sources: Sequence[Source]) -> list[Path]:
-    """The files of all sources, in the order in which they are read; an error if a source holds nothing."""
-    check_sources(sources)
+def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
+    """The files of all sources, in the order in which they are read; an error if a source holds nothing.
+
+    Messages call them by the key of the setting that lists them.
+    """
+    check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
     return [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
 
 
-def check_sources(sources: Sequence[Source]) -> None:
+def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     """Raise an error that names all sources that hold nothing; only the first file of each is looked for."""
-    problems = Problems("sources")
+    problems = Problems(key)
     for number, source in enumerate(sources):
         if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
-            problems.add(f"sources[{number}].path: {_why_nothing(source.path)}")
+            problems.add(f"{key}[{number}].path: {_why_nothing(source.path)}")
     problems.raise_if_any()
 
 

@@ -171,7 +171,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         Select([source], 0)
     with pytest.raises(DomainbertError, match=r"like\[0\]\.weight: found 2; expected 1, or none"):
         Select([Source("a.txt", weight=2)], 0.5)
-    with pytest.raises(DomainbertError, match=r"absent\.conll: no such file or folder"):
+    with pytest.raises(DomainbertError, match=r"select\.like\[0\]\.path: absent\.conll: no such file or folder"):
         read(CorpusConfig([source], select=Select([Source("absent.conll")], 0.5)))
 
 

@@ -21,6 +21,11 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),
         (_GOLDEN, *_STAGES),
     ),
+    "corpus/ngrams.py": (("tests/corpus/test_selection.py", "tests/checks/test_corpus_rules.py"), ()),
+    "corpus/selection.py": (("tests/corpus/test_selection.py",), ("tests/stages/test_prepare.py",)),
+    "checks/word_model.py": (("tests/checks/test_fit.py",), ()),
+    "checks/fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
+    "checks/overlap.py": (("tests/checks/test_corpus_rules.py",), ()),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
     "data/batches.py": (
         ("tests/data/test_batches.py", "tests/pretraining/test_ranks_and_workers.py"),

@@ -118,10 +118,15 @@ def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> Non
     before = part_key(settings.instance)
     (tmp_path / "labelled.conll").write_text("number O\n")
     assert part_key(settings.instance) != before
-    text["select"] = {"like": [str(tmp_path / "absent.conll")], "keep": 1.5}
-    read_settings(prepare, node_of({"corpus": text, "tokenizer": tokenizer}, "here"), problems)
-    with pytest.raises(DomainbertError, match=r"keep: .*1\.5"):
-        problems.raise_if_any()
+    for wrong, message in (
+        ({"keep": 1.5}, r"select\.keep: .*1\.5"),
+        ({"like": "absent"}, r"select\.like\[0\]\.path: absent"),
+    ):
+        corpus = {**text, "select": {**text["select"], **wrong}}
+        read_settings(prepare, node_of({"corpus": corpus, "tokenizer": tokenizer}, "here"), problems)
+        with pytest.raises(DomainbertError, match=message):
+            problems.raise_if_any()
+        problems.messages.clear()
 
 
 def test_importing_the_stage_is_light() -> None:
