@@ -30,6 +30,7 @@ ELSEWHERE = {
     "lr_scheduler_type": ("schedule.name",),
     "max_seq_length": ("max_length",),
     "max_steps": ("budget.max_steps", "max_epochs"),
+    "mlm_probability": ("masking.mlm_probability",),
     "model_name_or_path": ("model", "init_from", "models"),
     "n_gpus": ("trainer.devices",),
     "num_train_epochs": ("max_epochs", "budget.max_epochs"),

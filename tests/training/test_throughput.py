@@ -55,6 +55,13 @@ def test_flops_agree_with_those_torch_counts(config):
     assert counter.get_total_flops() / 256 == pytest.approx(flops_per_token(model, 32, 0.25), rel=0.01)
 
 
+def test_a_head_that_predicts_no_entries_makes_no_product_with_them():
+    config = ElectraConfig(24, 3, 4, 56, max_position_embeddings=40, embedding_size=16)
+    judging = build_model(config, VocabularyFacts(101, 0), "replaced")
+    encoder = flops_per_token(make_model(config), 32, 1.0) - 6 * (24 * 16 + 16 * 101)
+    assert flops_per_token(judging, 32, 1.0) == pytest.approx(encoder + 6 * (24 * 24 + 24))
+
+
 def test_the_peak_is_the_best_product_of_those_that_fit_in_the_time(monkeypatch):
     monkeypatch.setitem(throughput._SIZE, "cpu", 64)
     clock = iter([0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
