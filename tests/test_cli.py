@@ -39,7 +39,7 @@ def test_errors_go_to_standard_error_with_exit_code_2(
 
 def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert "  make       Write words to a file.\n  use        Read what" in capsys.readouterr().out
+    assert "  make         Write words to a file.\n  use          Read what" in capsys.readouterr().out
     assert main(["use", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--optim.lr LR Learning rate. (a number; default: 0.001)" in text

@@ -80,7 +80,7 @@ def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
     init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
     capsys.readouterr()
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
-    names = ["vocab", "prepare", "pretrain", "finetune-pretrained", "finetune-scratch", "result"]
+    names = ["vocab", "prepare", "check", "pretrain", "finetune-pretrained", "finetune-scratch", "result"]
     planned = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(words[0], words[1]) for words in planned] == [("run", name) for name in names]
     assert all(

@@ -31,7 +31,7 @@ READS = {
     "sample": [],
     "vocab": ["compare_with", "corpus", "labelled"],
     "transfer": ["corpus", "model", "tokenizer"],
-    "check": ["corpus", "tokenizer"],
+    "check": ["corpus", "other_corpora", "tokenizer"],
     "prepare": ["corpus", "tokenizer"],
     "pretrain": ["held_out", "init_from", "prepared"],
     "distill": ["prepared", "teachers"],

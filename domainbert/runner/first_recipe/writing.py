@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.settings.choices import class_path
 from domainbert.settings.reader import as_plain
-from domainbert.settings.yaml_loader import Loader
+from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import Single, moved, paths_of
 
@@ -47,7 +45,7 @@ def in_yaml(value: Any) -> str:
         return f"{{{', '.join(f'{key}: {in_yaml(one)}' for key, one in value.items())}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(in_yaml, value))}]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and yaml.load(value, Loader) == value:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
         return value
     if isinstance(value, float) and 0 < value < 1e-2:
         return re.sub(r"e-0?", "e-", f"{value:.0e}")
