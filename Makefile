@@ -18,7 +18,7 @@ demo: $(INSTALLED)
 	@$(BIN)/domainbert run configs/quickstart.yaml
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n logical --maxprocesses 4
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest -q

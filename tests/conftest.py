@@ -15,11 +15,19 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"  # before any library reads it: no test downloads
 
 
+_DATA = os.environ.get("DOMAINBERT_DATA")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recipes_have_their_own_data() -> None:
+    """No recipe takes its variable `data` from the environment, where it names the real data."""
+    os.environ.pop("DOMAINBERT_DATA", None)
+
+
 def _data_folder(name: str) -> Path:
-    root = os.environ.get("DOMAINBERT_DATA")
-    if not root:
+    if not _DATA:
         pytest.skip("DOMAINBERT_DATA is not set; it names the folder with the real data")
-    folder = Path(root) / name
+    folder = Path(_DATA) / name
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist")
     return folder

@@ -28,7 +28,7 @@ _STABLE = ("config.json", "special_tokens_map.json", "tokenizer.json", "tokenize
 def run_recipe(out: Path) -> None:
     """Run recipe.yaml in a process of its own with one thread, so that sums are added up in the same order."""
     command = [sys.executable, "-m", "domainbert", "run", "recipe.yaml", "--out", str(out)]
-    command += ["--vars.data", "data", "--vars.cache", str(out / "soft-labels")]  # whatever DOMAINBERT_DATA says
+    command += ["--vars.cache", str(out / "soft-labels")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)

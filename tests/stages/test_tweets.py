@@ -20,7 +20,6 @@ TWEETS = {"0": "Das war sehr schlecht.", "1": "Ein Zug fährt ab.", "2": "C'éta
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with three made-up tweets in each file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DOMAINBERT_DATA", raising=False)
     for language in LANGUAGES:
         folder = tmp_path / "data" / "tweets" / language
         folder.mkdir(parents=True)
