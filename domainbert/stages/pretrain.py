@@ -176,6 +176,11 @@ def _say(fitted: Fitted, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
+def _described(built: Built) -> str:
+    count = sum(parameter.numel() for parameter in built.model.parameters())
+    return f"{built.config.model_type}, {count:,} parameters with its head"
+
+
 def _save(
     out: Path, settings: Pretrain, learnt: Objective[Any], built: dict[str, Built], metrics: dict[str, Any]
 ) -> None:
@@ -186,6 +191,7 @@ def _save(
 
     facts = {
         "encoder": f"{built[MODEL].config.model_type}, {metrics['num_parameters']:,} parameters with its head",
+        **{name: _described(one) for name, one in built.items() if name != MODEL},
         "vocabulary": f"{learnt.tokenizer.vocab_size:,} entries",
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {learnt.config.name}",
         **learnt.card_facts(metrics["validation"]),

@@ -81,6 +81,8 @@ def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, 
         assert torch.equal(model.base_model(ids).last_hidden_state, encoder(ids).last_hidden_state)
         assert generator(ids).logits.shape == (1, 5, open_model(folder).vocab_size)
         assert model(ids).logits.shape == ((1, 5) if kind == "electra" else (1, 5, 2))
+    size = sum(parameter.numel() for parameter in generator.parameters())
+    assert f"{size:,} parameters with its head" in (folder / "README.md").read_text()
     words = [one.get_input_embeddings().weight for one in (model, generator)]
     assert torch.equal(*words) == (kind == "electra"), "shared, or a sum"
 
