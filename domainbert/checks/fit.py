@@ -31,8 +31,8 @@ def fit(
     """How well corpora, by name, predict the texts of a task, as `check.json` holds it; the nearest comes first.
 
     Of each corpus the same number of words is taken, that of the smallest or `most_words`: of the training documents
-    whose hashes come first. So the sample does not depend on the order of the files, and it bounds the memory. `most_characters`
-    bounds what is read of each corpus, too (see `Excerpt`).
+    whose hashes come first. So the sample does not depend on the order of the files, and it bounds the memory.
+    `most_characters` bounds what is read of each corpus, too (see `Excerpt`).
 
     Returns:
         `words` of each corpus, `task_words`, `task_texts`, and for each of the `corpora` `bits_per_word` (see
