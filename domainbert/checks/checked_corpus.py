@@ -148,7 +148,10 @@ class CheckedCorpus:
 
 
 def look_at_corpus(
-    config: CorpusConfig, tests: Sequence[CheckedSet] = (), tokenizer: DomainTokenizer | None = None
+    config: CorpusConfig,
+    tests: Sequence[CheckedSet] = (),
+    tokenizer: DomainTokenizer | None = None,
+    most_characters: int | None = None,
 ) -> CheckedCorpus:
     """Read a corpus once, and count what rules ask for.
 
@@ -156,6 +159,7 @@ def look_at_corpus(
         config: the corpus; a document counts once, whatever the weight of its source.
         tests: labelled sets whose texts should not be in it.
         tokenizer: vocabulary that is to read it.
+        most_characters: bound of an excerpt that is read in its place, see `Excerpt`.
 
     Raises:
         DomainbertError: the corpus cannot be read.
@@ -164,7 +168,7 @@ def look_at_corpus(
     corpus = CheckedCorpus(config, [Overlap(one) for one in tests])
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
-        for document in read_documents(once, corpus.report):
+        for document in read_documents(once, corpus.report, most_characters):
             corpus.add(f"{len(corpus.report.sources) - 1}:{document.id}", document)
             if tokenizer is not None:
                 sample.add(document.text)
@@ -181,6 +185,7 @@ def corpus_facts(corpus: CheckedCorpus) -> dict[str, Any]:
         {
             "path": one.path,
             "read": one.read,
+            "files_cut": one.files_cut,
             "documents": sum(one.documents.values()),
             "characters": sum(one.characters.values()),
         }

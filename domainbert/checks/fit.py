@@ -22,11 +22,17 @@ WORDS = 5_000_000
 _NORMAL = 1.959964  # standard deviations on each side of a normal distribution that hold 95 % of it
 
 
-def fit(corpora: Mapping[str, CorpusConfig], texts: Iterable[str], most_words: int = WORDS) -> dict[str, Any]:
+def fit(
+    corpora: Mapping[str, CorpusConfig],
+    texts: Iterable[str],
+    most_words: int = WORDS,
+    most_characters: int | None = None,
+) -> dict[str, Any]:
     """How well corpora, by name, predict the texts of a task, as `check.json` holds it; the nearest comes first.
 
     Of each corpus the same number of words is taken, that of the smallest or `most_words`: of the training documents
     whose hashes come first. So the sample does not depend on the order of the files, and it bounds the memory.
+    `most_characters` bounds what is read of each corpus, too (see `Excerpt`).
 
     Returns:
         `words` of each corpus, `task_words`, `task_texts`, and for each of the `corpora` `bits_per_word` (see
@@ -40,7 +46,7 @@ def fit(corpora: Mapping[str, CorpusConfig], texts: Iterable[str], most_words: i
     task = [words for text in texts if (words := words_of(clean(text).text))]
     if not task:
         raise DomainbertError("fit: no words in the text of the task; expected some")
-    samples = {name: sample_documents(config, most_words, name) for name, config in corpora.items()}
+    samples = {name: sample_documents(config, most_words, name, most_characters) for name, config in corpora.items()}
     size = min(most_words, *(_size(name, sample) for name, sample in samples.items()))
     found = {name: _predicted(sample, size, task) for name, sample in samples.items()}
     order = sorted(found, key=lambda name: sum(one.bits for one in found[name]))
@@ -52,7 +58,7 @@ def fit(corpora: Mapping[str, CorpusConfig], texts: Iterable[str], most_words: i
     }
 
 
-def sample_documents(corpus: CorpusConfig, most_words: int, name: str) -> list[str]:
+def sample_documents(corpus: CorpusConfig, most_words: int, name: str, most_characters: int | None = None) -> list[str]:
     """Training documents of a corpus in the order of their hashes, as many as `most_words` need; all of a smaller one.
 
     Only those that are still in question are cut into words.
@@ -60,7 +66,7 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str) -> list[s
     heap: list[tuple[int, str, int]] = []  # the document whose hash comes last is the first
     total = 0
     with Progress(f"fit: read {name}") as progress:
-        for document in read_documents(corpus):
+        for document in read_documents(corpus, most_characters=most_characters):
             progress.advance()
             rank = -_hash(document.text)
             if document.split != "train" or (total >= most_words and rank <= heap[0][0]):

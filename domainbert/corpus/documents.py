@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
-from domainbert.corpus.sources import check_sources, read_source
+from domainbert.corpus.sources import Excerpt, check_sources, read_source
 
 Split = Literal["train", "validation"]
 
@@ -74,19 +74,22 @@ class _Cleaned:
     counts: SourceReport
 
 
-def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> Generator[Document, None, None]:
+def read_documents(
+    config: CorpusConfig, report: CorpusReport | None = None, most_characters: int | None = None
+) -> Generator[Document, None, None]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
     The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With
     `select` the sources are read three times, and 8 bytes are held for each training document.
+    `most_characters` reads an excerpt (see `Excerpt`), each of the times.
 
     Raises:
         DomainbertError: a source is missing or broken (with file and line), or no document is left.
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
-    selected = None if config.select is None else _selected(config, config.select, report)
-    for document in _read(config, report):
+    selected = None if config.select is None else _selected(config, config.select, report, most_characters)
+    for document in _read(config, report, most_characters):
         if selected is None or document.split == "validation" or next(selected):
             yield from _copies(document)
         else:
@@ -97,14 +100,15 @@ def read_documents(config: CorpusConfig, report: CorpusReport | None = None) -> 
         raise DomainbertError(f"corpus: no document left of {report.read:,} read{why}; expected at least one")
 
 
-def _read(config: CorpusConfig, report: CorpusReport) -> Iterator[_Cleaned]:
+def _read(config: CorpusConfig, report: CorpusReport, most_characters: int | None) -> Iterator[_Cleaned]:
+    excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
         near = stack.enter_context(NearDuplicates(threshold)) if threshold is not None else None
         for source in config.sources:
             counts = report.add_source(source.path)
-            for identity, raw in read_source(source, counts):
+            for identity, raw in read_source(source, counts, excerpt):
                 cleaned = clean(raw)
                 _count_read(counts, raw, cleaned)
                 text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
@@ -121,12 +125,15 @@ def _read(config: CorpusConfig, report: CorpusReport) -> Iterator[_Cleaned]:
                     yield _Cleaned(identity, text, digest, split, source, counts)
 
 
-def _selected(config: CorpusConfig, wanted: Select, report: CorpusReport) -> Iterator[bool]:
+def _selected(
+    config: CorpusConfig, wanted: Select, report: CorpusReport, most_characters: int | None
+) -> Iterator[bool]:
     """Whether each training document is kept, in order, before weights make copies of it; the report counts them."""
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
-        return (document.text for document in _read(config, CorpusReport()) if document.split == "train")
+        documents = _read(config, CorpusReport(), most_characters)
+        return (document.text for document in documents if document.split == "train")
 
     check_sources(wanted.like, "select.like")
     like = (clean(text).text for source in wanted.like for _, text in read_source(source, SourceReport(source.path)))

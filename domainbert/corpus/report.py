@@ -15,6 +15,7 @@ class SourceReport:
     path: str
     files: int = 0
     files_ignored: int = 0  # of a folder or glob, without a reader
+    files_cut: int = 0  # of an excerpt: files, or datasets, that were not read to the end
     read_as: Counter[str] = field(default_factory=Counter)  # .txt files by the other kind of their first lines
     read: int = 0
     read_characters: int = 0

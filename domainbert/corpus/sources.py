@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,20 +53,63 @@ def _why_nothing(path: str) -> str:
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
 
 
-def read_source(source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
-    """The id and the unchanged text of each document of one source. An id is the file's name below the source, and the
-    line or row: `speeches/1996.jsonl.gz:12`."""
+@dataclass
+class Excerpt:
+    """A bounded part of a corpus: the beginning of each file, in proportion to its size.
+
+    What is due grows from file to file, and a file is left when as much was read. So the whole is bounded by one
+    document more, and where files are many and small, some of them are left out unopened.
+    """
+
+    per_byte: float
+    """Characters that are due for each byte of a file."""
+    per_dataset: float
+    """Characters that are due for a dataset of the hub, whose size is not known."""
+    due: float = 0
+    read: int = 0
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], most_characters: int) -> Excerpt:
+        """An excerpt of so many characters; all of a corpus whose files have no more bytes."""
+        size = sum(file.stat().st_size for file in list_files(sources))
+        return cls(most_characters / max(size, 1), most_characters / len(sources))
+
+    def first(
+        self, texts: Callable[[], Iterator[tuple[str, str]]], due: float, counts: SourceReport
+    ) -> Iterator[tuple[str, str]]:
+        """The first documents of a file or dataset; the report counts those that are not read to the end."""
+        self.due += due
+        if self.read < self.due:
+            for identity, text in texts():
+                if self.read >= self.due:
+                    break
+                self.read += len(text)
+                yield identity, text
+            else:
+                return
+        counts.files_cut += 1
+
+
+def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = None) -> Iterator[tuple[str, str]]:
+    """The id and the unchanged text of each document of one source, or of an excerpt of it. An id is the file's name
+    below the source, and the line or row: `speeches/1996.jsonl.gz:12`."""
     if source.hub_name:
-        yield from _read_hub(source)
+        rows = partial(_read_hub, source)
+        yield from rows() if excerpt is None else excerpt.first(rows, excerpt.per_dataset, counts)
         return
     for name, path in find_files(source.path):
         if not _is_read(path, source):
             counts.files_ignored += 1
             continue
         counts.files += 1
-        reader = _reader(path, source, counts)
-        for position, text in reader(path, source):
-            yield name + position, text
+        texts = partial(_read_file, name, path, source, counts)
+        yield from texts() if excerpt is None else excerpt.first(texts, excerpt.per_byte * path.stat().st_size, counts)
+
+
+def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
+    reader = _reader(path, source, counts)
+    for position, text in reader(path, source):
+        yield name + position, text
 
 
 def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Finite, Length
+from domainbert.base.ranges import Finite, Length, PositiveInt
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.stage import stage
@@ -20,6 +20,7 @@ from domainbert.tasks.labelled_set import LabelledSet
 if TYPE_CHECKING:
     from domainbert.checks.finding import Finding
     from domainbert.checks.rules import LabelledCheck
+    from domainbert.corpus.report import CorpusReport
     from domainbert.stages.early_checks import Given
 
 
@@ -64,6 +65,10 @@ class Check:
 
     max_length: Length | None = None
     """Tokens of a window, as for `finetune`; None takes that of the tokenizer's folder."""
+
+    most_characters: PositiveInt | None = None
+    """Characters of each corpus that are read: of the beginning of each file, in proportion to its size. None reads
+    all; a check that a recipe runs by itself reads 50 million."""
 
     ignore: dict[str, str] = field(default_factory=dict)
     """Rules whose findings do not count, each with the reason."""
@@ -148,8 +153,17 @@ def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding
     if settings.corpus is None:
         return [], {}
     tests = [one for one in looked_at.sets if one.name == "test"]
-    corpus = look_at_corpus(settings.corpus, tests, looked_at.tokenizer)
+    corpus = look_at_corpus(settings.corpus, tests, looked_at.tokenizer, settings.most_characters)
+    if cut := sum(source.files_cut for source in corpus.report.sources):
+        print(_excerpt(corpus.report, cut), flush=True)
     return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
+
+
+def _excerpt(report: CorpusReport, cut: int) -> str:
+    read = sum(source.read_characters for source in report.sources)
+    files = "a file" if cut == 1 else f"{cut:,} files"
+    advice = "`most_characters: null` reads all"
+    return f"check: {read:,} characters of the corpus were read, and {files} not to the end; {advice}"
 
 
 def _fit(settings: Check, looked_at: LabelledCheck) -> dict[str, Any] | None:
@@ -160,7 +174,7 @@ def _fit(settings: Check, looked_at: LabelledCheck) -> dict[str, Any] | None:
     corpora = own | settings.other_corpora
     if not corpora or not looked_at.sets:
         return None
-    found = fit(corpora, looked_at.sets[0].texts)
+    found = fit(corpora, looked_at.sets[0].texts, most_characters=settings.most_characters)
     print("\n".join(fit_lines(found)), flush=True)
     return found
 

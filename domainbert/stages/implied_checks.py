@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from domainbert.settings.yaml_files import Node
 
 _TRAIN = ("pretrain", "distill", "finetune", "distill-task")
 _LABELLED = ("finetune", "distill-task")
+_MOST_CHARACTERS = 50_000_000  # of the corpus: it takes less than a minute, however large the corpus is
 _STAGE = re.compile(r"@([\w-]+)(/.*)?")
 
 
@@ -49,13 +51,19 @@ def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Itera
     groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
     own = {} if given is None else given.value
     for group in groups:
-        name = "check" if len(groups) == 1 else f"check-{group.stages[0]}"
+        name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", stages)
         values = _shared(stages, first) | _labelled(group, before) | own
         node = Node(values, group.node.where)
         yield _place(stages, first, node, group.stages[0]), name, node
     if not groups and "corpus" in (shared := _shared(stages, first)):
         node = Node(shared | own, stages[first].node.where)
-        yield first, "check", node
+        yield first, _free("check", stages), node
+
+
+def _free(name: str, stages: Mapping[str, ReadStage]) -> str:
+    """The name, with a number behind it if a stage of the recipe has it."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    return name if name not in stages else next(one for one in numbered if one not in stages)
 
 
 def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
@@ -96,7 +104,10 @@ def _shared(stages: Mapping[str, ReadStage], first: str) -> dict[str, Node]:
     """The corpus and the tokenizer of the recipe, where it has one before its first training."""
     before = list(stages)[: list(stages).index(first)]
     prepared = [stages[name].node.value for name in before if stages[name].kind == "prepare"]
-    return {} if len(prepared) != 1 else {key: prepared[0][key] for key in ("corpus", "tokenizer")}
+    if len(prepared) != 1:
+        return {}
+    bound = Node(_MOST_CHARACTERS, prepared[0]["corpus"].where)
+    return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"most_characters": bound}
 
 
 def _place(stages: Mapping[str, ReadStage], first: str, node: Node, own: str) -> str:

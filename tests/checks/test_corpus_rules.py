@@ -292,3 +292,14 @@ def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> 
         "repeated-lines": 15,
         "broken-characters-in-corpus": 244,
     }
+
+
+def test_an_excerpt_is_bounded_and_counts_what_it_leaves(tmp_path: Path) -> None:
+    config = written(tmp_path, texts(200), texts(100))
+    whole = look_at_corpus(config)
+    size = sum(source.read_characters for source in whole.report.sources)
+    part = look_at_corpus(config, most_characters=size // 10)
+    read = [source.read_characters for source in part.report.sources]
+    assert all(read) and size // 20 < sum(read) <= size // 10 + 400
+    assert [source.files_cut for source in part.report.sources] == [1, 1]
+    assert corpus_facts(look_at_corpus(config, most_characters=10 * size)) == corpus_facts(whole)

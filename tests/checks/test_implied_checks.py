@@ -100,3 +100,9 @@ def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFi
     train.write_text(rows[0] + rows[2])
     assert main(["run", str(path)]) == 1
     assert "check: running (labelled.train changed)" in capsys.readouterr().out
+
+
+def test_a_stage_that_is_called_check_keeps_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recipe(tmp_path)
+    path.write_text(path.read_text().replace("  scores:", "  check:"))
+    assert plan(path, capsys) == [*USUAL[:3], "check-2", *USUAL[3:-1], "check"]
