@@ -42,8 +42,9 @@ class SourceReport:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON can hold them."""
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+        """The counts as JSON can hold them; `files_cut` stands there of an excerpt alone."""
+        counts = {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+        return counts if self.files_cut else {name: value for name, value in counts.items() if name != "files_cut"}
 
 
 @dataclass
