@@ -100,10 +100,12 @@ def _cost(system: System) -> list[Cell]:
 
 def further_table(evaluation: Evaluation) -> Table:
     """All other scores that are single numbers, nested ones by a dotted name; a column for each system."""
-    names = [name for name in _single(evaluation.systems[0].scores) if name != evaluation.metric.key]
+    found = [_single(system.scores) for system in evaluation.systems]
     rows: list[list[Cell]] = []
-    for name in names:
-        values = [_single(system.scores).get(name) for system in evaluation.systems]
+    for name in _union(found):
+        if name == evaluation.metric.key:
+            continue
+        values = [one.get(name) for one in found]
         share = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
         rows.append([_in_words(name), *("" if value is None else _number(value, share) for value in values)])
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
@@ -128,14 +130,21 @@ def _single(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 def label_tables(evaluation: Evaluation) -> list[Table]:
     """Precision, recall and F1 of each label: what stands under `per_...`."""
-    return [_by_name(evaluation, key, _LABELLED) for key in evaluation.systems[0].scores if key.startswith("per_")]
+    keys = _union(system.scores for system in evaluation.systems)
+    return [_by_name(evaluation, key, _LABELLED) for key in keys if key.startswith("per_")]
 
 
 def slice_tables(evaluation: Evaluation) -> list[Table]:
     """Scores by what stands under `by_...` (seen in training or not, length), and those of the `slices`."""
-    first = evaluation.systems[0].scores
-    found = [_by_name(evaluation, key, _SLICED) for key in first if key.startswith("by_")]
-    return found + [_slices(evaluation, key) for key in first.get("slices", {})]
+    keys = _union(system.scores for system in evaluation.systems)
+    found = [_by_name(evaluation, key, _SLICED) for key in keys if key.startswith("by_")]
+    sliced = _union(system.scores.get("slices", {}) for system in evaluation.systems)
+    return found + [_slices(evaluation, key) for key in sliced]
+
+
+def _union(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys of all, each once: systems that different runs evaluated need not have the same."""
+    return list(dict.fromkeys(key for one in found for key in one))
 
 
 def _by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
@@ -156,12 +165,13 @@ def _by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Tab
 
 def _slices(evaluation: Evaluation, key: str) -> Table:
     metric = evaluation.metric
-    first = evaluation.systems[0].scores["slices"][key]
+    sliced = [system.scores.get("slices", {}).get(key, {}) for system in evaluation.systems]
     rows: list[list[Cell]] = []
-    for value, one in first.items():
+    for value in _union(sliced):
+        one = next(there[value] for there in sliced if value in there)
         row: list[Cell] = [value + (" (few)" if one.get("few") else ""), Number(f"{one['count']:,}", one["count"])]
-        for system in evaluation.systems:
-            there = system.scores.get("slices", {}).get(key, {}).get(value, {})
+        for of_system in sliced:
+            there = of_system.get(value, {})
             found = next((there[name] for name in there if name not in ("count", "interval", "few")), None)
             row.append("" if found is None else _with_interval(found, there.get("interval"), metric))
         rows.append(row)

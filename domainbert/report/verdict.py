@@ -23,8 +23,9 @@ def _compared(pair: Pair, metric: Metric) -> str:
     better, worse = (pair.a, pair.b) if a_first else (pair.b, pair.a)
     by = f"{_short(abs(pair.difference), metric)} {_unit(metric)}"
     if pair.interval is None:
+        apart = f"{better} is ahead of {worse} by {by}" if pair.difference else f"{pair.a} and {pair.b} score the same"
         return (
-            f"{better} is ahead of {worse} by {by}; whether that is chance cannot be told, for the two were evaluated "
+            f"{apart}; whether that is chance cannot be told, for the two were evaluated "
             "apart and without draws of the same documents."
         )
     if not is_told(pair):

@@ -59,7 +59,7 @@ def system(f1: float, low: float, high: float) -> dict[str, Any]:
     }
 
 
-def evaluated(folder: Path, systems: Mapping[str, float], test: str = "test.conll 1234", **facts: Any) -> Path:
+def evaluated(folder: Path, systems: Mapping[str, float], /, test: str = "test.conll 1234", **facts: Any) -> Path:
     """A folder of `evaluate`; the first system is compared with each other one, with an interval of 0.1."""
     config = {"test": test, "task": {"class_path": "mine.Tags"}}
     stage(folder, "evaluate", "2026-01-02T00:00:00+00:00", config=config)

@@ -10,8 +10,9 @@ import pytest
 from domainbert.metrics.summary import Resampling, summarize_classes
 from domainbert.report.evaluations import Evaluation, evaluations
 from domainbert.report.runs import read_runs
+from domainbert.report.tables import Number, further_table, label_tables, slice_tables
 from domainbert.report.verdict import verdicts
-from tests.report.hand_made import METRIC, evaluated, put, stage
+from tests.report.hand_made import METRIC, evaluated, put, stage, system
 
 LABELS = ["a", "b", "c"]
 
@@ -65,3 +66,24 @@ def test_other_test_sets_stay_apart_and_so_do_two_evaluations_of_one_run(tmp_pat
     evaluated(tmp_path / "b/same", {"model": 0.4})
     names = [(one.title, [system.name for system in one.systems]) for one in found(tmp_path / "a", tmp_path / "b")]
     assert names == [("later, same", ["model (a)", "model (b)"]), ("result", ["model (a)"]), ("result", ["model (b)"])]
+
+
+def test_what_only_a_later_run_has_scored_is_shown_too(tmp_path: Path) -> None:
+    sliced = {"year": {"2020": {"count": 3, "f1": 0.25}}}
+    more = {**system(0.4, 0.3, 0.5), "lenient": {"f1": 0.75}, "slices": sliced}
+    less = {key: value for key, value in system(0.5, 0.4, 0.6).items() if key not in ("per_type", "by_novelty")}
+    evaluated(tmp_path / "old/ner", {"a": 0.5}, systems={"a": less})
+    evaluated(tmp_path / "new/ner", {"b": 0.4}, systems={"b": more})
+    (one,) = found(tmp_path / "old", tmp_path / "new")
+    assert ["lenient, f1", "", Number("75.00", 0.75)] in further_table(one).rows
+    assert [table.caption for table in label_tables(one)] == ["per type"]
+    assert [table.caption for table in slice_tables(one)] == ["by novelty", "by year"]
+    assert slice_tables(one)[1].rows == [["2020", Number("3", 3), "", Number("25.00", 0.25)]]
+
+
+def test_equal_scores_put_nobody_ahead(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        evaluated(tmp_path / name / "ner", {"a": 0.5})
+    (one,) = found(tmp_path / "one", tmp_path / "two")
+    (told,) = verdicts(one)
+    assert told.startswith("a (one) and a (two) score the same; whether that is chance")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.files import read_json
+from domainbert.base.sealed import write_manifest
 from domainbert.report.command import report, write_report
 from domainbert.report.page import MOST_BYTES
 from domainbert.settings.command_line import Typed, take_apart
@@ -149,3 +151,17 @@ def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) 
     Path("empty").mkdir()
     with pytest.raises(DomainbertError, match=message):
         report(typed(*words))
+
+
+def test_a_file_of_another_shape_than_its_stage_wrote_is_named() -> None:
+    folder = evaluated(Path("run/ner"), {"a": 0.5, "b": 0.4})
+    made = read_json(folder / "manifest.json", "a manifest")
+    write_manifest(folder, made)
+    write_report([Path("run")], Path("whole.html"))
+    put(folder / "metrics.json", {**read_json(folder / "metrics.json", "scores"), "systems": ["a", "b"]})
+    with pytest.raises(DomainbertError, match=r"^run/ner: metrics.json has changed .*; expected files as the stages"):
+        write_report([Path("run")], Path("page.html"))
+    assert not Path("page.html").exists()
+    write_manifest(folder, made)
+    with pytest.raises(AttributeError):  # nothing was changed: the fault is ours, and to be seen
+        write_report([Path("run")], Path("page.html"))
