@@ -113,6 +113,9 @@ class TaskConfig(ABC):
     has_soft_targets = True
     """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
 
+    reads_whole = False
+    """Whether a text is refused where what is asked of it does not fit in one window."""
+
     has_many_targets = False
     """Whether a text has a target for each word, so that training bears higher learning rates than with one a text."""
 

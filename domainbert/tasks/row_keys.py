@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class LabelValues:
         found = [
             float(value)
             for value in self.values
-            if (isinstance(value, (int, float)) and not isinstance(value, bool))
+            if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max)
             or (isinstance(value, str) and _DECIMAL.fullmatch(value.strip()))
         ]
         return found if len(found) == len(self.values) else []

@@ -107,6 +107,19 @@ def test_the_same_data_give_the_same_bytes_and_nothing_is_replaced_unasked(sampl
     assert [Path(file).read_bytes() for file in files] == first
 
 
+def test_no_data_are_replaced_even_when_asked(capsys):
+    data = Path("own-data")
+    data.mkdir()
+    file = labelled(data / "train.jsonl", 50)
+    before = file.read_bytes()
+    for source in (file, data):
+        said = refused(capsys, "--labelled", source, "--model", "m", "--out", "own.yaml", "--force")
+        assert said == "--out: own.yaml: its sets would go to own-data, where --labelled is; expected another name"
+    said = refused(capsys, "--labelled", file, "--model", "m", "--out", file, "--force")
+    assert said == "--out: own-data/train.jsonl: expected a file that ends in .yaml"
+    assert file.read_bytes() == before and sorted(data.iterdir()) == [file]
+
+
 def test_one_file_alone_is_divided_by_documents_and_nothing_is_lost(sample, capsys):
     whole = read_ner(sample / "ner/train.conll")
     init("--labelled", sample / "ner/train.conll", "--corpus", sample / "corpus.jsonl")
@@ -294,6 +307,10 @@ def test_a_window_takes_99_of_100_texts():
     assert sizes.window([*[100] * 90, *[140] * 10], True, 512) == (256, "99 % of the texts have at most 140 tokens")
     assert sizes.window([900], True, 512).reason.endswith("900 tokens; longer texts are read in windows")
     assert sizes.window([200], False, 192).value == 192
+    assert sizes.window([*[100] * 99, 300], True, 512, whole=True) == (
+        512,
+        "100 % of the texts have at most 300 tokens",
+    )
 
 
 def test_a_duration_is_told_where_a_rate_was_measured():

@@ -82,6 +82,7 @@ def write_recipe(typed: Typed) -> str:
     asked = _asked(typed)
     out = Path(asked.get("out", "recipe.yaml"))
     parts = out.with_name(f"{out.stem}-data")
+    _check_apart(out, parts, asked)
     if "force" not in typed.flags:
         _check_free(out, parts)
     keys = {key: asked[key] for key in _KEYS if key in asked}
@@ -115,6 +116,18 @@ def _asked(typed: Typed) -> dict[str, str]:
     return asked
 
 
+def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
+    """`DomainbertError` where what is written would stand among the data, which `--force` must not replace."""
+    if out.suffix not in (".yaml", ".yml"):
+        raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
+    for name in ("labelled", "corpus"):
+        path = Path(asked.get(name, "")).resolve()
+        if name in asked and parts.resolve() in (path, *path.parents):
+            raise DomainbertError(
+                f"--out: {out}: its sets would go to {parts}, where --{name} is; expected another name"
+            )
+
+
 def _check_free(out: Path, parts: Path) -> None:
     there = next((path for path in (out, parts) if path.exists()), None)
     if there is not None:
@@ -128,7 +141,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)
     items = labelled.counts["train"]
-    window = sizes.window(*_lengths(labelled, found.model), longest=longest)
+    window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {

@@ -84,11 +84,13 @@ def rows(words: int) -> Chosen:
     return Chosen(32, "rows a step, as in docs/results.md") if words < 30e6 else Chosen(64, "rows a step")
 
 
-def window(lengths: Sequence[int], measured: bool, longest: int) -> Chosen:
-    """Tokens of a window: the shortest usual one that takes 99 of 100 texts, of those that the encoder has."""
-    length = sorted(lengths)[int(0.99 * (len(lengths) - 1))]
+def window(lengths: Sequence[int], measured: bool, longest: int, whole: bool = False) -> Chosen:
+    """Tokens of a window: the shortest usual one that takes 99 of 100 texts, or all where a task refuses longer ones,
+    of those that the encoder has."""
+    share = 1 if whole else 0.99
+    length = sorted(lengths)[int(share * (len(lengths) - 1))]
     found = next((one for one in _WINDOWS if one >= length), _WINDOWS[-1])
-    what = f"99 % of the texts have at most {'' if measured else 'about '}{length:,} tokens"
+    what = f"{100 * share:.0f} % of the texts have at most {'' if measured else 'about '}{length:,} tokens"
     if longest < found:
         return Chosen(longest, f"{what}; the encoder has positions for {longest:,}, longer texts are read in windows")
     return Chosen(found, what + ("" if length <= found else "; longer texts are read in windows"))

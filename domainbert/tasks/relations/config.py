@@ -63,6 +63,7 @@ class RelationFormat(TextFormat):
 class Relations(TaskConfig):
     """The relation between two entities of a text, one of several."""
 
+    reads_whole = True
     title = "Relation classifier"
     pipeline_tag = "text-classification"
 
