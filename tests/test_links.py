@@ -62,7 +62,7 @@ def test_every_page_is_in_the_site_and_linked_to():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 160
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_the_page_of_all_settings_has_every_command():

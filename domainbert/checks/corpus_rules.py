@@ -16,7 +16,8 @@ _LEAST_WORDS = 100
 
 
 def corpus_findings(corpus: CheckedCorpus, thresholds: Mapping[str, float] | None = None) -> Iterator[Finding]:
-    """What the rules find in a corpus that was read; thresholds by the names of rules take the place of theirs."""
+    """The findings of the rules in a corpus that was read; thresholds by the names of rules take the place of
+    theirs."""
     for one in with_thresholds(RULES, thresholds or {}):
         yield from one(corpus)
 

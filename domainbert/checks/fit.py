@@ -28,7 +28,8 @@ def fit(
     most_words: int = WORDS,
     most_characters: int | None = None,
 ) -> dict[str, Any]:
-    """How well corpora, by name, predict the texts of a task, as `check.json` holds it; the nearest comes first.
+    """Measure how well corpora, by name, predict the texts of a task, as `check.json` holds it; the nearest comes
+    first.
 
     Of each corpus the same number of words is taken, that of the smallest or `most_words`: of the training documents
     whose hashes come first. So the sample does not depend on the order of the files, and it bounds the memory.
@@ -90,7 +91,7 @@ def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
 
 
 def fit_lines(facts: Mapping[str, Any]) -> list[str]:
-    """What `fit` found, to print."""
+    """Lines that tell what `fit` found."""
     lines = [
         f"the task's {facts['task_words']:,} words, as {facts['words']:,} words of each corpus predict them:",
         "bits a word  unknown  pairs seen  corpus",

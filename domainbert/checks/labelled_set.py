@@ -59,7 +59,7 @@ class CheckedSet:
 
     @cached_property
     def label_counts(self) -> Counter[str]:
-        """How often each label occurs."""
+        """The number of times that each label occurs."""
         return Counter(label for item in self.items for label in item.labels)
 
     @property
@@ -78,7 +78,7 @@ class CheckedSet:
         return [(part.path, item.line) for part in parts for item in part.items]
 
     def place(self, number: int, text: str | None = None) -> Place:
-        """Where an item begins, with its own text or another one."""
+        """The place where an item begins, with its own text or another one."""
         path, line = self._starts[number]
         return place(path, line, self.texts[number] if text is None else text)
 

@@ -41,7 +41,7 @@ class LabelledCheck:
     """By the names of rules, in place of theirs."""
 
     def findings(self) -> Iterator[Finding]:
-        """What the rules find, in no order that means anything.
+        """The findings of the rules, in no order that means anything.
 
         A test set is compared with the others, and its texts are looked at; its labels are only counted.
         """

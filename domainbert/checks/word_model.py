@@ -77,7 +77,7 @@ class WordModel:
 
 
 def discount_of(counts: Ints) -> float:
-    """What is taken from each count: see above."""
+    """The part that is taken from each count: see above."""
     once, twice = ((counts == number).sum() for number in (1, 2))
     return float((once + 1) / (once + 2 * twice + 2))
 

@@ -73,7 +73,7 @@ def buckets_of(text: str) -> NDArray[np.int64]:
 
 
 def count_buckets(texts: Iterable[str]) -> NDArray[np.int64]:
-    """How many n-grams of the texts fall into each bucket, (BUCKETS,)."""
+    """The number of n-grams of the texts that fall into each bucket, (BUCKETS,)."""
     counts = np.zeros(BUCKETS, np.int64)
     for text in texts:
         np.add.at(counts, buckets_of(text), 1)

@@ -131,7 +131,8 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
 
 
 def read_head(folder: Path) -> dict[str, Any]:
-    """What the card in a model folder says of licence, languages, base model and kind; nothing where it has no card."""
+    """The facts that the card in a model folder says of licence, languages, base model and kind; nothing where it
+    has no card."""
     try:
         head, _ = split_card((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -118,7 +118,8 @@ class Objective(ABC, Generic[Config]):
         the flattened tokens, and whatever else the losses need, as arrays."""
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """What `--show` says of each token (R, S) of rows and what `corrupt` made of them, empty where it says nothing:
+        """The words that `--show` says of each token (R, S) of rows and what `corrupt` made of them, empty where
+        it says nothing:
         what stood where another token is read, unless an objective says more."""
         written, read = rows.packed.input_ids, np.asarray(batch["input_ids"])
         notes = [[""] * written.shape[1] for _ in written]

@@ -68,7 +68,7 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
 
 
 def _tried(make: Callable[[], Made]) -> tuple[Made | None, str]:
-    """What is made; or None, and the sentence with which it is refused."""
+    """The result; or None, and the sentence with which it is refused."""
     try:
         return make(), ""
     except DomainbertError as error:

@@ -27,7 +27,8 @@ class Finding:
 
 
 def vocabulary_tables(runs: Sequence[Run]) -> list[Table]:
-    """How each vocabulary cuts each text, which words it cuts most, and what changes beside another vocabulary."""
+    """Tables of how each vocabulary cuts each text, which words it cuts most, and what changes beside another
+    vocabulary."""
     return [table for run in runs for stage in run.of_kind(_REPORT) for table in _vocabulary(run, stage, len(runs) > 1)]
 
 
@@ -105,13 +106,13 @@ def _checked(runs: Sequence[Run], part: str) -> dict[str, Any]:
 
 
 def fit_table(runs: Sequence[Run]) -> Table | None:
-    """How well the corpora cover the labelled texts, as far as `check` was asked."""
+    """A table of how well the corpora cover the labelled texts, as far as `check` was asked."""
     rows = [[key, value] for key, value in _flat(_checked(runs, "fit"))]
     return Table("How well the corpus fits the task", ["fact", "value"], rows) if rows else None
 
 
 def findings(runs: Sequence[Run]) -> list[Finding] | None:
-    """What `check` found, errors first; None where no run has checked its data."""
+    """The findings of `check`, errors first; None where no run has checked its data."""
     if not any(run.of_kind(_CHECK) for run in runs):
         return None
     listed = [one for found in _checked(runs, "findings").values() for one in found]

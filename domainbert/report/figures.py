@@ -154,7 +154,8 @@ def _plain_log_ticks(axes: Axes, found: Sequence[float]) -> None:
 
 
 def reliability(name: str, evaluation: Evaluation) -> Markup | None:
-    """How often predictions of each confidence are right, a panel for each system; None where there are no bins."""
+    """Draw how often predictions of each confidence are right, a panel for each system; None where there are no
+    bins."""
     found = {one.name: one.scores.get("reliability") or {} for one in evaluation.systems}
     judged = {system: one for system, one in found.items() if one.get("bins")}
     if not judged:

@@ -82,7 +82,7 @@ def shown_time(moment: str) -> str:
 
 
 def stages_table(run: Run) -> Table:
-    """When and with what each stage was made: its key tells whether two are the same."""
+    """A table of when and with what each stage was made: its key tells whether two are the same."""
     rows: list[list[Cell]] = []
     for stage in run.stages:
         made, seed = stage.manifest, stage.manifest.get("seed")

@@ -37,12 +37,12 @@ class StageFolder:
 
     @property
     def state(self) -> str:
-        """What happened last: `done`, `running`, `stopped`, `failed`, or `unknown`."""
+        """The last thing that happened: `done`, `running`, `stopped`, `failed`, or `unknown`."""
         return "done" if self.manifest else str(self.status.get("state", "unknown"))
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """What the stage returned."""
+        """The values that the stage returned."""
         return self.manifest.get("metrics") or {}
 
 

@@ -57,7 +57,7 @@ def _bounds(bounds: Sequence[float], metric: Metric, sign: str = "") -> str:
 
 
 def in_short(runs: Sequence[Run]) -> str:
-    """How many stages each run has, when it was started, and how long it took."""
+    """A line of how many stages each run has, when it was started, and how long it took."""
     told = []
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
@@ -68,7 +68,7 @@ def in_short(runs: Sequence[Run]) -> str:
 
 
 def troubles(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
-    """What a reader has to know before the numbers: stages that are not done, and all warnings."""
+    """Lines that a reader has to know before the numbers: stages that are not done, and all warnings."""
     found = [
         f"{run.name}: stage {stage.name} is not done ({stage.state}{_reason(stage.status.get('reason'))})"
         for run in runs

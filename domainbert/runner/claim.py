@@ -169,7 +169,8 @@ def read_status(out: Path) -> dict[str, Any]:
 
 
 def left_in(out: Path) -> tuple[str, dict[str, Any] | None]:
-    """How the last run of a stage left its folder, in one of the words above, and the manifest if it is done.
+    """The state in which the last run of a stage left its folder, in one of the words above, and the manifest if
+    it is done.
 
     Raises:
         DomainbertError: it holds files that no stage has written, or a manifest that cannot be read.

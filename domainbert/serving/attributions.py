@@ -61,14 +61,14 @@ class Attribution:
 
     @property
     def error(self) -> float:
-        """What the values lack to add up to `output - hidden`, as a share of that: completeness has 0."""
+        """The part that the values lack to add up to `output - hidden`, as a share of that: completeness has 0."""
         whole = self.output - self.hidden
         missed = abs(sum(word.value for word in self.words) - whole)
         return missed / abs(whole) if whole else float("inf") if missed else 0.0
 
 
 def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribution]:
-    """Which words made each entity, label or class that a model predicts for a text; in full precision.
+    """Find the words that made each entity, label or class that a model predicts for a text; in full precision.
 
     Needs `pip install 'domainbert[attribution]'`.
 
@@ -126,7 +126,7 @@ class _Reading:
         return self.model.read(states).unflatten(0, (count, -1))
 
     def claims(self) -> list[Claim]:
-        """What is predicted."""
+        """The claims that the model makes."""
         with torch.no_grad():
             return self.task.claims(self.logits(self.embedded)[0], self.batch)
 

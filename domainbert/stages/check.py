@@ -146,7 +146,7 @@ def _labelled(settings: Check) -> LabelledCheck:
 
 
 def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
-    """What the rules find in the corpus, and facts of it, by its name."""
+    """The findings of the rules in the corpus, and facts of it, by its name."""
     from domainbert.checks.checked_corpus import corpus_facts, look_at_corpus
     from domainbert.checks.corpus_rules import corpus_findings
 
@@ -167,7 +167,8 @@ def _excerpt(report: CorpusReport, cut: int) -> str:
 
 
 def _fit(settings: Check, looked_at: LabelledCheck) -> dict[str, Any] | None:
-    """How well the corpora predict the texts of the first labelled set; None without one of both. It is printed."""
+    """Measure how well the corpora predict the texts of the first labelled set; None without one of both. It is
+    printed."""
     from domainbert.checks.fit import fit, fit_lines
 
     own = {} if settings.corpus is None else {"corpus": settings.corpus}

@@ -84,7 +84,7 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 
 def _read_as(task: Any) -> tuple[type, str]:
-    """What decides how the files of a task are read."""
+    """The settings that decide how the files of a task are read."""
     return type(task), repr(task.reading)
 
 

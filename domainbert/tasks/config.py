@@ -184,7 +184,7 @@ class TaskConfig(ABC):
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:
-        """What a labelled file looks like, if it looks like one of the task's own; see `recognition`.
+        """The claim on a labelled file, if it looks like one of the task's own; see `recognition`.
 
         `DomainbertError` if it does, but something of it has to be said: it names the option.
         """

@@ -66,7 +66,7 @@ class LabelValues:
 
     @cached_property
     def different(self) -> int:
-        """How many different ones there are."""
+        """The number of different ones there are."""
         return len({str(value) for value in self.values})
 
     @property

@@ -91,7 +91,7 @@ class Scoring(ABC):
                 stream.write(row if isinstance(row, str) else _line({**(item.by if self.config.by else {}), **row}))
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
-        """What a model got wrong in an item; None where nothing. A task need not say it."""
+        """The mistake of a model in an item; None where nothing. A task need not say it."""
         return None
 
     def confused(self, item: Any, prediction: Any) -> Iterable[Pair]:
@@ -121,7 +121,8 @@ class Scoring(ABC):
         return type(self).mistake is not Scoring.mistake
 
     def facts(self, system: str) -> dict[str, Any]:
-        """What a task says of a system beside its scores: its `confusion`, and of predictions that have probabilities
+        """Facts that a task says of a system beside its scores: its `confusion`, and of predictions that have
+        probabilities
         `reliability` and `by_words`, the share of items without a mistake by their length."""
         runs, found = list(self.predictions[system].values()), {}
         pairs = [list(self._each(self.confused, run)) for run in runs]
@@ -137,7 +138,7 @@ class Scoring(ABC):
         return found
 
     def _each(self, tell: Callable[[Any, Any], Iterable[Told]], predictions: Sequence[Any]) -> Iterator[Told]:
-        """What is told of all items, one after the other."""
+        """All that is told of the items, one after the other."""
         return chain.from_iterable(map(tell, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:

@@ -132,7 +132,8 @@ class Task(ABC, Generic[Item, Prediction]):
         """Texts to predict as token ids; their targets are left out of the loss."""
 
     def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
-        """What `--show` says of each place (k,) that the head reads in a window of an item: what it decides, a word
+        """The words that `--show` says of each place (k,) that the head reads in a window of an item: what it
+        decides, a word
         where items are words; and the target in words, empty where nothing is to be said."""
         content: Any = item.content  # type: ignore[attr-defined]
         words = content if isinstance(content, list) else ["the whole text"]
@@ -189,7 +190,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return text
 
     def claims(self, logits: Tensor, batch: Batch) -> list[Claim]:
-        """What is predicted of the one text of a batch, for attributions; logits (N, C) are those at its positions.
+        """The claims on the one text of a batch, for attributions; logits (N, C) are those at its positions.
 
         `DomainbertError` unless the task says it: of one that reads two texts, and of trees, words decide no label.
         """

@@ -135,7 +135,7 @@ def _check_free(out: Path, parts: Path) -> None:
 
 
 def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
-    """What the names in the template stand for."""
+    """The values of the names in the template."""
     labelled, corpus, machine = found.labelled, found.corpus, found.machine
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     encoder, named = sizes.encoder(words, size, machine)
@@ -224,7 +224,7 @@ def _title(found: _Found) -> str:
 
 
 def _found_lines(found: _Found) -> list[tuple[str, str]]:
-    """What was found, by its name, for the head of the recipe and for the terminal."""
+    """The facts that were found, by name, for the head of the recipe and for the terminal."""
     first, *more = found.labelled.describe()
     lines = [("labelled", first), *(("", line) for line in more)]
     lines += [("corpus", found.corpus.describe())] if found.corpus else []

@@ -64,7 +64,8 @@ def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
 
 
 def _documents_of_text(files: list[Path]) -> dict[str, str]:
-    """How the documents of a corpus that is a single file of plain text are told apart: by blank lines, or by lines."""
+    """The way in which the documents of a corpus that is a single file of plain text are told apart: by blank
+    lines, or by lines."""
     if len(files) != 1 or format_suffix(files[0]) != ".txt" or evident_kind(look(files[0])) is not None:
         return {}
     with closing(read_lines(files[0])) as lines:

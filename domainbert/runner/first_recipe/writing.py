@@ -77,7 +77,8 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _comment(name: str, text: str) -> str:
-    """What was found, as lines of comment below each other; a line break in it, as of a path, becomes a space."""
+    """Facts that were found, as lines of comment below each other; a line break in it, as of a path, becomes a
+    space."""
     lines = textwrap.wrap(" ".join(text.split()), _WIDTH - 14, break_on_hyphens=False)
     return "\n".join(f"#   {name if number == 0 else '':<10}{line}" for number, line in enumerate(lines))
 

@@ -116,7 +116,7 @@ def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
 
 
 def _kind(wanted: Arc, said: Arc) -> str:
-    """What is wrong with an arc."""
+    """The fault of an arc."""
     if wanted[0] == said[0]:
         return "label"
     return "head" if wanted[1] == said[1] else "head and label"

@@ -39,7 +39,7 @@ class Answer:
 
     @property
     def end(self) -> int:
-        """Where it ends, exclusive."""
+        """The place where it ends, exclusive."""
         return self.start + len(self.text)
 
 

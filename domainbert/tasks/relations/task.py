@@ -95,7 +95,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return kind(labels, Reading.of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What is read around entities, and the `problem_type` for `transformers`."""
+        """The markers that are read around entities, and the `problem_type` for `transformers`."""
         return {"problem_type": "single_label_classification", **self.reading.folder_facts()}
 
     def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
@@ -211,7 +211,7 @@ class StartsRelationsTask(RelationsTask):
         return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What is read around entities."""
+        """The markers that are read around entities."""
         return self.reading.folder_facts()
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:

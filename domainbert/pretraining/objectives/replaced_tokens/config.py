@@ -86,7 +86,7 @@ class ReplacedTokens(ObjectiveConfig):
 
     @property
     def masking(self) -> MaskingConfig:
-        """What the generator sees: no token is replaced by a random one."""
+        """The masks that the generator sees: no token is replaced by a random one."""
         return MaskingConfig(self.mlm_probability, self.mask_share, 0.0, self.whole_word)
 
     def generator_beside(self, encoder: EncoderConfig) -> EncoderConfig:
