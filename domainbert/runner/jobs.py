@@ -23,7 +23,7 @@ from domainbert.base.ranks import launch_id, launched_here
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.base.signals import StopSignals, stopping_at_once
 from domainbert.runner.claim import CONFIG, NEVER_RUN, NOT_FINISHED, UNSEALED, claimed, left_in, read_status
-from domainbert.runner.manifest import changed_parts, differences, git_commit, seal_key, versions
+from domainbert.runner.manifest import changed_parts, differences, git_commit, in_terms_of, seal_key, versions
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
@@ -74,6 +74,15 @@ class FolderState:
     """Resuming removes parts (seeds) that are in the folder but not asked for any more."""
 
 
+def sealed_in(out: Path) -> dict[str, Any] | None:
+    """The seal of the stage that wrote a folder, or began to; None if there is none that can be read."""
+    try:
+        found = (read_manifest(out, foreign_too=True) or read_status(out)).get("seal")
+    except DomainbertError:
+        return None
+    return None if odd_in_seal(found) else found
+
+
 def folder_state(job: Job) -> FolderState:
     """Look at the output folder of a job.
 
@@ -86,10 +95,11 @@ def folder_state(job: Job) -> FolderState:
     if manifest is None:
         return FolderState(False, left, empty=True) if left == NEVER_RUN else _unfinished_state(job, left)
     if manifest["key"] == job.key:
-        return FolderState(True, left, manifest=manifest)
+        return FolderState(True, f"{left}{_by_another_version(manifest)}", manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
         return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
-    return FolderState(False, in_short(differences(manifest["seal"], job.seal)) or "changed", manifest=manifest)
+    changes = differences(manifest["seal"], in_terms_of(manifest["seal"], job.seal, job.settings))
+    return FolderState(False, in_short(changes) or "changed", manifest=manifest)
 
 
 def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
@@ -108,17 +118,21 @@ def compared_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     return state
 
 
+def _by_another_version(manifest: Mapping[str, Any]) -> str:
+    before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
+    return f", by domainbert {before}" if before not in (None, now) else ""
+
+
 def _unfinished_state(job: Job, left: str) -> FolderState:
     if left == NOT_FINISHED:
         return FolderState(False, left)
-    seal: dict[str, Any] = read_status(job.out).get("seal", {})
-    if odd_in_seal(seal):
-        seal = {"inputs": {}}
+    seal = sealed_in(job.out) or {"config": {}, "inputs": {}}
     if seal_key(seal) == job.key:
         return FolderState(False, left, resumable=True)
     if parts := changed_parts(job.stage.parts, seal, job.seal):
         return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
-    return FolderState(False, f"{left}, and changed since", changed="; ".join(differences(seal, job.seal)))
+    changes = differences(seal, in_terms_of(seal, job.seal, job.settings))
+    return FolderState(False, f"{left}, and changed since", changed="; ".join(changes))
 
 
 def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:

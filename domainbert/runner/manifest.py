@@ -13,7 +13,7 @@ from typing import Any
 from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
-from domainbert.settings.deciding import named_content, without, without_speed
+from domainbert.settings.deciding import named_content, without, without_speed, without_unknown
 from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.schema import SPEED_ONLY, marked
 
@@ -21,25 +21,41 @@ _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
 
 
-def make_seal(stage: Stage, settings: Settings, hashes: FileHashes, stage_keys: Mapping[str, str]) -> dict[str, Any]:
+def make_seal(
+    stage: Stage,
+    settings: Settings,
+    hashes: FileHashes,
+    stage_keys: Mapping[str, str],
+    known: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Everything that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
 
     Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
     stages by their own keys. A stream has no content that could count: each reading of it is a new one, the same for
     all processes of one launch.
+
+    `known` is the seal that the folder of the stage has, if any. If nothing differs from it but settings that came with
+    a later version, and have their defaults, that seal is the one: an update of domainbert does not run finished stages
+    again.
     """
     inputs = {str(path): hashes.of(path) for path in settings.inputs}
     for path in settings.streams:
         inputs[str(path)] = f"stream {launch_id() if started_together() > 1 else uuid.uuid4().hex}"
     by_content = {path: named_content(path, digest) for path, digest in inputs.items()}
     config = without_speed(settings.plain, marked(stage.settings, SPEED_ONLY))
-    return {
-        "stage": stage.name,
-        "domainbert": metadata.version("domainbert"),
-        "config": replace_strings(config, {**by_content, **settings.references}),
-        "inputs": inputs,
-        "stages": {name: stage_keys[name] for name in referred_stages(settings)},
-    }
+    config = replace_strings(config, {**by_content, **settings.references})
+    stages = {name: stage_keys[name] for name in referred_stages(settings)}
+    seal = {"stage": stage.name, "config": config, "inputs": inputs, "stages": stages}
+    if known is None or known["stage"] != stage.name:
+        return seal
+    as_then = in_terms_of(known, seal, settings)
+    same = seal_key(as_then) == seal_key(known) or changed_parts(stage.parts, known, as_then)
+    return as_then if same else seal
+
+
+def in_terms_of(known: Mapping[str, Any], seal: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """A seal without what a `known` one, of an older version, could not have: settings that have their defaults."""
+    return {**known, **seal, "config": without_unknown(seal["config"], settings.instance, known["config"])}
 
 
 def seal_key(seal: Mapping[str, Any]) -> str:
@@ -80,8 +96,7 @@ def stage_of(reference: str) -> str:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two seals in words."""
-    facts = [name for name in ("domainbert", "stage") if old.get(name) != new[name]]
-    changed = [f"{name} {old.get(name)} is now {new[name]}" for name in facts]
+    changed = [f"stage {old.get('stage')} is now {new['stage']}"] if old.get("stage") != new["stage"] else []
     before, after = _flat(old.get("config", {})), _flat(new["config"])
     keys = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
     changed += [_difference(key, before.get(key), after.get(key)) for key in keys]

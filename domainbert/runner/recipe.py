@@ -22,7 +22,7 @@ from pathlib import Path
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import Job, compared_state
+from domainbert.runner.jobs import Job, compared_state, sealed_in
 from domainbert.runner.manifest import make_seal, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -134,8 +134,8 @@ class _Reading:
         settings = read_settings(stage.settings, node, problems, prefix)
         if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
             return None
-        seal = make_seal(stage, settings, self.hashes, {other: job.key for other, job in self.jobs.items()})
-        job = Job(stage, settings, self.out / name, seal)
+        out, keys = self.out / name, {other: job.key for other, job in self.jobs.items()}
+        job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)))
         if self.is_done(job):
             self.done.add(name)
         else:

@@ -15,7 +15,16 @@ from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
 from domainbert.runner.claim import CONFIG
 from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.jobs import FolderState, Job, compared_state, folder_state, follow_job, refuse_errors, run_job
+from domainbert.runner.jobs import (
+    FolderState,
+    Job,
+    compared_state,
+    folder_state,
+    follow_job,
+    refuse_errors,
+    run_job,
+    sealed_in,
+)
 from domainbert.runner.manifest import make_seal
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words, choices_of, class_path, find_choice, is_choice
@@ -139,7 +148,8 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if typed.flags.get("resume", "auto") != "auto":
         problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")
     problems.raise_if_any()
-    job = Job(stage, settings, Path(str(out)), make_seal(stage, settings, FileHashes(), {}))
+    folder = Path(str(out))
+    job = Job(stage, settings, folder, make_seal(stage, settings, FileHashes(), {}, sealed_in(folder)))
     force = "force" in typed.flags
     if process_rank() > 0:
         if force or not folder_state(job).done:  # problems that end the first process have to end the others, too

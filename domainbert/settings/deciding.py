@@ -5,30 +5,55 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.hashes import FileHashes, hash_json
 from domainbert.base.redact import redact
 from domainbert.settings.reader import as_plain, replace_strings
-from domainbert.settings.schema import PARTS, SPEED_ONLY, marked
+from domainbert.settings.schema import PARTS, SPEED_ONLY, defaults_of, marked
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
 
 def part_key(settings: Any) -> str:
     """SHA-256 of everything that decides one part of a stage (one seed of several), except which part it is.
 
-    Settings that are marked `PARTS` or `SPEED_ONLY` do not count; input files count by name and content, wherever they
-    lie.
+    Settings that are marked `PARTS` or `SPEED_ONLY`, or have their defaults, do not count: a version that has more of
+    them goes on with the parts of the one before. Input files count by name and content, wherever they lie.
     """
     kind = type(settings)
     counted = {name: value for name, value in vars(settings).items() if name not in marked(kind, PARTS)}
     hashes = FileHashes()
     inputs = {str(path): named_content(str(path), hashes.of(path)) for path in _input_paths(counted)}
-    config = replace_strings(without_speed(as_plain(counted), marked(kind, SPEED_ONLY)), inputs)
+    chosen = without_unknown(as_plain(settings), settings, {})
+    chosen = {name: value for name, value in chosen.items() if name in counted}
+    config = replace_strings(without_speed(chosen, marked(kind, SPEED_ONLY)), inputs)
     plain = json.loads(json.dumps(redact(config), default=str))
-    return hash_json({"domainbert": metadata.version("domainbert"), "config": plain, "inputs": sorted(inputs.values())})
+    return hash_json({"config": plain, "inputs": sorted(inputs.values())})
+
+
+def without_unknown(plain: Any, settings: Any, known: Any) -> Any:
+    """Plain settings without those that have their defaults and are not among the `known` ones.
+
+    With the plain settings of an older version as `known`, what is left is equal to them unless the user, or a default,
+    has changed. `settings` are the values that `plain` was made of.
+    """
+    if isinstance(settings, (list, tuple)):
+        before = known if isinstance(known, list) and len(known) == len(plain) else [None] * len(plain)
+        return [without_unknown(*item) for item in zip(plain, settings, before, strict=True)]
+    if not isinstance(plain, dict):
+        return plain
+    known = known if isinstance(known, dict) else {}
+    if "class_path" in plain:
+        arguments = without_unknown(plain["init_args"], settings, known.get("init_args"))
+        return {**plain, "init_args": arguments}
+    is_mapping = isinstance(settings, Mapping)
+    values, defaults = (settings, {}) if is_mapping else (vars(settings), defaults_of(type(settings)))
+    return {
+        name: without_unknown(value, values[name], known.get(name))
+        for name, value in plain.items()
+        if name in known or name not in defaults or values[name] != defaults[name]
+    }
 
 
 def without_speed(config: Any, speed_only: Iterable[str]) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import shutil
 from pathlib import Path
@@ -97,6 +98,41 @@ def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: M
     }
     assert to_run(("stages.again.num_workers", "9")) == {}
     assert to_run(("vars.words", "other")) == {"make": "words changed", "use": "@make changed", "score": "@use changed"}
+
+
+def update(fake_stages: ModuleType, *changes: tuple[str, str]) -> None:
+    """Load the stages again, with changes to their source."""
+    assert fake_stages.__file__ is not None
+    source = Path(fake_stages.__file__).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    exec(compile(source, fake_stages.__file__, "exec"), vars(fake_stages))
+
+
+def test_an_update_with_new_settings_runs_nothing_again(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stage, of a group, of a choice, and of what they are in; unless they are given, or a default has changed."""
+    run()
+    fields = (
+        ("    size: int = 2\n", "    size: int = 2\n    upper: bool = False\n"),
+        ("    lr: float = 1e-3\n", "    lr: float = 1e-3\n    eps: float = 1e-8\n"),
+        ("    radius: float = 1.0\n", "    radius: float = 1.0\n    colours: tuple[str, ...] = ('red',)\n"),
+    )
+    update(fake_stages, *fields)
+    before = importlib.metadata.version("domainbert")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "9.9")
+    assert to_run() == {}
+    assert {step.reason for step in make_plan(read(), ALL)} == {f"done, by domainbert {before}"}
+    assert to_run(("stages.use.optim.eps", "1e-6"))["use"] == "optim.eps was not set, is now 1e-06"
+    assert to_run(("stages.make.upper", "true"))["use"] == "@make changed"
+    run(selection=Selection(force=("make",)))
+    assert to_run() == {}, "a stage that is run again has the same key"
+    update(fake_stages, *fields, ("size: int = 2", "size: int = 3"))
+    changed = to_run()
+    assert changed.pop("make") == changed.pop("again") == "size was 2, is now 3"
+    assert changed == {"use": "@make changed", "score": "@use changed"}, "a default that has changed"
 
 
 def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) -> None:

@@ -51,6 +51,17 @@ def test_what_changes_no_result_does_not_count(settings: Learn, tmp_path: Path) 
     assert key(settings, model=tmp_path / "deep/model") == before
 
 
+def test_a_setting_that_has_its_default_does_not_count(settings: Learn) -> None:
+    """A later version has more of them, and goes on with the parts that are done."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Later(Learn):
+        patience: int | None = None
+
+    assert part_key(Later(**vars(settings))) == part_key(settings)
+    assert part_key(Later(**vars(settings), patience=3)) != part_key(settings)
+
+
 def test_settings_and_contents_of_inputs_count(settings: Learn, tmp_path: Path) -> None:
     keys = [key(settings), key(settings, optim=OptimConfig(lr=1e-2)), key(settings, trainer={"benchmark": True})]
     for name in ("train.jsonl", "model/weights", "texts/a.txt"):
