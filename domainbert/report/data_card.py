@@ -75,15 +75,26 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
                 counts = [facts.get(key, 0) for key in ("documents", "tokens", "characters")]
                 rows.append([f"{stage.path}: {split}", *(Number(f"{one:,}", one) for one in counts)])
     tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
-    return tables + [_facts(name, facts) for name, facts in _checked(runs, "data").items()]
+    return tables + [table for name, one in _checks(runs).items() for table in _facts(name, one.get("data") or {})]
 
 
-def _facts(name: str, facts: Any) -> Table:
-    return Table(name, ["fact", "value"], [[key, value] for key, value in _flat(facts)])
+def _facts(name: str, data: Mapping[str, Any]) -> Iterator[Table]:
+    """Tables of the sets that a check has read, a column each: those with the same kinds of facts stand in one."""
+    for kinds in dict.fromkeys(tuple(facts) for facts in data.values()):
+        yield _side_by_side(name, {one: facts for one, facts in data.items() if tuple(facts) == kinds})
+
+
+def _side_by_side(title: str, columns: Mapping[str, Any]) -> Table:
+    """A table with a row for each fact, and a column for each of those that it is told of."""
+    told = {name: dict(_flat(facts)) for name, facts in columns.items()}
+    keys = dict.fromkeys(key for facts in told.values() for key in facts)
+    return Table(title, ["fact", *told], [[key, *(facts.get(key, "") for facts in told.values())] for key in keys])
 
 
 def _flat(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
-    """The facts of nested mappings, a line each."""
+    """The facts of nested mappings and lists of them, a line each."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        value = {str(number): one for number, one in enumerate(value, start=1)}
     if isinstance(value, dict) and depth < _DEEPEST:
         for key, one in value.items():
             yield from _flat(one, f"{prefix}, {key}".removeprefix(", ").replace("_", " "), depth + 1)
@@ -93,29 +104,28 @@ def _flat(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, C
         yield prefix, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _checked(runs: Sequence[Run], part: str) -> dict[str, Any]:
-    """A part of every `check.json`; a part of several runs is told once if it is the same in them."""
-    found: dict[str, Any] = {}
+def _checks(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+    """Every `check.json`, by the name of its stage, with that of its run among several; the same one is told once."""
+    found: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stage in run.of_kind(_CHECK):
-            one = run.json(stage.path / _CHECK, "what check has found").get(part) or {}
-            for name, value in (one if isinstance(one, dict) else {stage.name: one}).items():
-                other = name in found and found[name] != value
-                found[f"{name} ({run.name})" if other else name] = value
+            one = run.json(stage.path / _CHECK, "what check has found")
+            if one not in found.values():
+                found[f"{stage.name} ({run.name})" if len(runs) > 1 else stage.name] = one
     return found
 
 
 def fit_table(runs: Sequence[Run]) -> Table | None:
-    """A table of how well the corpora cover the labelled texts, as far as `check` was asked."""
-    rows = [[key, value] for key, value in _flat(_checked(runs, "fit"))]
-    return Table("How well the corpus fits the task", ["fact", "value"], rows) if rows else None
+    """A table of how well the corpora cover the labelled texts, a column for each check that was asked."""
+    columns = {name: one["fit"] for name, one in _checks(runs).items() if one.get("fit")}
+    return _side_by_side("How well the corpus fits the task", columns) if columns else None
 
 
 def findings(runs: Sequence[Run]) -> list[Finding] | None:
     """The findings of `check`, errors first; None where no run has checked its data."""
     if not any(run.of_kind(_CHECK) for run in runs):
         return None
-    listed = [one for found in _checked(runs, "findings").values() for one in found]
+    listed = [finding for one in _checks(runs).values() for finding in one.get("findings", [])]
     return sorted(map(_finding, listed), key=lambda one: (bool(one.ignored), one.severity != "error", one.rule))
 
 
