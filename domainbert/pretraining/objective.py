@@ -39,6 +39,7 @@ class Key(NamedTuple):
     step: int  # the optimiser step, from 0; 0 in validation
     epochs: Ints  # (R,) the pass over the corpus that each row belongs to
     rows: Ints  # (R,) the rows' numbers in the corpus
+    progress: float = 0.0  # share of the run's optimiser steps made before this one, in [0, 1); 0 in validation
 
 
 class CorpusRows(NamedTuple):

@@ -126,7 +126,8 @@ def show_examples(settings: Pretrain, count: int) -> list[str]:
 
     corpus, learnt = _open(settings)
     train = PackedRowsReader(corpus.train, learnt, settings.max_length)
-    return shown_rows(train, settings.batch_size, settings.seed, count)
+    num_steps = settings.budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, settings.batch_size)
+    return shown_rows(train, settings.batch_size, settings.seed, count, num_steps)
 
 
 def check_arguments(given: Given) -> None:

@@ -53,7 +53,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Hidden tokens: `positions` and `targets` (R * K,) say where they stood in the flattened tokens, and which."""
         input_ids = rows.packed.input_ids
-        masked = self.masker.mask(input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        masked = self.masker.mask(input_ids, rows.starts_word, key)
         positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
@@ -71,7 +71,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """`num_targets`: masked tokens."""
-        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows]).sum())}
+        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())}
 
     def build(self, start: Start) -> dict[str, Built]:
         """The encoder with a masked-LM head."""
@@ -103,8 +103,8 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """See `throughput.flops_per_token`."""
-        return flops_per_token(models[MODEL], length, self.masker.config.mlm_probability)
+        """See `throughput.flops_per_token`; where the share that is masked changes, that of a step in the middle."""
+        return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
         """Loss and bits per character."""
@@ -146,7 +146,8 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig) -> floa
     Where a token is hidden, that is guessing by frequency. Where it was left as it is or replaced at random, one entry
     is seen in its place, and the best guess is made from that entry alone (Bayes' rule on the training frequencies):
     a frequent one was hardly put there by chance. Of an entropy of 7 nats that saves some 0.7. Where masking gives away
-    nothing, 0.3 nats below the entropy is the least that counts as reading.
+    nothing, 0.3 nats below the entropy is the least that counts as reading. How many tokens are hidden, and
+    which of them together, does not matter: validation hides single pieces.
     """
     train = (_frequencies(corpus.train, corpus.vocab_size) + 1).astype(np.float64)
     validation = _frequencies(corpus.validation, corpus.vocab_size).astype(np.float64)
