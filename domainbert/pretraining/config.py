@@ -43,9 +43,18 @@ class MaskingConfig:
     """Share of the tokens that are predicted at the end of the training; from the first step on it goes there in a
     straight line (Ankner et al. 2024, arXiv:2305.15096). None keeps `mlm_probability`."""
 
+    frequency_power: Fraction = 0.0
+    """Hide tokens in proportion to how often they stand in the corpus, to minus this power: what is frequent is learnt
+    soon, and hidden less. 0.5 is XLM's (Conneau and Lample 2019, section 3.3); with 0 all are hidden alike."""
+
     def __post_init__(self) -> None:
         """Check the shares, and that it is said once what is hidden together."""
         check_fields(self)
+        if self.frequency_power and (self.whole_word or self.spans is not None):
+            raise DomainbertError(
+                f"frequency_power: {self.frequency_power} beside {'whole_word' if self.whole_word else 'spans'}; "
+                "expected single tokens, which have a frequency of their own"
+            )
         if self.whole_word and self.spans is not None:
             raise DomainbertError(
                 f"whole_word: true beside spans: {self.spans}, which are of whole words; expected one of the two"

@@ -7,15 +7,17 @@ round(mlm_probability * n) are chosen, so the shapes never change and the predic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from domainbert.base.counter_random import random_bits, uniform
+from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
-from domainbert.pretraining.spans import Bools, choose_spans, span_lengths
+from domainbert.pretraining.spans import Bools, Floats, choose_spans, span_lengths
 
 _CHOOSE, _ACTION, _REPLACE, _LENGTH = 1, 2, 3, 10  # streams of random numbers
 
@@ -39,6 +41,17 @@ class Masker:
     mask_id: int
     vocab_size: int
     special_ids: frozenset[int]
+    counts: Ints | None = None  # (V,) how often each entry stands in the corpus; only `frequency_power` needs them
+
+    @cached_property
+    def weights(self) -> Floats | None:
+        """(V,) in proportion to which entries are hidden; None: all alike. `DomainbertError` without their counts."""
+        power = self.config.frequency_power
+        if not power:
+            return None
+        if self.counts is None:
+            raise DomainbertError(f"frequency_power: {power}; this objective does not count tokens; expected 0")
+        return frequency_weights(self.counts, power)
 
     def num_slots(self, row_length: int) -> int:
         """K: masked positions of a full row at any step."""
@@ -65,7 +78,11 @@ class Masker:
         specials = np.asarray(sorted(self.special_ids))
         maskable = ~np.isin(input_ids, specials)
         wanted = self.num_masked(maskable.sum(axis=1), key.progress)
-        chosen, deciding = self._choose(starts_word, maskable, wanted, counters)
+        if self.config.whole_word or self.config.spans is not None:
+            chosen, deciding = self._choose_together(starts_word, maskable, wanted, counters)
+        else:
+            weights = None if self.weights is None else self.weights[input_ids]
+            chosen, deciding = _choose_pieces(maskable, wanted, counters, weights), counters[3]
         slots = self.num_slots(columns)
         positions = np.zeros((rows, slots), dtype=np.int64)
         labels = np.full((rows, slots), IGNORED, dtype=np.int64)
@@ -75,17 +92,16 @@ class Masker:
         labels[row, slot] = input_ids[row, column]
         return MaskedRows(self._hide(input_ids, chosen, specials, counters, deciding), positions, labels)
 
-    def _choose(self, starts_word: Bools, maskable: Bools, wanted: Ints, counters: Counters) -> tuple[Bools, Ints]:
-        """The tokens to hide (R, S), and the place whose draw decides what becomes of each, (R, S) or (1, S)."""
-        own = counters[3]
-        if not self.config.whole_word and self.config.spans is None:
-            return _choose_pieces(maskable, wanted, counters), own
+    def _choose_together(
+        self, starts_word: Bools, maskable: Bools, wanted: Ints, counters: Counters
+    ) -> tuple[Bools, Ints]:
+        """The tokens of words or spans to hide (R, S), and the place whose draw decides what becomes of each."""
         starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
         if self.config.spans is None:
-            return _choose_words(starts, maskable, wanted, counters), own
+            return _choose_words(starts, maskable, wanted, counters), counters[3]
         lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
         begins = choose_spans(starts, maskable, lengths, _random_order(starts, counters), wanted)
-        return begins >= 0, begins if self.config.spans == "geometric" else own
+        return begins >= 0, begins if self.config.spans == "geometric" else counters[3]
 
     def _hide(self, input_ids: Ints, chosen: Bools, specials: Ints, counters: Counters, deciding: Ints) -> Ints:
         ordinary = np.setdiff1d(np.arange(self.vocab_size), specials)
@@ -96,14 +112,26 @@ class Masker:
         return np.where(hidden, self.mask_id, np.where(replaced, replacement, input_ids))
 
 
-def _random_order(places: Bools, counters: Counters) -> Ints:
-    """(R, S) the places of each row, those that are true in random order before the others."""
-    return np.argsort(np.where(places, uniform(random_bits(_CHOOSE, *counters)), 2.0), axis=1, kind="stable")
+def frequency_weights(counts: Ints, power: float) -> Floats:
+    """(V,) in proportion to which entries that stand so often in a corpus are hidden (Conneau and Lample 2019, section
+    3.3, for a power of 0.5)."""
+    return np.maximum(counts, 1.0) ** -power
 
 
-def _choose_pieces(maskable: Bools, wanted: Ints, counters: Counters) -> Bools:
+def _random_order(places: Bools, counters: Counters, weights: Floats | None = None) -> Ints:
+    """(R, S) the places of each row, those that are true in random order before the others.
+
+    With weights (R, S) the next one is always drawn in proportion to those that are left: by exponential times to wait
+    for each, whose rates are the weights (Efraimidis and Spirakis 2006).
+    """
+    draws = uniform(random_bits(_CHOOSE, *counters))
+    times = draws if weights is None else -np.log1p(-draws) / weights
+    return np.argsort(np.where(places, times, np.inf), axis=1, kind="stable")
+
+
+def _choose_pieces(maskable: Bools, wanted: Ints, counters: Counters, weights: Floats | None = None) -> Bools:
     """(R, S) true at `wanted[r]` of the maskable places of each row, in random order."""
-    order = _random_order(maskable, counters)
+    order = _random_order(maskable, counters, weights)
     chosen = np.zeros(order.shape, dtype=bool)
     np.put_along_axis(chosen, order, np.arange(order.shape[1])[None, :] < wanted[:, None], axis=1)
     return chosen

@@ -90,6 +90,10 @@ class Objective(ABC, Generic[Config]):
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
 
+    def for_training(self, corpus: PreparedCorpus) -> Objective[Config]:
+        """The objective that is trained on a corpus: itself, unless it has to know what stands there."""
+        return self
+
     def for_validation(self) -> Objective[Config]:
         """The objective that validation uses, whatever is trained, so that runs compare."""
         return self

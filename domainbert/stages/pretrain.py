@@ -150,7 +150,8 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
     init_from = settings.init_from
     corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    return corpus, (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
+    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
+    return corpus, learnt.for_training(corpus)
 
 
 def _validations(
