@@ -10,7 +10,7 @@ from domainbert.data.packing import Ints
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-LENGTHS: dict[str, Floats] = {"geometric": 0.2 * 0.8 ** np.arange(10), "ngram": 1 / np.arange(1, 4)}
+LENGTHS: dict[str, NDArray[np.floating]] = {"geometric": 0.2 * 0.8 ** np.arange(10), "ngram": 1 / np.arange(1, 4)}
 """Weights of the lengths of a span, from one word on: SpanBERT's, a geometric distribution that ends at ten words, and
 those of DeBERTa's masked LM (`NGramMaskGenerator` in its code)."""
 

@@ -68,9 +68,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def for_validation(self) -> ReplacedTokensObjective:
         """Always 15 % of single pieces, all hidden, and samples at temperature 1."""
-        masking = {"mlm_probability": 0.15, "mask_share": 1.0, "whole_word": False}
-        masking |= {"spans": None, "final_mlm_probability": None}
-        return ReplacedTokensObjective(replace(self.config, **masking, temperature=1.0), self.tokenizer)
+        usual = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
+        return ReplacedTokensObjective(replace(usual, spans=None, final_mlm_probability=None), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """The text as `input_ids`, what the generator sees of it as `masked_ids`; `masked` and `targets` (R * K,) say
