@@ -51,8 +51,16 @@ def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPath
     return open_prepared([folder])
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["pieces", "words"])
+MASKINGS = {
+    "pieces": MaskingConfig(),
+    "words": MaskingConfig(whole_word=True),
+    "spans": MaskingConfig(0.3, spans="geometric", final_mlm_probability=0.15),
+}
+
+
+@pytest.fixture(scope="module", params=MASKINGS)
 def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_tokenizer: DomainTokenizer) -> Any:
-    """Training and validation rows of the toy corpus, of 24 tokens; single pieces or whole words are masked."""
-    objective = MaskedLM(MaskingConfig(whole_word=request.param)).build(toy_tokenizer)
+    """Training and validation rows of the toy corpus, of 24 tokens; single pieces, whole words, or spans at a rate that
+    falls are masked."""
+    objective = MaskedLM(MASKINGS[request.param]).build(toy_tokenizer)
     return rows_of_corpus(toy_corpus, objective, max_length=24)

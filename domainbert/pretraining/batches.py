@@ -54,7 +54,7 @@ class TrainRows(Dataset[Batch]):
     """Micro-batch i of training, for any i: nothing is remembered between batches.
 
     The `order` says which rows belong to which optimiser step, the `share` which of them this rank computes. The steps
-    to make are numbered from 0; a resumed training begins further on.
+    to make are numbered from 0, and their range ends with the run's; a resumed training begins further on.
     """
 
     def __init__(self, reader: PackedRowsReader, order: GlobalOrder, share: Share, steps: range) -> None:
@@ -70,13 +70,14 @@ class TrainRows(Dataset[Batch]):
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         epochs, rows = self.order.batch(step)
         here, plan, seed = self.share.of(rows, micro_batch), self.reader.plan, self.order.seed
-        batch = self.reader.batch(Key(seed, step, self.share.of(epochs, micro_batch), here))
+        whole = Key(seed, step, epochs, rows, step / self.steps.stop)
+        batch = self.reader.batch(whole._replace(epochs=self.share.of(epochs, micro_batch), rows=here))
         texts = plan.row_offsets[here + 1] - plan.row_offsets[here]
         return batch | {
             "texts": text_numbers(self.share.places(len(rows), micro_batch), texts),
             "step": step,
             "micro_batch": micro_batch,
-            **self.reader.objective.counts(plan, Key(seed, step, epochs, rows)),
+            **self.reader.objective.counts(plan, whole),
             "num_tokens": int(plan.text_tokens[rows].sum()),
         }
 

@@ -1,4 +1,4 @@
-"""Hides tokens for masked LM, as a pure function of (seed, epoch, row).
+"""Hides tokens for masked LM, as a pure function of (seed, progress, epoch, row).
 
 BERT's recipe (Devlin et al. 2019, section 3.1) with an exact count: of the n maskable tokens of a row,
 round(mlm_probability * n) are chosen, so the shapes never change and the prediction head runs at chosen positions only.
@@ -7,18 +7,21 @@ round(mlm_probability * n) are chosen, so the shapes never change and the predic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from domainbert.base.counter_random import random_bits, uniform
+from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import Ints
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.objective import Key
+from domainbert.pretraining.spans import Bools, Floats, choose_spans, span_lengths
 
-_CHOOSE, _ACTION, _REPLACE = 1, 2, 3  # streams of random numbers
+_CHOOSE, _ACTION, _REPLACE, _LENGTH = 1, 2, 3, 10  # streams of random numbers
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+Counters = tuple[int, Ints, Ints, Ints]  # seed, epochs (R, 1), rows (R, 1), places (1, S)
 
 
 @dataclass(frozen=True)
@@ -38,36 +41,48 @@ class Masker:
     mask_id: int
     vocab_size: int
     special_ids: frozenset[int]
+    counts: Ints | None = None  # (V,) how often each entry stands in the corpus; only `frequency_power` needs them
+
+    @cached_property
+    def weights(self) -> Floats | None:
+        """(V,) in proportion to which entries are hidden; None: all alike. `DomainbertError` without their counts."""
+        power = self.config.frequency_power
+        if not power:
+            return None
+        if self.counts is None:
+            raise DomainbertError(f"frequency_power: {power}; this objective does not count tokens; expected 0")
+        return frequency_weights(self.counts, power)
 
     def num_slots(self, row_length: int) -> int:
-        """K: masked positions of a full row."""
-        return max(1, round(self.config.mlm_probability * row_length))
+        """K: masked positions of a full row at any step."""
+        return max(1, round(max(self.config.mlm_probabilities) * row_length))
 
-    def num_masked(self, maskable_tokens: Ints) -> Ints:
-        """Number of tokens that are hidden in rows with these numbers of maskable ones: exactly, and at least one."""
-        return np.maximum(
-            np.rint(self.config.mlm_probability * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1)
-        )
+    def num_masked(self, maskable_tokens: Ints, progress: float) -> Ints:
+        """Number of tokens that are hidden in rows with these numbers of maskable ones: exactly, and at least one.
 
-    def mask(self, input_ids: Ints, starts_word: Bools, row_ids: Ints, epochs: Ints, seed: int) -> MaskedRows:
+        `progress` is that of the `objective.Key`.
+        """
+        rate = self.config.mlm_probability_at(progress)
+        return np.maximum(np.rint(rate * maskable_tokens).astype(np.int64), np.minimum(maskable_tokens, 1))
+
+    def mask(self, input_ids: Ints, starts_word: Bools, key: Key) -> MaskedRows:
         """Hide tokens.
 
         Args:
             input_ids: (R, S).
             starts_word: (R, S) whether each token begins a word; of special tokens it is not asked.
-            row_ids: (R,) see `objective.Key`, as for the following.
-            epochs: (R,).
-            seed: of the run.
+            key: of these rows.
         """
         rows, columns = input_ids.shape
-        key = (seed, epochs[:, None], row_ids[:, None], np.arange(columns)[None, :])
+        counters = (key.seed, key.epochs[:, None], key.rows[:, None], np.arange(columns)[None, :])
         specials = np.asarray(sorted(self.special_ids))
         maskable = ~np.isin(input_ids, specials)
-        wanted = self.num_masked(maskable.sum(axis=1))
-        if self.config.whole_word:
-            chosen = _choose_words(starts_word, maskable, wanted, key)
+        wanted = self.num_masked(maskable.sum(axis=1), key.progress)
+        if self.config.whole_word or self.config.spans is not None:
+            chosen, deciding = self._choose_together(starts_word, maskable, wanted, counters)
         else:
-            chosen = _choose_pieces(maskable, wanted, key)
+            weights = None if self.weights is None else self.weights[input_ids]
+            chosen, deciding = _choose_pieces(maskable, wanted, counters, weights), counters[3]
         slots = self.num_slots(columns)
         positions = np.zeros((rows, slots), dtype=np.int64)
         labels = np.full((rows, slots), IGNORED, dtype=np.int64)
@@ -75,38 +90,63 @@ class Masker:
         slot = np.arange(len(row)) - np.concatenate([[0], np.cumsum(wanted)])[row]
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
-        return MaskedRows(self._hide(input_ids, chosen, specials, key), positions, labels)
+        return MaskedRows(self._hide(input_ids, chosen, specials, counters, deciding), positions, labels)
 
-    def _hide(self, input_ids: Ints, chosen: Bools, specials: Ints, key: tuple[int, Ints, Ints, Ints]) -> Ints:
+    def _choose_together(
+        self, starts_word: Bools, maskable: Bools, wanted: Ints, counters: Counters
+    ) -> tuple[Bools, Ints]:
+        """The tokens of words or spans to hide (R, S), and the place whose draw decides what becomes of each."""
+        starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
+        if self.config.spans is None:
+            return _choose_words(starts, maskable, wanted, counters), counters[3]
+        lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
+        begins = choose_spans(starts, maskable, lengths, _random_order(starts, counters), wanted)
+        return begins >= 0, begins if self.config.spans == "geometric" else counters[3]
+
+    def _hide(self, input_ids: Ints, chosen: Bools, specials: Ints, counters: Counters, deciding: Ints) -> Ints:
         ordinary = np.setdiff1d(np.arange(self.vocab_size), specials)
-        action = uniform(random_bits(_ACTION, *key))
-        replacement = ordinary[(random_bits(_REPLACE, *key) % np.uint64(len(ordinary))).astype(np.int64)]
+        action = uniform(random_bits(_ACTION, *counters[:3], deciding))
+        replacement = ordinary[(random_bits(_REPLACE, *counters) % np.uint64(len(ordinary))).astype(np.int64)]
         hidden = chosen & (action < self.config.mask_share)
         replaced = chosen & ~hidden & (action < self.config.mask_share + self.config.random_share)
         return np.where(hidden, self.mask_id, np.where(replaced, replacement, input_ids))
 
 
-def _choose_pieces(maskable: Bools, wanted: Ints, key: tuple[int, Ints, Ints, Ints]) -> Bools:
+def frequency_weights(counts: Ints, power: float) -> Floats:
+    """(V,) in proportion to which entries that stand so often in a corpus are hidden (Conneau and Lample 2019, section
+    3.3, for a power of 0.5)."""
+    return np.maximum(counts, 1.0) ** -power
+
+
+def _random_order(places: Bools, counters: Counters, weights: Floats | None = None) -> Ints:
+    """(R, S) the places of each row, those that are true in random order before the others.
+
+    With weights (R, S) the next one is always drawn in proportion to those that are left: by exponential times to wait
+    for each, whose rates are the weights (Efraimidis and Spirakis 2006).
+    """
+    draws = uniform(random_bits(_CHOOSE, *counters))
+    times = draws if weights is None else -np.log1p(-draws) / weights
+    return np.argsort(np.where(places, times, np.inf), axis=1, kind="stable")
+
+
+def _choose_pieces(maskable: Bools, wanted: Ints, counters: Counters, weights: Floats | None = None) -> Bools:
     """(R, S) true at `wanted[r]` of the maskable places of each row, in random order."""
-    scores = np.where(maskable, uniform(random_bits(_CHOOSE, *key)), 2.0)
-    order = np.argsort(scores, axis=1, kind="stable")
+    order = _random_order(maskable, counters, weights)
     chosen = np.zeros(order.shape, dtype=bool)
     np.put_along_axis(chosen, order, np.arange(order.shape[1])[None, :] < wanted[:, None], axis=1)
     return chosen
 
 
-def _choose_words(starts_word: Bools, maskable: Bools, wanted: Ints, key: tuple[int, Ints, Ints, Ints]) -> Bools:
+def _choose_words(starts: Bools, maskable: Bools, wanted: Ints, counters: Counters) -> Bools:
     """Whole words in random order; a word that would exceed the count is passed over for later, shorter ones.
 
     Only when none of those fits is a word hidden in part, so the count stays exact.
     """
     rows, columns = maskable.shape
-    starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
     word = np.cumsum(starts, axis=1)  # (R, S) number of the word in its row; pads and specials keep the last one's
     sizes = np.zeros((rows, columns + 1), dtype=np.int64)
     np.add.at(sizes, (np.arange(rows)[:, None], word), maskable)
-    scores = np.where(starts, uniform(random_bits(_CHOOSE, *key)), 2.0)
-    order = np.argsort(scores, axis=1, kind="stable")
+    order = _random_order(starts, counters)
     left = wanted.copy()
     taken = np.zeros((rows, columns + 1), dtype=bool)
     for rank in range(int(starts.sum(axis=1).max(initial=0))):
@@ -117,4 +157,4 @@ def _choose_words(starts_word: Bools, maskable: Bools, wanted: Ints, key: tuple[
         taken[np.arange(rows)[fits], candidate[fits]] = True
         left -= np.where(fits, sizes[np.arange(rows), candidate], 0)
     chosen = maskable & taken[np.arange(rows)[:, None], word]
-    return chosen | _choose_pieces(maskable & ~chosen, left, key)
+    return chosen | _choose_pieces(maskable & ~chosen, left, counters)

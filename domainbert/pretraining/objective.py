@@ -39,6 +39,7 @@ class Key(NamedTuple):
     step: int  # the optimiser step, from 0; 0 in validation
     epochs: Ints  # (R,) the pass over the corpus that each row belongs to
     rows: Ints  # (R,) the rows' numbers in the corpus
+    progress: float = 0.0  # share of the run's optimiser steps made before this one, in [0, 1); 0 in validation
 
 
 class CorpusRows(NamedTuple):
@@ -88,6 +89,10 @@ class Objective(ABC, Generic[Config]):
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
+
+    def for_training(self, corpus: PreparedCorpus) -> Objective[Config]:
+        """The objective that is trained on a corpus: itself, unless it has to know what stands there."""
+        return self
 
     def for_validation(self) -> Objective[Config]:
         """The objective that validation uses, whatever is trained, so that runs compare."""

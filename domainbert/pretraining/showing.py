@@ -12,13 +12,15 @@ from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import Key
 
 
-def shown_rows(reader: PackedRowsReader, batch_size: int, seed: int, count: int) -> list[str]:
-    """The first rows of a training: their texts as they are read, and each token of which the objective has to say."""
+def shown_rows(reader: PackedRowsReader, batch_size: int, seed: int, count: int, num_steps: int) -> list[str]:
+    """The first rows of a training of `num_steps`: their texts as they are read, and each token of which the objective
+    has to say."""
     order, lines = GlobalOrder(reader.plan.num_rows, batch_size, seed), list[str]()
-    for number in range(count):
+    for number in range(min(count, num_steps * batch_size)):
         step, place = divmod(number, batch_size)
         epochs, rows = order.batch(step)
-        lines += _shown(reader, Key(seed, step, epochs[place : place + 1], rows[place : place + 1]), number + 1)
+        key = Key(seed, step, epochs[place : place + 1], rows[place : place + 1], step / num_steps)
+        lines += _shown(reader, key, number + 1)
     return lines
 
 

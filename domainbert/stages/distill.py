@@ -92,7 +92,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     weighted = WeightedLosses(settings.losses, model.encoder, models[0].encoder)
     if weighted.reads & {"predicted", "all"} and not all(folder.head == "masked_lm" for folder in folders):
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
-    masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder))
+    masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
     train, validation = rows_of_corpus(corpus, masked_lm, settings.max_length)
     steps = Steps.of_budget(settings, train.plan.num_rows, corpus.train.num_tokens)
     asked = models if weighted.needs_teacher else []

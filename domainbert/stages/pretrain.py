@@ -126,7 +126,8 @@ def show_examples(settings: Pretrain, count: int) -> list[str]:
 
     corpus, learnt = _open(settings)
     train = PackedRowsReader(corpus.train, learnt, settings.max_length)
-    return shown_rows(train, settings.batch_size, settings.seed, count)
+    num_steps = settings.budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, settings.batch_size)
+    return shown_rows(train, settings.batch_size, settings.seed, count, num_steps)
 
 
 def check_arguments(given: Given) -> None:
@@ -149,7 +150,8 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
     init_from = settings.init_from
     corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    return corpus, (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
+    learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
+    return corpus, learnt.for_training(corpus)
 
 
 def _validations(

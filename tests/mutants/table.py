@@ -14,8 +14,9 @@ _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py"
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/masking.py": (
         ("tests/pretraining/test_masking.py", "tests/data/test_batches.py"),
-        (_GOLDEN, *_STAGES),
+        ("tests/pretraining/test_spans.py", "tests/pretraining/test_frequency_power.py", _GOLDEN, *_STAGES),
     ),
+    "pretraining/spans.py": (("tests/pretraining/test_spans.py",), ("tests/pretraining/test_rates.py",)),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
     "data/order.py": (
         ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),

@@ -9,6 +9,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
+from domainbert.pretraining.objective import Key
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCAB_SIZE = 40
@@ -46,9 +47,9 @@ def words_of(row: np.ndarray) -> list[list[int]]:
     return words
 
 
-def mask(masker: Masker, rows: np.ndarray, row_ids=None, epoch: int = 0, seed: int = 0):
+def mask(masker: Masker, rows: np.ndarray, row_ids=None, epoch: int = 0, seed: int = 0, progress: float = 0.0):
     row_ids = np.arange(len(rows)) if row_ids is None else np.asarray(row_ids)
-    return masker.mask(rows, ~CONTINUATION[rows], row_ids, np.full(len(rows), epoch), seed)
+    return masker.mask(rows, ~CONTINUATION[rows], Key(seed, 0, np.full(len(rows), epoch), row_ids, progress))
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.15, 0.4, 0.9]), st.booleans())
@@ -124,7 +125,7 @@ def test_a_row_depends_on_seed_epoch_and_its_number_only(whole_word):
     full = np.tile(rows[(rows >= 5).sum(axis=1).argmax()], (40, 1))
     for ids, epoch, seed in ((range(40), 3, 11), ([0] * 40, range(40), 11)):
         epochs = np.broadcast_to(np.asarray(epoch), 40).copy()
-        masks = masker.mask(full, ~CONTINUATION[full], np.asarray(list(ids)), epochs, seed)
+        masks = masker.mask(full, ~CONTINUATION[full], Key(seed, 0, epochs, np.asarray(list(ids))))
         assert len(np.unique(masks.positions, axis=0)) > 30, "rows and epochs have masks of their own"
     seeds = [mask(masker, full[:1], epoch=3, seed=seed).positions[0].tolist() for seed in range(40)]
     assert len(np.unique(seeds, axis=0)) > 30

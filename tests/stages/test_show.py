@@ -15,6 +15,7 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.data.types import IGNORED, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
+from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.showing import shown_rows
@@ -81,12 +82,17 @@ def test_documents_are_shown_with_the_characters_that_are_unknown(runs, in_folde
     assert len(places) == pieces.count("[UNK]") + tokenizer.encode([rows[1]["text"]])[0].count(tokenizer.unk_id)
 
 
-@pytest.mark.parametrize("objective", [MaskedLM(), ReplacedTokens()], ids=["masked_lm", "replaced"])
+FALLING_SPANS = MaskedLM(MaskingConfig(0.4, spans="geometric", final_mlm_probability=0.1))
+
+
+@pytest.mark.parametrize(
+    "objective", [MaskedLM(), FALLING_SPANS, ReplacedTokens()], ids=["masked_lm", "falling spans", "replaced"]
+)
 def test_rows_are_those_of_the_first_step(runs, objective):
     corpus = open_prepared([runs / "prepare"])
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     reader = PackedRowsReader(corpus.train, objective.build(tokenizer), 32)
-    lines = shown_rows(reader, 4, 7, 6)
+    lines = shown_rows(reader, 4, 7, 6, num_steps=2)
     heads = [number for number, line in enumerate(lines) if line.startswith("row ")]
     parts = [lines[first:last] for first, last in zip(heads, [*heads[1:], len(lines)], strict=True)]
     order = GlobalOrder(reader.plan.num_rows, 4, 7)

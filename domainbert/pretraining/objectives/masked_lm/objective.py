@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.data.packing import RowPlan
+from domainbert.data.packing import Ints, RowPlan
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
-from domainbert.pretraining.masking import Masker
+from domainbert.pretraining.masking import Masker, frequency_weights
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
@@ -42,9 +42,15 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
 
-    def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
+    def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer, counts: Ints | None = None) -> None:
         super().__init__(config, tokenizer)
-        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
+        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, counts)
+
+    def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
+        """With the counts of the corpus' entries, where masking depends on them."""
+        if not self.config.masking.frequency_power:
+            return self
+        return MaskedLMObjective(self.config, self.tokenizer, _frequencies(corpus.train, corpus.vocab_size))
 
     def for_validation(self) -> MaskedLMObjective:
         """Always 15 % of single pieces, split 80/10/10."""
@@ -53,7 +59,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Hidden tokens: `positions` and `targets` (R * K,) say where they stood in the flattened tokens, and which."""
         input_ids = rows.packed.input_ids
-        masked = self.masker.mask(input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        masked = self.masker.mask(input_ids, rows.starts_word, key)
         positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
         return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
 
@@ -71,7 +77,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """`num_targets`: masked tokens."""
-        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows]).sum())}
+        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())}
 
     def build(self, start: Start) -> dict[str, Built]:
         """The encoder with a masked-LM head."""
@@ -103,8 +109,8 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """See `throughput.flops_per_token`."""
-        return flops_per_token(models[MODEL], length, self.masker.config.mlm_probability)
+        """See `throughput.flops_per_token`; where the share that is masked changes, that of a step in the middle."""
+        return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
         """Loss and bits per character."""
@@ -143,12 +149,14 @@ def unigram_entropy(corpus: PreparedCorpus) -> float:
 def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig) -> float:
     """The loss of masked LM that is reached without reading any context: nats per masked token of validation.
 
-    Where a token is hidden, that is guessing by frequency. Where it was left as it is or replaced at random, one entry
-    is seen in its place, and the best guess is made from that entry alone (Bayes' rule on the training frequencies):
-    a frequent one was hardly put there by chance. Of an entropy of 7 nats that saves some 0.7. Where masking gives away
-    nothing, 0.3 nats below the entropy is the least that counts as reading.
+    Where a token is hidden, that is guessing by frequency, of the tokens that are hidden in training. Where it was left
+    as it is or replaced at random, one entry is seen in its place, and the best guess is made from that entry alone
+    (Bayes' rule on these frequencies): a frequent one was hardly put there by chance. Of an entropy of 7 nats that
+    saves some 0.7. Where masking gives away nothing, 0.3 nats below the entropy is the least that counts as reading.
+    How many tokens are hidden, and which of them together, does not matter: validation hides single pieces.
     """
-    train = (_frequencies(corpus.train, corpus.vocab_size) + 1).astype(np.float64)
+    counts = _frequencies(corpus.train, corpus.vocab_size)
+    train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
     validation = _frequencies(corpus.validation, corpus.vocab_size).astype(np.float64)
     return float(_without_context(train / train.sum(), validation / max(validation.sum(), 1), masking))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import EncoderConfig
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans
 
 if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
@@ -57,7 +57,7 @@ class ReplacedTokens(ObjectiveConfig):
     """Embeddings of generator and discriminator: `es` are the same; with `gdes` the discriminator's are the generator's
     and a difference, and each learns its own part; `none` have nothing to do with each other."""
 
-    mlm_probability: Annotated[float, Range(0, 1, above=True, below=True)] = 0.15
+    mlm_probability: Rate = 0.15
     """Share of the tokens of a row that the generator predicts, and that are replaced by samples of it."""
 
     mask_share: Fraction = 1.0
@@ -65,6 +65,13 @@ class ReplacedTokens(ObjectiveConfig):
 
     whole_word: bool = False
     """Hide all pieces of a word together."""
+
+    spans: Spans | None = None
+    """Hide stretches of whole words for the generator, as in `masking` of masked LM."""
+
+    final_mlm_probability: Rate | None = None
+    """Share of the tokens that are predicted and replaced at the end of the training; from the first step on it goes
+    there in a straight line. None keeps `mlm_probability`."""
 
     temperature: Annotated[float, Range(0, 1000, above=True)] = 1.0
     """The generator's logits are divided by it before it is sampled from."""
@@ -76,8 +83,9 @@ class ReplacedTokens(ObjectiveConfig):
     """Factor of the discriminator's loss, a mean over all tokens, [CLS] and [SEP] included."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
+        """Check the numbers, and the masks."""
         check_fields(self)
+        _ = self.masking  # it refuses what contradicts itself
 
     @property
     def name(self) -> str:
@@ -87,7 +95,8 @@ class ReplacedTokens(ObjectiveConfig):
     @property
     def masking(self) -> MaskingConfig:
         """The masks that the generator sees: no token is replaced by a random one."""
-        return MaskingConfig(self.mlm_probability, self.mask_share, 0.0, self.whole_word)
+        masks = self.mlm_probability, self.mask_share, 0.0, self.whole_word
+        return MaskingConfig(*masks, self.spans, self.final_mlm_probability)
 
     def generator_beside(self, encoder: EncoderConfig) -> EncoderConfig:
         """The architecture of a new generator."""

@@ -69,14 +69,14 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def for_validation(self) -> ReplacedTokensObjective:
         """Always 15 % of single pieces, all hidden, and samples at temperature 1."""
         usual = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
-        return ReplacedTokensObjective(usual, self.tokenizer)
+        return ReplacedTokensObjective(replace(usual, spans=None, final_mlm_probability=None), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """The text as `input_ids`, what the generator sees of it as `masked_ids`; `masked` and `targets` (R * K,) say
         where hidden tokens stood in the flattened ones, and which, and `uniforms` what becomes of them, see `sampled`.
         """
         input_ids = rows.packed.input_ids
-        masked = self.masker.mask(input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        masked = self.masker.mask(input_ids, rows.starts_word, key)
         bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], masked.positions)
         return {
             "input_ids": input_ids,
@@ -91,7 +91,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         """`num_masked`: tokens that the generator predicts; `num_read`: tokens but padding."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         return {
-            "num_masked": int(self.masker.num_masked(plan.maskable_tokens[key.rows]).sum()),
+            "num_masked": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum()),
             "num_read": int((plan.text_tokens[key.rows] + plan.extra * pieces).sum()),
         }
 
@@ -186,7 +186,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def flops_per_token(self, models: Models, length: int) -> float:
         """Those of both models; the generator's head runs at masked positions, the discriminator's at all."""
-        generator = flops_per_token(models[GENERATOR], length, self.config.mlm_probability)
+        generator = flops_per_token(models[GENERATOR], length, self.config.masking.mlm_probability_at(0.5))
         return generator + flops_per_token(models[MODEL], length, 1.0)
 
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:

@@ -55,7 +55,7 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """See `Objective.corrupt`."""
         packed = rows.packed
-        masked = self.masker(key.step).mask(packed.input_ids, rows.starts_word, key.rows, key.epochs, key.seed)
+        masked = self.masker(key.step).mask(packed.input_ids, rows.starts_word, key)
         places = np.arange(len(key.rows))[:, None] * packed.input_ids.shape[1] + masked.positions  # (R, K)
         slots = np.arange(places.shape[1])
         bits = random_bits(_SAMPLE, key.seed, key.epochs[:, None], key.rows[:, None], slots[None, :])
@@ -72,7 +72,7 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
         """See `Objective.counts`."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         return {
-            "num_hidden": int(self.masker(key.step).num_masked(plan.maskable_tokens[key.rows]).sum()),
+            "num_hidden": int(self.masker(key.step).num_masked(plan.maskable_tokens[key.rows], key.progress).sum()),
             "num_read": int((plan.text_tokens[key.rows] + self.tokenizer.template.extra() * pieces).sum()),
         }
 

@@ -1,0 +1,115 @@
+"""A share of masked tokens that changes over the steps: exact, static in its shapes, and a function of the step."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.order import GlobalOrder
+from domainbert.data.types import IGNORED, Share
+from domainbert.distillation.batches import CountedRows
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
+from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.objective import Objective
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
+from tests.resuming import Work, assert_same_outcome, metrics, pretraining
+from tests.tiny_training import masked_lm_module
+
+LENGTH, STEPS, BATCH = 24, 10, 8
+MASKING = MaskingConfig(0.3, spans="geometric", final_mlm_probability=0.15)
+OBJECTIVES = {
+    "masked LM": (MaskedLM(MASKING), "num_targets"),
+    "replaced tokens": (ReplacedTokens(mlm_probability=0.3, spans="ngram", final_mlm_probability=0.15), "num_masked"),
+}
+WHOLE = Share()
+
+
+def rows_of(reader: PackedRowsReader, steps: range, share: Share = WHOLE) -> TrainRows:
+    return TrainRows(reader, GlobalOrder(reader.plan.num_rows, BATCH, seed=3), share, steps)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_each_step_has_its_share_to_the_token(toy_corpus: Any, toy_tokenizer: Any, name: str) -> None:
+    """In a straight line from 30 % in the first of ten steps to 16.5 % in the last, where the next would be 15 %."""
+    config, count = OBJECTIVES[name]
+    objective: Objective[Any] = config.build(toy_tokenizer)
+    train, validation = rows_of_corpus(toy_corpus, objective, LENGTH)
+    batches, slots = rows_of(train, range(STEPS)), BATCH * round(0.3 * LENGTH)
+    for step in range(STEPS):
+        rate = 0.3 - 0.15 * step / STEPS
+        maskable = train.plan.maskable_tokens[batches.order.batch(step)[1]]
+        batch = batches[step]
+        assert batch["targets"].shape == (slots,)
+        assert batch[count] == (batch["targets"] != IGNORED).sum() == np.maximum(np.rint(rate * maskable), 1).sum()
+    assert validation.objective.config.masking.mlm_probabilities == (0.15, 0.15)
+    assert validation.objective.config.masking.spans is None
+
+
+def test_no_final_share_is_the_same_share_in_every_step() -> None:
+    config = MaskingConfig(0.1)
+    assert {config.mlm_probability_at(step / 7) for step in range(7)} == {0.1}
+    rising = MaskingConfig(0.1, final_mlm_probability=0.5)
+    assert [rising.mlm_probability_at(one) for one in (0.0, 0.25, 0.5)] == pytest.approx([0.1, 0.2, 0.3])
+    with pytest.raises(DomainbertError, match="final_mlm_probability: found 1"):
+        MaskingConfig(final_mlm_probability=1.0)
+
+
+def test_the_rest_of_a_run_and_its_shares_are_the_same(toy_corpus: Any, toy_tokenizer: Any) -> None:
+    """However it is divided over ranks and micro-batches, and wherever it begins; in `distill`, too."""
+    train, _ = rows_of_corpus(toy_corpus, MaskedLM(MASKING).build(toy_tokenizer), LENGTH)
+    whole, rest = rows_of(train, range(STEPS)), rows_of(train, range(6, STEPS))
+    for world_size, accumulation in ((1, 1), (1, 4), (2, 1), (2, 4), (4, 2)):
+        for step in (6, 9):
+            batch, ids = whole[step], np.zeros((BATCH, LENGTH), np.int64)
+            targets = np.zeros((BATCH, train.objective.masker.num_slots(LENGTH)), np.int64)
+            assert np.array_equal(rest[step - 6]["input_ids"], batch["input_ids"])
+            for rank in range(world_size):
+                share = Share(rank, world_size, accumulation)
+                parts = CountedRows(rows_of(train, range(6, STEPS), share))
+                for number in range(accumulation):
+                    part, places = parts[(step - 6) * accumulation + number], share.places(BATCH, number)
+                    assert part["num_targets"] == batch["num_targets"]
+                    ids[places], targets[places] = part["input_ids"], part["targets"].reshape(len(places), -1)
+            assert np.array_equal(ids, batch["input_ids"]) and np.array_equal(targets.ravel(), batch["targets"])
+
+
+def test_gradients_do_not_depend_on_ranks_and_micro_batches(
+    reader: PackedRowsReader, make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.objective = MaskedLM(MASKING).build(reader.objective.tokenizer)
+
+    def gradients(world_size: int, accumulation: int) -> list[torch.Tensor | None]:
+        module = masked_lm_module(reader, make_model("masked_lm"))
+        module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
+        monkeypatch.setattr(module, "log", lambda *_, **__: None)
+        for rank in range(world_size):
+            batches = rows_of(reader, range(4, STEPS), Share(rank, world_size, accumulation))
+            for number in range(accumulation):
+                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[number].items()}
+                (module.training_step(batch, number) / accumulation / world_size).backward()
+        return [parameter.grad for parameter in module.parameters()]
+
+    wanted = gradients(1, 1)
+    for world_size, accumulation in ((1, 4), (2, 2), (4, 2)):
+        for one, other in zip(gradients(world_size, accumulation), wanted, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_a_run_is_stopped_and_goes_on(runs: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+    work = Work(tmp_path)
+    masking = {"mlm_probability": 0.3, "final_mlm_probability": 0.15, "spans": "geometric"}
+    settings = pretraining(runs / "prepare", masking=masking, num_workers=1)
+    assert work.run("pretrain", "whole", settings) == 0
+    assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75
+    assert work.run("pretrain", "parts", settings, "--resume", "auto") == 0
+    assert work.trained == 2 * [(0, step) for step in range(12)]
+    assert_same_outcome(work / "whole", work / "parts")
+    losses = [line["train/loss"] for line in metrics(work / "whole/logs/metrics.jsonl") if "train/loss" in line]
+    assert len(losses) == 12 and losses[-1] < losses[0] - 0.3
