@@ -180,7 +180,7 @@ def test_every_token_is_read_once_a_pass(made: Any, corpus: PreparedCorpus, sett
 
 def possible_cuts(corpus: PreparedCorpus, tokenizer: DomainTokenizer, start: int, stop: int) -> tuple[list[int], bool]:
     """By hand: where a piece may be cut, and whether these are beginnings of sentences."""
-    margin = max(math.ceil((stop - start) / 4), 2)
+    margin = max(math.ceil((stop - start) / 8), 2)
     middle = range(start + margin, stop - margin + 1)
     tokens = [tokenizer.tokens[number] for number in corpus.train.take(0, corpus.train.num_tokens)]
     sentences = [p for p in middle if tokens[p - 1] == "." and not {tokens[p - 2], tokens[p]} <= {"2", "5"}]
@@ -189,7 +189,7 @@ def possible_cuts(corpus: PreparedCorpus, tokenizer: DomainTokenizer, start: int
     return (sentences, True) if sentences else (nearest, False)
 
 
-def test_cuts_stand_near_the_middle_at_sentences_and_are_drawn_anew(
+def test_cuts_stand_at_sentences_or_near_the_middle_and_are_drawn_anew(
     made: Any, corpus: PreparedCorpus, tokenizer: DomainTokenizer
 ) -> None:
     plan = made(NEXT)[0].plan
@@ -247,7 +247,7 @@ def test_half_of_the_pairs_have_the_second_segment_of_another_document(made: Any
 
 
 def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
-    ids = np.arange(6, 46)
+    ids = np.arange(14, 54)  # no signs
 
     class Alone:
         num_documents, num_tokens = 1, 40
@@ -461,12 +461,12 @@ def test_losses_are_means_over_the_global_batch(made: Any, monkeypatch: Any) -> 
 
 GOLDEN: dict[str, Any] = {
     "next": {
-        "train": [4.86243, 4.94684, 5.35043, 4.45176, 4.7887, 4.83586, 4.45168, 4.27806, 4.49105, 4.57244],
-        "validation": {"loss": 4.54292, "masked_lm_loss": 3.81253, "pair_loss": 0.73039, "pair_accuracy": 0.51613},
+        "train": [4.83738, 5.03884, 5.22423, 4.53437, 4.90953, 4.73346, 4.44848, 4.27169, 4.35264, 4.66323],
+        "validation": {"loss": 4.51232, "masked_lm_loss": 3.78734, "pair_loss": 0.72497, "pair_accuracy": 0.51613},
     },
     "order": {
-        "train": [4.81687, 4.77657, 5.22472, 4.68027, 4.92951, 4.533, 4.84058, 4.52678, 4.57923, 4.43085],
-        "validation": {"loss": 4.47187, "masked_lm_loss": 3.76811, "pair_loss": 0.70376, "pair_accuracy": 0.5},
+        "train": [4.85508, 4.76267, 5.00834, 4.60677, 4.84468, 4.65065, 4.73817, 4.53163, 4.49726, 4.47761],
+        "validation": {"loss": 4.53017, "masked_lm_loss": 3.8211, "pair_loss": 0.70907, "pair_accuracy": 0.5},
     },
 }
 

@@ -1,7 +1,7 @@
 """Pairs of segments in packed rows, as a pure function of (seed, epoch, piece).
 
-A piece of a document is cut in two near its middle, anew in every pass: where a sentence begins or, where the tokens
-show none there, where a word does. A row is as long as its pieces, so that it holds whatever cuts are drawn.
+A piece of a document is cut in two, anew in every pass: where a sentence begins or, where the tokens show none but at
+its ends, where a word near its middle does. A row is as long as its pieces, so that it holds whatever cuts are drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from domainbert.tokenization.load import DomainTokenizer
 
 _CUT, _LABEL, _PARTNER = ((1 << 24) + number for number in range(3))  # streams of random numbers, far from the others
 _LEAST = 2  # tokens of a segment
-_MIDDLE = 4  # a segment has at least a fourth of the piece
+_SHARE = 8  # a segment has at least an eighth of the piece
 _MOST_WORDS = 8  # places where a piece without a sentence may be cut, those nearest to its middle
 
 
@@ -150,7 +150,7 @@ class PairPlan(RowPlan):
 def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
     """The plan of pairs on the pieces of a plan of rows, which leaves room for the special tokens of a pair."""
     stops = plan.starts + plan.lengths
-    margin = np.maximum(-(-plan.lengths // _MIDDLE), _LEAST)
+    margin = np.maximum(-(-plan.lengths // _SHARE), _LEAST)
     low, high = plan.starts + margin, stops - margin
     sentences = sentence_starts(split, tokenizer)
     lacking = np.flatnonzero((_between(sentences, low, high)[1] == 0) & (low <= high))
