@@ -81,6 +81,11 @@ class RowPlan:
         used = int(self.lengths.sum()) + self.extra * len(self.lengths)
         return used / max(self.num_rows * self.row_length, 1)
 
+    @property
+    def summary(self) -> str:
+        """The rows in words."""
+        return f"{self.num_rows:,} rows of {self.row_length} tokens, {self.fullness:.2%} full"
+
 
 def plan_rows(
     document_offsets: Ints,

@@ -58,11 +58,11 @@ class Sizes:
     layer_norm_eps: float
 
 
-def usual_classes(name: str, *more: str) -> Architectures:
-    """The `architectures` of a family whose classes are called as most are; `more` have a masked-LM head, too."""
+def usual_classes(name: str) -> Architectures:
+    """The `architectures` of a family whose classes are called as most are."""
     return {
         None: (f"{name}Model",),
-        "masked_lm": (f"{name}ForMaskedLM", *more),
+        "masked_lm": (f"{name}ForMaskedLM",),
         "tokens": (f"{name}ForTokenClassification",),
         "sequence": (f"{name}ForSequenceClassification",),
         "span": (f"{name}ForQuestionAnswering",),

@@ -33,6 +33,10 @@ SPAN_OUTPUTS = ("start", "end")
 REPLACED = "replaced"
 """For each token one number, the higher the likelier it is none of the text's own (Clark et al. 2020, section 2)."""
 
+PRETRAINING = "pretraining"
+"""That of masked LM, and for each pair of segments whether they follow each other (Devlin et al. 2019, section 3.1; Lan
+et al. 2020, section 3.1)."""
+
 CRF = "crf"
 """A linear-chain CRF over the words that a token head labels."""
 

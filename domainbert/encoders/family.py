@@ -39,7 +39,7 @@ class Family(ABC, Generic[C]):
         heads: our modules of each kind of head to theirs, `masked_lm` among them.
         of_any_head: how the names of tensors outside the base model begin that are the same in all kinds of head: a new
             head starts from those of the old one, whatever it predicted.
-        output_bias: the bias of a masked-LM head.
+        output_bias: the bias of a head that predicts entries.
         output_copies: its output weights, which are the word embeddings, and where there is one a copy of that bias.
     """
 
@@ -67,7 +67,7 @@ class Family(ABC, Generic[C]):
         A shared one is named once.
         """
         names = self.encoder_names(config) | with_weight_and_bias({} if kind is None else self.heads[kind])
-        return names | {"head.bias": (self.output_bias,)} if kind == "masked_lm" else names
+        return names | {"head.bias": (self.output_bias,)} if kind in ("masked_lm", "pretraining") else names
 
     def encoder_names(self, config: C) -> NameMap:
         """Those of the encoder alone."""

@@ -32,6 +32,23 @@ class MaskedLMHead(nn.Module):
         return functional.linear(self.norm(self.activation(self.dense(hidden))), embeddings, self.bias)
 
 
+class PretrainingHead(MaskedLMHead):
+    """A masked-LM head and, for the pooled [CLS] of a pair of segments, whether the second one follows the first
+    (Devlin et al. 2019, section 3.1) or stands behind it in the text (Lan et al. 2020, section 3.1)."""
+
+    def __init__(
+        self, embeddings: nn.Embedding, hidden_size: int, activation: str, layer_norm_eps: float, pair_dropout: float
+    ) -> None:
+        super().__init__(embeddings, hidden_size, activation, layer_norm_eps)
+        self.pooler = nn.Linear(hidden_size, hidden_size)
+        self.pair_dropout = Dropout(pair_dropout)
+        self.classifier = nn.Linear(hidden_size, 2)
+
+    def judge(self, hidden: Tensor, positions: Tensor) -> Tensor:
+        """States of [CLS] (N, H), which stand at these positions (N,) -> logits of yes and no (N, 2)."""
+        return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden)), positions))
+
+
 class TokenHead(nn.Module):
     """A label for each of some tokens; or how well a span begins and ends there."""
 
@@ -94,20 +111,22 @@ def build_head(
     pooler: str = "tanh",
     pooler_dropout: float = 0.0,
     span_dropout: float = 0.0,
+    pair_dropout: float = 0.0,
 ) -> nn.Module:
     """A freshly initialised head for an encoder of some sizes.
 
     Args:
-        kind, num_labels: `masked_lm`, `replaced`, or `tokens`, `span` or `sequence` with so many outputs.
+        kind, num_labels: `masked_lm`, `pretraining`, `replaced`; `tokens`, `span` or `sequence` with so many outputs.
         dropout: before the classifier of tokens and sequences.
         activation: of masked LM; None is that of the layers.
         pooler, pooler_dropout: activation of the pooler of sequences, and dropout before it.
-        span_dropout: before the outputs of spans; most families have none there.
+        span_dropout, pair_dropout: before the outputs of spans, and of pairs in pretraining; most families have none
+            there.
     """
     head: nn.Module
-    if kind == "masked_lm":
-        activation = activation or sizes.activation
-        head = MaskedLMHead(encoder.input_embeddings, sizes.hidden_size, activation, sizes.layer_norm_eps)
+    if kind in ("masked_lm", "pretraining"):
+        how = encoder.input_embeddings, sizes.hidden_size, activation or sizes.activation, sizes.layer_norm_eps
+        head = MaskedLMHead(*how) if kind == "masked_lm" else PretrainingHead(*how, pair_dropout)
     elif kind == "replaced":
         head = ReplacedHead(sizes.hidden_size, sizes.activation)
     elif kind in ("tokens", "span"):
@@ -142,13 +161,21 @@ class EncoderWithHead(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def forward(self, tokens: Packed, positions: Tensor) -> Tensor:
-        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens."""
+    def forward(self, tokens: Packed, positions: Tensor, pairs: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits (N, V or labels) at `positions` (N,), indices into the flattened (B * S) tokens; and those (P, 2) of
+        the pairs that begin at `pairs` (P,), if a `PretrainingHead` is asked for them."""
+        if pairs is not None:
+            return self._with_pairs(tokens, positions, pairs)
         if self._takes_means:
             return self.read(self.states(self.encoder(tokens), tokens, positions))
         if not self.training or positions.device.type != "cpu":
             return self.read(self.encoder(tokens, positions))
         return self.read(self.encoder(tokens, filled_up(positions)))[: len(positions)]
+
+    def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        assert isinstance(self.head, PretrainingHead)
+        states = self.encoder(tokens, torch.cat([positions, pairs]))
+        return self.read(states[: len(positions)]), self.head.judge(states[len(positions) :], pairs)
 
     def states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
         """Input of the head (N, H), from the last hidden states (B, S, H): those at `positions` (N,), or the means of

@@ -46,7 +46,7 @@ def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
     return family(config).per_entry(config)
 
 
-def predicts_entries(config: EncoderConfig, kind: str) -> bool:
+def predicts_entries(config: EncoderConfig, kind: str | None) -> bool:
     """Whether a kind of head predicts vocabulary entries, with the word embeddings as output weights."""
     return set(vocabulary_names(config)) <= _all_names(config, [kind])
 
@@ -98,7 +98,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
 
 
-def _all_names(config: EncoderConfig, kinds: Sequence[str]) -> set[str]:
+def _all_names(config: EncoderConfig, kinds: Sequence[str | None]) -> set[str]:
     return {name for kind in kinds for theirs in name_map(config, kind).values() for name in theirs}
 
 

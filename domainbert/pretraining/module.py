@@ -117,5 +117,5 @@ def fit_rows(
         [partial(validation_rows, reader) for reader in validations],
         lambda step: train.describe(order.batch(step)[1]),
     )
-    print(f"{plan.num_rows:,} rows of {plan.row_length} tokens, {plan.fullness:.2%} full")
+    print(plan.summary)
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

@@ -80,6 +80,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.distillation.batches import CountedRows
     from domainbert.distillation.distilling import CorpusDistillation
     from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.models.tensors import predicts_entries
     from domainbert.pretraining.batches import rows_of_corpus
     from domainbert.pretraining.module import fit_rows
     from domainbert.tokenization.load import load_tokenizer
@@ -90,7 +91,8 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     models, folders = _load_teachers(settings, corpus.tokenizer_fingerprint)
     model, config, keeps_head = _student(settings, models[0], folders)
     weighted = WeightedLosses(settings.losses, model.encoder, models[0].encoder)
-    if weighted.reads & {"predicted", "all"} and not all(folder.head == "masked_lm" for folder in folders):
+    predict = all(predicts_entries(folder.config, folder.head) for folder in folders)
+    if weighted.reads & {"predicted", "all"} and not predict:
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
     masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
     train, validation = rows_of_corpus(corpus, masked_lm, settings.max_length)
@@ -152,6 +154,7 @@ def _student(
 ) -> tuple[EncoderWithHead, EncoderConfig, bool]:
     """The student, the architecture to save, and whether its head is the teacher's."""
     from domainbert.distillation.students import build_student, student_config
+    from domainbert.models.tensors import predicts_entries
 
     folder = folders[0]
     config = student_config(settings.student, folder.config)
@@ -164,7 +167,7 @@ def _student(
     for who, count in positions.items():
         if settings.max_length > count:
             raise DomainbertError(f"max_length: {settings.max_length}; {who} has positions for {count} tokens")
-    return model, config, "head" in taken and folder.head == "masked_lm"
+    return model, config, "head" in taken and predicts_entries(folder.config, folder.head)
 
 
 def _save(

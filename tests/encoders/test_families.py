@@ -94,7 +94,8 @@ def test_a_config_goes_to_another_process_with_all_it_was_read_from():
 
 
 def test_a_head_that_a_family_does_not_have(reference):
-    more = "replaced, " if reference.config.model_type == "electra" else ""
+    own = {"electra": "replaced, ", "bert": "pretraining, ", "albert": "pretraining, "}
+    more = own.get(reference.config.model_type, "")
     wanted = f"no head of kind 'poem'; it has masked_lm, tokens, sequence, span, {more}crf"
     with pytest.raises(DomainbertError, match=wanted):
         build_model(reference.config, reference.vocabulary, "poem")

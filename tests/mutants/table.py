@@ -7,6 +7,8 @@ _DISTILLING = ("tests/distillation", "tests/distillation/test_soft_labels.py", "
 _GOLDEN = "tests/pretraining/test_masked_lm.py"  # losses of a whole training
 _REPLACED = ("tests/pretraining/test_replaced_tokens.py",)
 _REPLACED_STAGES = ("tests/stages/test_pretrain_replaced_tokens.py",)
+_PAIRS = ("tests/pretraining/test_sentence_pairs.py",)
+_PAIRS_STAGES = ("tests/stages/test_pretrain_sentence_pairs.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
@@ -122,6 +124,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/objectives/replaced_tokens/config.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/objective.py": (_REPLACED, _REPLACED_STAGES),
     "pretraining/objectives/replaced_tokens/sharing.py": (_REPLACED, _REPLACED_STAGES),
+    "pretraining/objectives/sentence_pairs/config.py": (_PAIRS, _PAIRS_STAGES),
+    "pretraining/objectives/sentence_pairs/objective.py": (_PAIRS, _PAIRS_STAGES),
+    "pretraining/objectives/sentence_pairs/plan.py": (_PAIRS, _PAIRS_STAGES),
+    "pretraining/objectives/sentence_pairs/sentences.py": (_PAIRS, _PAIRS_STAGES),
     "encoders/biaffine.py": (("tests/encoders/test_biaffine.py",), ("tests/tasks/test_parsing.py",)),
     "metrics/attachment.py": (("tests/metrics/test_attachment.py",), ("tests/tasks/test_parsing_stages.py",)),
     "tasks/parsing/spanning.py": (("tests/tasks/test_trees.py",), ()),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from domainbert.base.ranges import Dropout
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import Activation, Heads, Layers, Sizes, Width, require, usual_classes
+from domainbert.encoders.config import Activation, Architectures, Heads, Layers, Sizes, Width, require, usual_classes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +23,7 @@ class AlbertConfig(BertConfig):
     """
 
     model_type = "albert"
-    architectures = usual_classes("Albert", "AlbertForPreTraining")
+    architectures: ClassVar[Architectures] = {**usual_classes("Albert"), "pretraining": ("AlbertForPreTraining",)}
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
     hidden_size: Width = 4096

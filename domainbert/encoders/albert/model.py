@@ -23,8 +23,10 @@ _LAYER = {
     "feed_forward.contract": ("ffn_output",),
     "feed_forward_norm": ("full_layer_layer_norm",),
 }
+_MASKED_LM = {"head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"}
 _HEADS = {
-    "masked_lm": {"head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"},
+    "masked_lm": _MASKED_LM,
+    "pretraining": {**_MASKED_LM, "head.pooler": "albert.pooler", "head.classifier": "sop_classifier.classifier"},
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "albert.pooler", "head.classifier": "classifier"},
     "span": {"head.classifier": "qa_outputs"},
@@ -65,7 +67,8 @@ class AlbertFamily(Family[AlbertConfig]):
 
     def head(self, kind: str, config: AlbertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         """See `Family.head`."""
-        return build_head(kind, encoder, config.sizes, num_labels, dropout=config.classifier_dropout_prob)
+        rate = config.classifier_dropout_prob
+        return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pair_dropout=rate)
 
     def encoder_names(self, config: AlbertConfig) -> NameMap:
         """See `Family.encoder_names`."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from domainbert.base.ranges import Dropout, Length, PositiveFraction, Range
 from domainbert.encoders.config import (
     Activation,
+    Architectures,
     Deviation,
     EncoderConfig,
     Heads,
@@ -27,7 +28,7 @@ class BertConfig(EncoderConfig):
     """A BERT encoder (Devlin et al. 2019); the defaults are BERT-base."""
 
     model_type = "bert"
-    architectures = usual_classes("Bert", "BertForPreTraining")
+    architectures: ClassVar[Architectures] = {**usual_classes("Bert"), "pretraining": ("BertForPreTraining",)}
 
     hidden_size: Width = 768
     """Width of the hidden states."""

@@ -11,10 +11,16 @@ from domainbert.encoders.family import Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.post_norm import Embeddings, PostNormEncoder
 
+_MASKED_LM = {
+    "head.dense": "cls.predictions.transform.dense",
+    "head.norm": "cls.predictions.transform.LayerNorm",
+}
 _HEADS = {
-    "masked_lm": {
-        "head.dense": "cls.predictions.transform.dense",
-        "head.norm": "cls.predictions.transform.LayerNorm",
+    "masked_lm": _MASKED_LM,
+    "pretraining": {
+        **_MASKED_LM,
+        "head.pooler": "bert.pooler.dense",
+        "head.classifier": "cls.seq_relationship",
     },
     "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "bert.pooler.dense", "head.classifier": "classifier"},

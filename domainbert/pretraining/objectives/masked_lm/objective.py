@@ -50,7 +50,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         """With the counts of the corpus' entries, where masking depends on them."""
         if not self.config.masking.frequency_power:
             return self
-        return MaskedLMObjective(self.config, self.tokenizer, _frequencies(corpus.train, corpus.vocab_size))
+        return type(self)(self.config, self.tokenizer, _frequencies(corpus.train, corpus.vocab_size))
 
     def for_validation(self) -> MaskedLMObjective:
         """Always 15 % of single pieces, split 80/10/10."""

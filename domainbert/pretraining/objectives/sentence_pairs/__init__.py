@@ -1,0 +1,1 @@
+"""Masked LM and how the two halves of a pair belong together."""

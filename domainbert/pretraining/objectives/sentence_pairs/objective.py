@@ -1,0 +1,228 @@
+"""Masked LM on pairs of segments, and whether the second one follows the first.
+
+Devlin et al. 2019 (BERT), section 3.1, task 2, and Lan et al. 2020 (ALBERT, arXiv:1909.11942), section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
+from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.types import IGNORED, Batch
+from domainbert.encoders.families import PRETRAINING
+from domainbert.encoders.packed import Packed
+from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
+from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
+from domainbert.pretraining.objectives.replaced_tokens.objective import entropy
+from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
+from domainbert.pretraining.start import Start
+from domainbert.tokenization.load import DomainTokenizer
+
+if TYPE_CHECKING:
+    from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
+
+TOKENS, PAIRS = "masked_lm", "pairs"
+_SAID = {
+    "order": ("in order (0)", "swapped (1)"),
+    "next": ("the second segment follows (0)", "the second segment is of another document (1)"),
+}
+_LEARNT = 0.05  # of the entropy of the base rate, by which a head that has learnt is below it
+
+
+@dataclass(frozen=True)
+class PairedRows(PackedRows):
+    """Rows of pairs: P of them, as many as any row has, are places for each row."""
+
+    pairs: Ints  # (R, P) where the pairs begin in the flattened tokens; unused places are where the row begins
+    labels: Ints  # (R, P) see `Halves`; `IGNORED` in unused places
+
+
+class SentencePairsObjective(Objective["SentencePairs"]):
+    """Masked LM and a question on pairs; the sum of both losses is trained, each a mean, as in BERT and ALBERT.
+
+    A pair is one text, `[CLS] A [SEP] B [SEP]`; the token types tell the segments apart, positions run through both.
+    """
+
+    terms = {TOKENS: Term(), PAIRS: Term(count="num_pairs")}  # noqa: RUF012
+    inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
+    measured = (TOKENS, "targets", PAIRS, "judged", "right", "apart")
+    pipeline_tag = "fill-mask"
+    summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
+    usage = (
+        "from transformers import AutoModelForPreTraining\n\nmodel = AutoModelForPreTraining.from_pretrained(folder)"
+    )
+
+    def __init__(self, config: SentencePairs, tokenizer: DomainTokenizer) -> None:
+        super().__init__(config, tokenizer)
+        self.masked_lm = MaskedLMObjective(MaskedLM(config.masking), tokenizer)
+
+    def for_training(self, corpus: PreparedCorpus) -> SentencePairsObjective:
+        """See `MaskedLMObjective.for_training`."""
+        learnt = copy(self)
+        learnt.masked_lm = self.masked_lm.for_training(corpus)
+        return learnt
+
+    def for_validation(self) -> SentencePairsObjective:
+        """Always 15 % of single pieces, split 80/10/10."""
+        return SentencePairsObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
+
+    def lay_out(self, split: PreparedSplit, length: int) -> PairPlan:
+        """Plan of the rows: pieces with room for the special tokens of a pair.
+
+        Raises:
+            DomainbertError: no piece can be a pair, or there is one document and the next one is asked for.
+        """
+        tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
+        extra = tokenizer.template.extra(pair=True)
+        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra)
+        paired = pair_plan(plan, self.config.relation, split, tokenizer)
+        if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
+            raise DomainbertError(
+                f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, of {split.num_documents:,} "
+                f"documents; expected one of 4 tokens or more for relation: {self.config.relation}, and two documents "
+                "for next"
+            )
+        return paired
+
+    def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
+        """The rows of a key, their segments as the pass has them, and the labels of the pairs."""
+        paired = cast(PairPlan, plan)
+        texts = paired.texts(key)
+        segments = [[*one, *other] for one, other in zip(texts.first.tolist(), texts.second.tolist(), strict=True)]
+        rows: list[list[Any]] = [[] for _ in key.rows]
+        for row, (a, b, c, d) in zip(texts.rows.tolist(), segments, strict=True):
+            rows[row].append((split.take(a, b), split.take(c, d)) if d > c else split.take(a, b))
+        template = self.tokenizer.template
+        packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
+        starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
+        for (a, b, c, d), first in zip(segments, packed.first_positions + 1, strict=True):
+            starts_word[first : first + b - a] = split.take_starts(a, b)
+            if d > c:
+                behind = first + b - a + template.between
+                starts_word[behind : behind + d - c] = split.take_starts(c, d)
+        places = _pair_places(texts, packed, paired.most_pairs)
+        return CorpusRows(PairedRows(**vars(packed), **places), starts_word.reshape(packed.input_ids.shape))
+
+    def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
+        """What masked LM makes of the rows; `token_type_ids` (R, S); where the pairs begin in the flattened tokens,
+        `pairs` (R * P,), and their `labels` (R * P,)."""
+        packed = cast(PairedRows, rows.packed)
+        pairs = {"pairs": packed.pairs.ravel(), "labels": packed.labels.ravel()}
+        return {**self.masked_lm.corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
+
+    def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
+        """Those of masked LM, and at the beginning of each pair its label."""
+        notes, length = self.masked_lm.notes(rows, batch), rows.packed.input_ids.shape[1]
+        for place, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
+            if label != IGNORED:
+                notes[place // length][place % length] = _SAID[self.config.relation][label]
+        return notes
+
+    def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
+        """`num_targets`: masked tokens; `num_pairs`: pairs, or 1 where there is none to divide by."""
+        paired = cast(PairPlan, plan)
+        texts = paired.texts(key)
+        masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
+        return {"num_targets": int(masked.sum()), "num_pairs": max(int((texts.labels != IGNORED).sum()), 1)}
+
+    def build(self, start: Start) -> dict[str, Built]:
+        """The encoder with a head for both; `DomainbertError` where its family has none."""
+        config = start.config
+        self.config.check(config)
+        return {MODEL: Built(start.model(PRETRAINING), config, PRETRAINING)}
+
+    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Objective.losses`."""
+        measured = self.measure(models, batch)
+        return {name: measured[name] for name in self.terms}
+
+    def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Both losses and what they are divided by, masked tokens and pairs that are `judged`; of these, how many are
+        judged `right`, and how many are `apart`, with the label 1."""
+        targets, labels = batch["targets"], batch["labels"]
+        entries, pairs = models[MODEL](Packed.of(batch), batch["positions"], batch["pairs"])
+        judged = labels != IGNORED
+        return {
+            TOKENS: _summed(entries, targets),
+            "targets": (targets != IGNORED).sum(),
+            PAIRS: _summed(pairs, labels),
+            "judged": judged.sum(),
+            "right": ((pairs.argmax(dim=-1) == labels) & judged).sum(),
+            "apart": (labels == 1).sum(),
+        }
+
+    def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
+        """What masked LM reports, but for the `loss`, which is the sum of both; of the pairs loss and accuracy.
+
+        `base_rate_entropy` is the loss of saying of each pair how many of a hundred are apart: ln 2 where half are.
+        """
+        found = self.masked_lm.report({"loss": sums[TOKENS], "targets": sums["targets"]}, text)
+        number = {name: float(value) for name, value in sums.items()}
+        count = max(number["judged"], 1)
+        pair_loss = number[PAIRS] / count
+        return {
+            **found,
+            "loss": found["loss"] + pair_loss,
+            "masked_lm_loss": found["loss"],
+            "pair_loss": pair_loss,
+            "pair_accuracy": number["right"] / count,
+            "base_rate_entropy": entropy(number["apart"] / count),
+        }
+
+    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
+        """Those of masked LM."""
+        return self.masked_lm.baselines(corpus)
+
+    def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
+        """What masked LM says; pairs of which no more is known than how many are apart are a warning, too."""
+        facts, warned = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
+        return facts, warned + warnings(validation["pair_loss"], validation["base_rate_entropy"])
+
+    def flops_per_token(self, models: Models, length: int) -> float:
+        """Those of masked LM; the pooler counts as if it ran at masked positions, which are more."""
+        return self.masked_lm.flops_per_token(models, length)
+
+    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
+        """Those of masked LM, and the loss and accuracy on pairs."""
+        return {
+            **self.masked_lm.card_facts({**validation, "loss": validation["masked_lm_loss"]}),
+            "pairs": f"loss {validation['pair_loss']:.4f} nats, {validation['base_rate_entropy']:.4f} without reading; "
+            f"accuracy {validation['pair_accuracy']:.4f}",
+        }
+
+
+def _pair_places(texts: Texts, packed: PackedRows, most: int) -> dict[str, Ints]:
+    """`pairs` and `labels` of `PairedRows`, (R, `most`) each."""
+    count, length = packed.input_ids.shape
+    pairs = np.repeat(np.arange(count)[:, None] * length, most, axis=1)
+    labels = np.full((count, most), IGNORED, dtype=np.int64)
+    paired = texts.labels != IGNORED
+    rows = texts.rows[paired]
+    slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    pairs[rows, slots], labels[rows, slots] = packed.first_positions[paired], texts.labels[paired]
+    return {"pairs": pairs, "labels": labels}
+
+
+def _summed(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+
+
+def warnings(loss: float, base_rate_entropy: float) -> list[str]:
+    """A loss on pairs that is hardly below what the base rate gives; both in nats per pair."""
+    if loss < (1 - _LEARNT) * base_rate_entropy:
+        return []
+    return [
+        f"the loss on pairs is {loss:.4f}, and {base_rate_entropy:.4f} is reached by saying the same of each pair: "
+        f"how two segments belong together has not been learnt; {CORPUS_ADVICE}"
+    ]
