@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
     from domainbert.tokenization.load import DomainTokenizer
 
+ZLoss = Annotated[float, Range(0, 1)]
 CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"
 
 

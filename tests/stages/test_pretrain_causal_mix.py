@@ -1,0 +1,149 @@
+"""Masked LM mixed with causal LM through the stages: resuming, micro-batches, folders, and what is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from domainbert.models.folder import open_model
+from domainbert.pretraining.module import Pretraining
+from tests.resuming import ENCODER, Work, assert_same_outcome, metrics, pretraining
+
+MIX = {"causal_share": 0.25, "z_loss": 0.01}
+
+
+@pytest.fixture
+def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+    return Work(tmp_path)
+
+
+def settings_of(runs: Any, **changes: Any) -> dict[str, Any]:
+    objective = {"class_path": "CausalMix", "init_args": MIX}
+    return pretraining(runs / "prepare", **{"objective": objective, **changes})
+
+
+def trained(folder: Path) -> list[dict[str, float]]:
+    """Of each step what was logged."""
+    return [line for line in metrics(folder / "logs/metrics.jsonl") if "train/loss" in line]
+
+
+def test_it_is_stopped_and_goes_on_and_opens_as_either_kind(runs: Any, work: Work, capsys: Any) -> None:
+    """Stopped in the midst of a causal step."""
+    settings = settings_of(runs)
+    assert work.run("pretrain", "whole", settings) == 0
+    assert work.run("pretrain", "parts", settings, stop=(0, 4)) == 75
+    assert work.run("pretrain", "parts", settings, "--resume", "auto") == 0
+    assert_same_outcome(work / "whole", work / "parts")
+    lines = trained(work / "whole")
+    causal = [int(line["step"]) for line in lines if "train/causal_lm" in line]
+    assert causal == [1, 5, 9] and len(lines) == 12
+    for line in lines:
+        name = "train/causal_lm" if line["step"] in causal else "train/masked_lm"
+        assert ("train/masked_lm" in line) != ("train/causal_lm" in line)
+        assert line["train/loss"] == pytest.approx(line[name] + 0.01 * line["train/z_loss"], rel=1e-5)
+    validated = [line for line in metrics(work / "whole/logs/metrics.jsonl") if "validation/loss" in line]
+    names = {name for line in validated for name in line if name.startswith("validation/")}
+    parts = ("loss", "bits_per_character", "perplexity", "unigram_entropy")
+    assert names == {f"validation/{part}" for part in parts}, "masked LM alone"
+    assert "of masked LM and, in 25 % of the steps, causal LM" in (work / "whole/README.md").read_text()
+
+    folder = work / "whole"
+    assert open_model(folder).fields["architectures"][0] == "BertForMaskedLM"
+    ids = torch.tensor([[2, 30, 31, 32, 33, 3]])
+    masked = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    causal_lm, said = transformers.BertLMHeadModel.from_pretrained(folder, is_decoder=True, output_loading_info=True)
+    assert not said["missing_keys"] and not said["unexpected_keys"]
+    with torch.inference_mode():
+        one, other = masked(ids).logits, causal_lm.eval()(ids).logits
+        assert torch.equal(other[:, :4], causal_lm(ids[:, :4]).logits) or torch.allclose(
+            other[:, :4], causal_lm(ids[:, :4]).logits, atol=1e-5
+        )
+    assert not torch.allclose(one, other, atol=1e-2)
+
+
+def test_how_it_is_computed_changes_nothing(runs: Any, work: Work) -> None:
+    """Micro-batches, layers that are computed again, worker processes; with dropout."""
+    usual = settings_of(runs, budget={"max_steps": 5}, batch_size=32)
+    assert work.run("pretrain", "whole", usual) == 0
+    assert work.run("pretrain", "spread", usual | {"micro_batch_size": 8, "num_workers": 2}) == 0
+    spared = usual | {"micro_batch_size": "auto", "activation_checkpointing": True}
+    assert work.run("pretrain", "spared", spared) == 0
+    one, *others = (trained(work / name) for name in ("whole", "spread", "spared"))
+    for other in others:
+        for wanted, found in zip(one, other, strict=True):
+            assert found == pytest.approx(wanted, rel=1e-3) and found.keys() == wanted.keys()
+
+
+def test_both_kinds_are_learnt(runs: Any, work: Work) -> None:
+    """In 16 bits: the next token gets likelier, and so do hidden ones, below their frequencies."""
+    settings = settings_of(runs, budget={"max_steps": 60}, dropout=0.0, precision="bf16-mixed", validate_every=60)
+    assert work.run("pretrain", "out", settings) == 0
+    causal = [line["train/causal_lm"] for line in trained(work / "out") if "train/causal_lm" in line]
+    assert len(causal) == 15 and causal[-1] < causal[0] - 1.5 and all(map(math.isfinite, causal))
+    found = json.loads((work / "out/manifest.json").read_text())["metrics"]
+    assert found["validation"]["loss"] < found["validation"]["unigram_entropy"] and found["loss_spikes"] == []
+
+
+def test_the_term_that_is_not_finite_is_named(
+    runs: Any, work: Work, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """From the objective's own terms, in a causal step and in the two after it."""
+    real = Pretraining.training_step
+
+    def step(self: Any, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        bad = {4: "causal_lm", 5: "z_loss", 6: "masked_lm"}.get(batch["step"])
+        losses = self.objective.losses
+
+        def spoilt(*inputs: Any) -> dict[str, Tensor]:
+            return {name: value * (float("nan") if name == bad else 1) for name, value in losses(*inputs).items()}
+
+        self.summed_losses = spoilt
+        return real(self, batch, batch_idx)
+
+    monkeypatch.setattr(Pretraining, "training_step", step)
+    assert work.run("pretrain", "out", settings_of(runs)) == 2
+    said = capsys.readouterr()
+    assert "step 5: not finite: causal_lm; the step changed no weight" in said.out
+    assert "steps 5 to 7: loss or gradient was not finite 3 times in a row (causal_lm, z_loss, masked_lm)" in said.err
+    told = json.loads((work / "out/non_finite.json").read_text())
+    assert [one["not_finite"] for one in told] == [["causal_lm"], ["z_loss"], ["masked_lm"]]
+
+
+def test_an_encoder_that_sees_ahead_is_refused_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
+    relative = {"relative_attention": True, "pos_att_type": "c2p|p2c", "conv_kernel_size": 3}
+    encoder = {"class_path": "DebertaV2Config", "init_args": {**ENCODER, **relative}}
+    assert work.run("pretrain", "out", settings_of(runs, encoder=encoder)) == 2
+    assert "objective: class_path: CausalMix, but a convolution of the encoder reads" in capsys.readouterr().err
+    assert not (work / "out/logs").exists()
+
+
+def test_a_task_and_masked_lm_start_from_its_folder(runs: Any, work: Work, capsys: Any) -> None:
+    assert work.run("pretrain", "first", settings_of(runs, budget={"max_steps": 4})) == 0
+    labelled = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}
+    tagger = {"model": str(work / "first"), "task": "Ner", **labelled, "max_epochs": 1, "seeds": [1]}
+    tagger |= {name: settings_of(runs)[name] for name in ("precision", "loggers", "trainer")}
+    assert work.run("finetune", "tagger", tagger) == 0
+    further = settings_of(runs, encoder=None, init_from=str(work / "first"), seed=1, objective=None)
+    assert work.run("pretrain", "further", further | {"budget": {"max_steps": 2}}) == 0
+    assert "no weights for the head; made cls" not in capsys.readouterr().out
+
+
+def test_rows_are_shown_with_the_next_token(runs: Any, work: Work, capsys: Any) -> None:
+    """The first step is causal, the second is not."""
+    settings = settings_of(runs, batch_size=1, micro_batch_size=None)
+    assert work.run("pretrain", "out", settings, "--show", "2") == 0
+    first, second = capsys.readouterr().out.split("row 2 (step 2")
+    lines = [line.split() for line in first.splitlines() if ["the", "next", "is"] == line.split()[3:6]]
+    assert len(lines) > 20 and "hidden" not in first and "the next is" not in second
+    follows = {int(line[0]): line[2] for line in lines}
+    pairs = [(follows[place + 1], line[6]) for place, line in zip(follows, lines, strict=True) if place + 1 in follows]
+    assert len(pairs) > 10 and all(piece == told for piece, told in pairs)
+    assert "hidden; the target is" in second
