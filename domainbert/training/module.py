@@ -40,6 +40,7 @@ class TrainedModule(lightning.LightningModule):
     Attributes:
         step_loss: the loss of the last optimiser step over the whole global batch, on the device.
         step_parts: the terms that loss is a sum of, by name, where it has several, on the device.
+        last_parts: the same of the last step that had each: steps may differ in their terms, and few are logged.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
     """
 
@@ -57,6 +58,7 @@ class TrainedModule(lightning.LightningModule):
         self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
         self.step_loss = torch.zeros(())
         self.step_parts: dict[str, Tensor] = {}
+        self.last_parts: dict[str, Tensor | float] = {}
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
         self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
@@ -127,7 +129,8 @@ class TrainedModule(lightning.LightningModule):
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
         self.step_parts = self._summed_parts()
-        for name, value in self.step_parts.items():
+        self.last_parts |= self.step_parts
+        for name, value in self.last_parts.items():
             self.log(f"train/{name}", value)
         self.log("train/loss", self.step_loss)
         self.log("train/grad_norm", norm)

@@ -32,7 +32,7 @@ class NumberWatch(Remembering):
     as plain values, for `non_finite.json` in `out`.
     """
 
-    remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages")
+    remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")
 
     def __init__(self, out: Path, items_of_step: Callable[[int], Any]) -> None:
         self.file, self.items_of_step = out / "non_finite.json", items_of_step
@@ -41,6 +41,7 @@ class NumberWatch(Remembering):
         self.loss_spikes: list[int] = []
         # of finite losses, by the names of their terms: count, running mean, that of the squares
         self.averages: dict[str, tuple[int, float, float]] = {}
+        self.terms: dict[str, float] = {}  # of the loss, the last of each, which are logged
         # the last steps: number, names of the terms; loss, whether skipped, terms
         self._unseen: list[tuple[int, list[str], list[Tensor]]] = []
         self._reports = True
@@ -49,6 +50,10 @@ class NumberWatch(Remembering):
         """For checkpoints; of all steps until now."""
         self._see()
         return super().state_dict()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let a resumed training log what the one before would have."""
+        cast(TrainedModule, pl_module).last_parts |= self.terms
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -75,6 +80,7 @@ class NumberWatch(Remembering):
         for step, names, _ in unseen:
             loss, left_out = next(values), next(values)
             terms = {name: next(values) for name in names}
+            self.terms |= terms
             if left_out:
                 self._note_skipped(step, _not_finite(loss, terms))
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,20 @@ def trained(folder: Path) -> list[dict[str, float]]:
 
 
 def test_it_is_stopped_and_goes_on_and_opens_as_either_kind(runs: Any, work: Work, capsys: Any) -> None:
-    """Stopped in the midst of a causal step."""
+    """Stopped in the midst of a causal step; a line of the log has the last value of each term."""
     settings = settings_of(runs)
     assert work.run("pretrain", "whole", settings) == 0
     assert work.run("pretrain", "parts", settings, stop=(0, 4)) == 75
     assert work.run("pretrain", "parts", settings, "--resume", "auto") == 0
     assert_same_outcome(work / "whole", work / "parts")
     lines = trained(work / "whole")
-    causal = [int(line["step"]) for line in lines if "train/causal_lm" in line]
-    assert causal == [1, 5, 9] and len(lines) == 12
-    for line in lines:
-        name = "train/causal_lm" if line["step"] in causal else "train/masked_lm"
-        assert ("train/masked_lm" in line) != ("train/causal_lm" in line)
-        assert line["train/loss"] == pytest.approx(line[name] + 0.01 * line["train/z_loss"], rel=1e-5)
+    assert [line["step"] for line in lines] == list(range(1, 13)) and "train/masked_lm" not in lines[0]
+    for before, line in zip([{}, *lines], lines, strict=False):
+        new, old = "train/masked_lm", "train/causal_lm"
+        if line["step"] in (1, 5, 9):
+            new, old = old, new
+        assert line["train/loss"] == pytest.approx(line[new] + 0.01 * line["train/z_loss"], rel=1e-5)
+        assert line.get(old) == before.get(old) and line[new] != before.get(new)
     validated = [line for line in metrics(work / "whole/logs/metrics.jsonl") if "validation/loss" in line]
     names = {name for line in validated for name in line if name.startswith("validation/")}
     parts = ("loss", "bits_per_character", "perplexity", "unigram_entropy")
@@ -63,9 +63,7 @@ def test_it_is_stopped_and_goes_on_and_opens_as_either_kind(runs: Any, work: Wor
     assert not said["missing_keys"] and not said["unexpected_keys"]
     with torch.inference_mode():
         one, other = masked(ids).logits, causal_lm.eval()(ids).logits
-        assert torch.equal(other[:, :4], causal_lm(ids[:, :4]).logits) or torch.allclose(
-            other[:, :4], causal_lm(ids[:, :4]).logits, atol=1e-5
-        )
+        assert torch.allclose(other[:, :4], causal_lm(ids[:, :4]).logits, atol=1e-5)
     assert not torch.allclose(one, other, atol=1e-2)
 
 
@@ -82,14 +80,12 @@ def test_how_it_is_computed_changes_nothing(runs: Any, work: Work) -> None:
             assert found == pytest.approx(wanted, rel=1e-3) and found.keys() == wanted.keys()
 
 
-def test_both_kinds_are_learnt(runs: Any, work: Work) -> None:
-    """In 16 bits: the next token gets likelier, and so do hidden ones, below their frequencies."""
-    settings = settings_of(runs, budget={"max_steps": 60}, dropout=0.0, precision="bf16-mixed", validate_every=60)
-    assert work.run("pretrain", "out", settings) == 0
-    causal = [line["train/causal_lm"] for line in trained(work / "out") if "train/causal_lm" in line]
-    assert len(causal) == 15 and causal[-1] < causal[0] - 1.5 and all(map(math.isfinite, causal))
-    found = json.loads((work / "out/manifest.json").read_text())["metrics"]
-    assert found["validation"]["loss"] < found["validation"]["unigram_entropy"] and found["loss_spikes"] == []
+def test_sixteen_bits_learn_the_same(runs: Any, work: Work) -> None:
+    for precision in ("32-true", "bf16-mixed"):
+        assert work.run("pretrain", precision, settings_of(runs, dropout=0.0, precision=precision)) == 0
+    one, other = (trained(work / precision)[-1] for precision in ("32-true", "bf16-mixed"))
+    for name in ("train/causal_lm", "train/masked_lm", "train/z_loss"):
+        assert other[name] == pytest.approx(one[name], rel=0.02)
 
 
 def test_the_term_that_is_not_finite_is_named(
@@ -141,7 +137,7 @@ def test_rows_are_shown_with_the_next_token(runs: Any, work: Work, capsys: Any) 
     settings = settings_of(runs, batch_size=1, micro_batch_size=None)
     assert work.run("pretrain", "out", settings, "--show", "2") == 0
     first, second = capsys.readouterr().out.split("row 2 (step 2")
-    lines = [line.split() for line in first.splitlines() if ["the", "next", "is"] == line.split()[3:6]]
+    lines = [line.split() for line in first.splitlines() if line.split()[3:6] == ["the", "next", "is"]]
     assert len(lines) > 20 and "hidden" not in first and "the next is" not in second
     follows = {int(line[0]): line[2] for line in lines}
     pairs = [(follows[place + 1], line[6]) for place, line in zip(follows, lines, strict=True) if place + 1 in follows]
