@@ -64,7 +64,7 @@ def test_it_is_stopped_and_goes_on_and_opens_as_either_kind(runs: Any, work: Wor
     with torch.inference_mode():
         one, other = masked(ids).logits, causal_lm.eval()(ids).logits
         assert torch.allclose(other[:, :4], causal_lm(ids[:, :4]).logits, atol=1e-5)
-    assert not torch.allclose(one, other, atol=1e-2)
+    assert float((one - other).detach()[:, :-1].abs().amax()) > 1e-4, "what comes later is seen by the one alone"
 
 
 def test_how_it_is_computed_changes_nothing(runs: Any, work: Work) -> None:
