@@ -10,6 +10,9 @@
 | GPU (Ampere or newer), bf16 or fp16, no dropout, no bias, heads of 8, 16, ... 256 | `varlen_attn`, text by text |
 | GPU, else | `scaled_dot_product_attention` with a mask |
 
+In each of them a token may be kept from those behind it (`Packed.causal`): by the mask, or by a window of `varlen_attn`
+that has nothing behind the token.
+
 `varlen_attn` has no dropout. So BERT's `attention_probs_dropout_prob` of 0.1 trains with the mask; a model without it
 (`dropout: 0`, as in configs/econ/), a teacher and a validation go text by text, unless `precision` is 32-true.
 """
@@ -25,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.encoders.packed import Packed, segment_starts
-from domainbert.encoders.windows import attend_in_blocks, block_mask, gains
+from domainbert.encoders.windows import attend_in_blocks, block_mask, gains, within
 
 # Rows up to this length, by the bytes of a number: S x S scores are small, and torch's fused backward on a CPU is slow.
 # In bf16 it takes 2.7 times as long at 512 tokens, and 1.3 times at 1024, where the scores take much memory.
@@ -36,16 +39,16 @@ _EXPLICIT_LENGTH = {2: 768, 4: 256, 8: 256}
 _FEW_SCORES = 8 << 20
 
 
-def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
+def segment_mask(segment_ids: Tensor, window: int | None = None, causal: bool = False) -> Tensor:
     """Mask by which a token sees those of its own segment: (B, S) -> (B, 1, S, S), 0 where it may and -inf elsewhere.
 
-    With a window it sees those that are at most so many tokens before or behind it. Padding (segment 0) sees padding,
-    so that no row of the softmax is empty; nothing reads its output.
+    With a window it sees those that are at most so many tokens before or behind it; a causal one has none behind it.
+    Padding (segment 0) sees padding, so that no row of the softmax is empty; nothing reads its output.
     """
     same = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
-    if window is not None:
+    if window is not None or causal:
         places = torch.arange(segment_ids.shape[-1], device=same.device)  # a text stands in one piece: places will do
-        same = same & ((places.unsqueeze(-1) - places).abs() <= window)
+        same = same & within(places - places.unsqueeze(-1), window, causal)
     return torch.zeros(same.shape, device=same.device).masked_fill(~same, float("-inf")).unsqueeze(1)
 
 
@@ -60,6 +63,8 @@ class Segments(NamedTuple):
     """The mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
     bias: Tensor | None = None
     """That bias alone, for whoever looks at the scores."""
+    causal: bool = False
+    """Whether no token sees those behind it, for a kernel that reads boundaries; masks say so themselves."""
 
     def with_bias(self, bias: Tensor) -> Segments:
         """The same for layers that share a bias of the scores, (1 or B, heads, S, S): it is added to the mask once for
@@ -88,17 +93,18 @@ def choose_kernel(
 ) -> Segments:
     """The texts in a batch as all layers need them; `biased` says whether their scores have a bias, `window` with which
     window some call `attend`, and dropout is that on the attention probabilities."""
-    segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
+    segment_ids, boundaries, causal = tokens.segment_ids, tokens.boundaries, tokens.causal
     fits = boundaries is not None and not dropout_rate and head_size % 8 == 0 and head_size <= 256
-    if fits and not biased and _has_varlen(segment_ids.device) and (window is None or _has_window()):
-        return Segments(None, boundaries)
-    mask = segment_mask(segment_ids)
+    whole = window is None and not causal
+    if fits and not biased and _has_varlen(segment_ids.device) and (whole or _has_window()):
+        return Segments(None, boundaries, causal=causal)
+    mask = segment_mask(segment_ids, causal=causal)
     if window is None:
         return Segments(mask)
     # what is exported serves any length, and a choice by length would be made for good
     plain = segment_ids.device.type == "cpu" and not dropout_rate and not biased and not torch.compiler.is_exporting()
     in_blocks = plain and gains(segment_ids.shape[-1], window)
-    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
+    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window, causal))
 
 
 def _has_varlen(device: torch.device) -> bool:
@@ -145,7 +151,7 @@ def attend(
     """
     if segments.mask is None:
         assert segments.boundaries is not None and bias is None
-        return _text_by_text(query, key, value, segments.boundaries, window, scale)
+        return _text_by_text(query, key, value, segments.boundaries, window, segments.causal, scale)
     mask = segments.mask if window is None else segments.near
     assert mask is not None
     if mask.ndim == 3:
@@ -174,13 +180,20 @@ def _is_short(query: Tensor, biased: bool) -> bool:
 
 
 def _text_by_text(
-    query: Tensor, key: Tensor, value: Tensor, boundaries: Tensor, window: int | None, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    boundaries: Tensor,
+    window: int | None,
+    causal: bool,
+    scale: float | None,
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler too
 
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
-    options: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
+    reach = -1 if window is None else window  # -1 is all of the text
+    options: dict[str, Any] = {"window_size": (reach, 0 if causal else reach)} if causal or reach >= 0 else {}
     options |= {} if scale is None else {"scale": scale}
     mixed = varlen_attn(query, key, value, boundaries, boundaries, length, length, **options)
     assert isinstance(mixed, Tensor)

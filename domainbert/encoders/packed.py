@@ -22,6 +22,7 @@ class Packed(NamedTuple):
         token_type_ids: which text of a pair it belongs to; None is 0 for every token.
         boundaries: (N + 1,) from `attention.segment_boundaries`. With them attention may be faster on a GPU; they
             change nothing else.
+        causal: no token sees those behind it, in any of the rows.
     """
 
     input_ids: Tensor
@@ -29,12 +30,12 @@ class Packed(NamedTuple):
     segment_ids: Tensor
     token_type_ids: Tensor | None = None
     boundaries: Tensor | None = None
+    causal: bool = False
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Packed:
-        """Those of a batch, which may hold more; what may be None may be missing."""
-        places = batch["position_ids"], batch["segment_ids"]
-        return cls(batch["input_ids"], *places, batch.get("token_type_ids"), batch.get("boundaries"))
+        """Those of a batch, which may hold more; what has a default may be missing."""
+        return cls(**{name: batch[name] for name in cls._fields if name in batch})
 
 
 def select(states: Tensor, positions: Tensor | None) -> Tensor:

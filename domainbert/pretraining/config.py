@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Rate = Annotated[float, Range(0, 1, above=True, below=True)]
 Spans = Literal["geometric", "ngram"]
+ZLoss = Annotated[float, Range(0, 1)]
 CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"
 
 

@@ -58,9 +58,10 @@ class Pretraining(TrainedModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the means over the global batch."""
         sums = self.summed_losses(self.models, self._inputs(batch))
-        means = {name: sums[name] / batch[term.count] for name, term in self.objective.terms.items()}
-        total = sum(term.weight * means[name] for name, term in self.objective.terms.items())
-        return self.note_loss(cast(Tensor, total), means if len(means) > 1 else {})
+        terms = self.objective.terms
+        means = {name: value / batch[terms[name].count] for name, value in sums.items()}
+        total = sum(terms[name].weight * mean for name, mean in means.items())
+        return self.note_loss(cast(Tensor, total), means if len(terms) > 1 else {})
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Before clipping, drop the gradients of the layers as long as only embeddings and heads learn."""

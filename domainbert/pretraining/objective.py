@@ -146,7 +146,7 @@ class Objective(ABC, Generic[Config]):
 
     @abstractmethod
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Each of the `terms`, summed over a micro-batch. Scalars."""
+        """The `terms`, each summed over a micro-batch. Scalars. Steps may differ in the terms that they have."""
 
     @abstractmethod
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

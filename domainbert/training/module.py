@@ -39,6 +39,8 @@ class TrainedModule(lightning.LightningModule):
 
     Attributes:
         step_loss: the loss of the last optimiser step over the whole global batch, on the device.
+        step_parts: the terms that loss is a sum of, by name, where it has several, on the device.
+        last_parts: the same of the last step that had each: steps may differ in their terms, and few are logged.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
     """
 
@@ -55,6 +57,8 @@ class TrainedModule(lightning.LightningModule):
         self.model, self.others = model, nn.ModuleDict(dict(others))
         self.optim, self.schedule, self.num_steps, self.seed = optim, schedule, num_steps, seed
         self.step_loss = torch.zeros(())
+        self.step_parts: dict[str, Tensor] = {}
+        self.last_parts: dict[str, Tensor | float] = {}
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimiser step
         self._parts: list[Mapping[str, Tensor]] = []  # the terms of these losses, by name
@@ -124,13 +128,20 @@ class TrainedModule(lightning.LightningModule):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
-        for name in self._parts[0] if self._parts else ():
-            value = torch.stack([part[name] for part in self._parts]).sum()
-            self.log(f"train/{name}", self.trainer.strategy.reduce(value, reduce_op="sum"))
-        self._parts.clear()
+        self.step_parts = self._summed_parts()
+        self.last_parts |= self.step_parts
+        for name, value in self.last_parts.items():
+            self.log(f"train/{name}", value)
         self.log("train/loss", self.step_loss)
         self.log("train/grad_norm", norm)
         self.log("train/lr", optimizer.param_groups[0]["lr"])
+
+    def _summed_parts(self) -> dict[str, Tensor]:
+        """The terms of the loss over the whole global batch."""
+        names = [*self._parts[0]] if self._parts else []
+        sums = {name: torch.stack([part[name] for part in self._parts]).sum() for name in names}
+        self._parts.clear()
+        return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
 
     def forget(self) -> None:
         """Forget the micro-batches since the last optimiser step: they were only tried."""

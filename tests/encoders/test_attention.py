@@ -27,6 +27,19 @@ def random_heads():
     return [torch.randn(2, 3, 8, 5, generator=generator) for _ in range(3)]
 
 
+def test_causal_tokens_see_those_before_them_in_their_segment():
+    assert (segment_mask(SEGMENTS, causal=True)[0, 0] == 0).int().tolist() == [
+        [1, 0, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 1, 0, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 1, 1],
+    ]
+
+
 def test_tokens_see_their_own_segment():
     mask = segment_mask(SEGMENTS)
     assert mask.shape == (2, 1, 8, 8)
@@ -146,8 +159,9 @@ def test_dropout_drops_neighbours_independently():
     assert by_place.max() < 4.5 * (0.25 * 0.75 / 100_000) ** 0.5
 
 
-def plainly(heads, segment_ids, bias=None, window=None, scale=None):
-    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias."""
+def plainly(heads, segment_ids, bias=None, window=None, scale=None, causal=False):
+    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias; those
+    behind it are left out where it is causal."""
     query, key, value = heads
     (batch, count, length, width), rows = query.shape, []
     bias = torch.zeros(1, 1, length, length) if bias is None else bias
@@ -156,11 +170,13 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None):
         for place, segment in enumerate(ids):
             reach = length if window is None else window
             own = [at for at, other in enumerate(ids) if other == segment and abs(at - place) <= reach]
+            own = [at for at in own if at <= place or not causal]
             scores = (key[row, :, own] * query[row, :, place, None]).sum(-1) * (width**-0.5 if scale is None else scale)
             rows.append(((scores + bias[row, :, place, own]).softmax(-1).unsqueeze(-1) * value[row, :, own]).sum(1))
     return torch.stack(rows).view(batch, length, count, width).transpose(1, 2)
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("window", [None, 0, 1, 3])
 @pytest.mark.parametrize(
@@ -168,19 +184,20 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None):
     [(kernel, size) for kernel in ("spelt out", "fused") for size in (None, (1, 1), (2, 1), (1, 3), (2, 3))]
     + [("text by text", None), ("in blocks", None)],  # which have no bias
 )
-def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
+def test_bias_window_scale_and_causal_masks(kernel, biased, window, scale, causal, monkeypatch):
     """Outputs and gradients, those of the bias too, of each kernel."""
     monkeypatch.setattr(attention, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
     bias = None if biased is None else torch.randn(*biased, 8, 8, generator=torch.Generator().manual_seed(1))
     inputs += [] if bias is None else [bias.requires_grad_()]
-    by_mask = Segments(segment_mask(SEGMENTS), None, segment_mask(SEGMENTS, window))
+    by_mask = Segments(segment_mask(SEGMENTS, causal=causal), None, segment_mask(SEGMENTS, window, causal))
     if kernel == "in blocks":
-        by_mask = by_mask._replace(near=block_mask(SEGMENTS, 0 if window is None else window))
-    segments = Segments(None, segment_boundaries(SEGMENTS)) if kernel == "text by text" else by_mask
+        by_mask = by_mask._replace(near=block_mask(SEGMENTS, 0 if window is None else window, causal))
+    by_boundaries = Segments(None, segment_boundaries(SEGMENTS), causal=causal)
+    segments = by_boundaries if kernel == "text by text" else by_mask
     found = attend(*inputs[:3], segments, bias=bias, window=window, scale=scale)
-    wanted = plainly(inputs[:3], SEGMENTS, bias, window, scale)
+    wanted = plainly(inputs[:3], SEGMENTS, bias, window, scale, causal)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
     direction = torch.randn(found.shape, generator=torch.Generator().manual_seed(2))
     gradients = [torch.autograd.grad((mixed * direction).sum(), inputs) for mixed in (found, wanted)]
@@ -211,7 +228,8 @@ def by_the_definition(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, sc
             own = [tensor[start:stop].transpose(0, 1) for tensor in (query, key, value)]
             scores = own[0] @ own[1].transpose(1, 2) * scale
             if window_size != (-1, -1):
-                seen = torch.ones_like(scores, dtype=torch.bool).triu(-window_size[0]).tril(window_size[1])
+                before, behind = (max_q if side == -1 else side for side in window_size)
+                seen = torch.ones_like(scores, dtype=torch.bool).triu(-before).tril(behind)
                 scores = scores.masked_fill(~seen, float("-inf"))
             mixed = torch.softmax(scores, dim=-1) @ own[2]
             output = output.index_copy(0, torch.arange(start, stop), mixed.transpose(0, 1))
@@ -300,11 +318,11 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     boundaries = segment_boundaries(SEGMENTS)
     by_mask, by_boundaries = [True, False, False, False], [False, True, False, False]
 
-    def chosen(given, *arguments, **facts):
-        return [
-            one is not None
-            for one in choose_kernel(Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given), *arguments, **facts)
-        ]
+    def chosen(given, *arguments, causal=False, **facts):
+        tokens = Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given, causal)
+        *parts, said = choose_kernel(tokens, *arguments, **facts)
+        assert said == (causal and parts[1] is not None)
+        return [one is not None for one in parts]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
     monkeypatch.setattr(attention, "_has_varlen", lambda device: True)
@@ -312,13 +330,14 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     assert chosen(None, 64, 0.0) == chosen(boundaries, 64, 0.1) == by_mask
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
     assert chosen(boundaries, 64, 0.0, biased=True) == by_mask
-    assert chosen(boundaries, 64, 0.0, window=4) == by_boundaries
+    assert chosen(boundaries, 64, 0.0, window=4) == chosen(boundaries, 64, 0.0, causal=True) == by_boundaries
 
     def without_window(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None):
         """As torch 2.10 has it."""
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", without_window)
     assert chosen(boundaries, 64, 0.0, window=4) == [True, False, True, False]
+    assert chosen(boundaries, 64, 0.0, causal=True) == by_mask
     assert chosen(boundaries, 64, 0.0) == by_boundaries
 
 

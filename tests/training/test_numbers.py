@@ -141,7 +141,8 @@ def test_a_step_that_is_not_finite_changes_neither_weights_nor_optimiser(
 ) -> None:
     _, numbers, watched, trainer = fit(optim, **BAD[bad])
     assert numbers.skipped_steps == [5] and trainer.global_step == NUM_STEPS
-    assert "warning: step 5: loss or gradient is not finite; the step changed no weight" in capsys.readouterr().out
+    what = bad.partition(" ")[0]
+    assert f"warning: step 5: not finite: {what}; the step changed no weight" in capsys.readouterr().out
     for step in range(1, NUM_STEPS + 1):
         (weights, optimizer), (weights_before, optimizer_before) = watched.states[step], watched.states[step - 1]
         stays = same(weights, weights_before), same(without_rates(optimizer), without_rates(optimizer_before))
@@ -223,13 +224,45 @@ def test_one_bad_micro_batch_skips_its_whole_step(fit: Any, number: int, key: st
 
 
 def test_three_in_a_row_end_the_training_and_name_what_was_in_them(fit: Any, tmp_path: Path) -> None:
-    message = rf"steps 3 to 5: loss or gradient was not finite 3 times in a row; {tmp_path}/non_finite.json names"
+    message = rf"loss or gradient was not finite 3 times in a row \(loss, gradient\); {tmp_path}/non_finite.json names"
     with pytest.raises(TrainingFailed, match=message) as raised:
-        fit(offset=dict.fromkeys(range(2, 8), NAN))
-    assert isinstance(raised.value, DomainbertError)
+        fit(offset=dict.fromkeys((2, 3), NAN), bad_gradient={4: NAN})
+    assert isinstance(raised.value, DomainbertError) and str(raised.value).startswith("steps 3 to 5: ")
     assert json.loads((tmp_path / "non_finite.json").read_text()) == [
-        {"step": step, "rows": [10 * step - 10, 10 * step - 9]} for step in (3, 4, 5)
+        {"step": step, "not_finite": [what], "rows": [10 * step - 10, 10 * step - 9]}
+        for step, what in ((3, "loss"), (4, "loss"), (5, "gradient"))
     ]
+
+
+def in_parts(module: Scaled, batch: dict[str, Any], batch_idx: int) -> Tensor:
+    """A training step of two terms: the weights' squares times `scale`, and `offset`."""
+    squares = torch.stack([parameter.square().mean() for parameter in module.model.parameters()]).mean()
+    terms = {"squares": squares * batch["scale"], "shift": squares * 0 + batch["offset"]}
+    return module.note_loss(terms["squares"] + terms["shift"], terms)
+
+
+@pytest.mark.parametrize("looked_at_later", [False, True])
+def test_the_terms_that_are_not_finite_are_named(
+    fit: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    looked_at_later: bool,
+) -> None:
+    """One, the other, both, and neither where their sum alone is not; in one of two micro-batches of the step."""
+    if looked_at_later:
+        request.getfixturevalue("as_on_a_gpu")
+    monkeypatch.setattr(Scaled, "training_step", in_parts)
+    most = torch.finfo(torch.float32).max
+    changes = {"scale": {1: INF, 8: NAN, 12: 1e38}, "offset": {4: NAN, 9: INF, 12: most}}
+    _, numbers, _, _ = fit(accumulation=2, **changes)
+    assert dict(zip(numbers.skipped_steps, numbers.not_finite, strict=True)) == {
+        1: ["squares"],
+        3: ["shift"],
+        5: ["squares", "shift"],
+        7: ["loss"],
+    }
+    assert "warning: step 5: not finite: squares, shift; the step changed no weight" in capsys.readouterr().out
 
 
 def test_five_with_a_finite_one_between_do_not(fit: Any, tmp_path: Path) -> None:
@@ -303,10 +336,23 @@ def test_the_first_hundred_steps_and_a_fall_are_no_spikes(numbers: NumberWatch) 
     assert other.loss_spikes == []
 
 
+def test_losses_of_other_terms_have_averages_of_their_own(numbers: NumberWatch) -> None:
+    """A step in fifty has another loss, which is higher: no spike, but where it jumps among its own."""
+    for step in range(1, 7001):
+        rare = step % 50 == 0
+        noise = 0.1 * (-1) ** (step // 50 if rare else step)
+        loss = 4.0 + 5.0 * rare + noise + 2.0 * (step in (6000, 6001))
+        numbers._note_loss(step, loss, "rare" if rare else "usual")
+    assert numbers.loss_spikes == [6000, 6001] and {name: one[0] for name, one in numbers.averages.items()} == {
+        "usual": 6860,
+        "rare": 140,
+    }
+
+
 def test_averages_go_over_an_interruption(numbers: NumberWatch, tmp_path: Path) -> None:
     feed(numbers, noisy(120))
     other = NumberWatch(tmp_path, lambda step: {})
-    other.load_state_dict(json.loads(json.dumps(numbers.state_dict())))
+    other.load_state_dict(copy.deepcopy(numbers.state_dict()))
     for one in (numbers, other):
         feed(one, [4.2, 9.0, 3.8], first=121)
     assert numbers.state_dict() == other.state_dict() and other.loss_spikes == [122]

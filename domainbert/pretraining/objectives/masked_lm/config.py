@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
+from domainbert.base.ranges import check_fields
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, ZLoss
 
 if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
@@ -18,6 +19,14 @@ class MaskedLM(ObjectiveConfig):
 
     masking: MaskingConfig = MaskingConfig()
     """Which tokens are hidden and predicted."""
+
+    z_loss: ZLoss = 0.0
+    """Factor of the squared logarithm of the softmax's normaliser, which keeps logits from drifting; PaLM has 1e-4
+    (Chowdhery et al. 2022, section 5)."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check_fields(self)
 
     @property
     def name(self) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
-from domainbert.data.packing import Ints, RowPlan
+from domainbert.data.packing import RowPlan
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.heads import EncoderWithHead
@@ -20,6 +20,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.masking import Masker, frequency_weights
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.softmax import cross_entropy, softmax_losses, softmax_terms
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
@@ -27,6 +28,7 @@ from domainbert.training.throughput import flops_per_token
 if TYPE_CHECKING:
     from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 
+MASKED = "masked_lm"  # the loss of hidden tokens among the terms
 _LEARNT = 0.3  # nats per token below the unigram entropy
 _CHUNK = 1_000_000  # tokens counted at once
 FloatArray = NDArray[np.float64]
@@ -35,22 +37,24 @@ FloatArray = NDArray[np.float64]
 class MaskedLMObjective(Objective["MaskedLM"]):
     """Masked LM of one model."""
 
-    terms = {"loss": Term()}  # noqa: RUF012
     inputs = (*Packed._fields, "positions", "targets")
     measured = ("loss", "targets")
     pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
 
-    def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer, counts: Ints | None = None) -> None:
+    def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
-        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids, counts)
+        self.terms = softmax_terms(MASKED, Term(), config.z_loss)
+        self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
         """With the counts of the corpus' entries, where masking depends on them."""
         if not self.config.masking.frequency_power:
             return self
-        return type(self)(self.config, self.tokenizer, _frequencies(corpus.train, corpus.vocab_size))
+        learnt = copy(self)
+        learnt.masker = replace(self.masker, counts=_frequencies(corpus.train, corpus.vocab_size))
+        return learnt
 
     def for_validation(self) -> MaskedLMObjective:
         """Always 15 % of single pieces, split 80/10/10."""
@@ -84,12 +88,12 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {MODEL: Built(start.model("masked_lm"), start.config, "masked_lm")}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """See `masked_lm_loss`."""
-        return {"loss": masked_lm_loss(models[MODEL], batch)}
+        """The loss of masked tokens, and their z-loss where it has a factor."""
+        return softmax_losses(MASKED, _logits(models[MODEL], batch), batch["targets"], self.config.z_loss)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The summed loss and the number of masked tokens."""
-        return {**self.losses(models, batch), "targets": (batch["targets"] != IGNORED).sum()}
+        return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORED).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
         """Loss and bits per character; of the corpus' own text perplexity and the unigram line, too."""
@@ -122,8 +126,12 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
 def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
     """Cross-entropy at the masked positions, summed over the batch. A scalar."""
-    logits = model(Packed.of(batch), batch["positions"])
-    return functional.cross_entropy(logits.float(), batch["targets"], ignore_index=IGNORED, reduction="sum")
+    return cross_entropy(_logits(model, batch), batch["targets"])
+
+
+def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
+    logits: Tensor = model(Packed.of(batch), batch["positions"])
+    return logits
 
 
 def warnings(loss: float, without_context: float) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Fraction, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import EncoderConfig
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
 
 if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
@@ -81,6 +81,9 @@ class ReplacedTokens(ObjectiveConfig):
 
     discriminator_weight: Weight = 50.0
     """Factor of the discriminator's loss, a mean over all tokens, [CLS] and [SEP] included."""
+
+    z_loss: ZLoss = 0.0
+    """Factor of the generator's z-loss, as of masked LM."""
 
     def __post_init__(self) -> None:
         """Check the numbers, and the masks."""

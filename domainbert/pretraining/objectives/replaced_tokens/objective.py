@@ -29,6 +29,7 @@ from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
 from domainbert.pretraining.objectives.replaced_tokens.sharing import join, share
+from domainbert.pretraining.softmax import softmax_losses, softmax_terms
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
@@ -61,7 +62,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def __init__(self, config: ReplacedTokens, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
         self.terms = {
-            GENERATOR: Term(config.generator_weight, "num_masked"),
+            **softmax_terms(GENERATOR, Term(config.generator_weight, "num_masked"), config.z_loss),
             DISCRIMINATOR: Term(config.discriminator_weight, "num_read"),
         }
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
@@ -134,7 +135,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return {name: measured[name] for name in self.terms}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The two losses and the tokens they are of; tokens that are `replaced`, that are `suspected` to be, with more
+        """The losses and the tokens they are of; tokens that are `replaced`, that are `suspected` to be, with more
         than even odds, that are both (`found`), and that are judged `right`."""
         tokens, targets = Packed.of(batch), batch["targets"]
         guesses = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
@@ -145,7 +146,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         each = functional.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction="none")
         suspected = (scores > 0) & read
         return {
-            GENERATOR: functional.cross_entropy(guesses, targets, ignore_index=IGNORED, reduction="sum"),
+            **softmax_losses(GENERATOR, guesses, targets, self.config.z_loss),
             "masked": (targets != IGNORED).sum(),
             DISCRIMINATOR: torch.where(read, each, 0.0).sum(),
             "read": read.sum(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import PRETRAINING, head_kinds
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 
 if TYPE_CHECKING:
     from domainbert.pretraining.objective import Objective
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SentencePairs(ObjectiveConfig):
+class SentencePairs(MaskedLM):
     """Predict hidden tokens, and how the second of two segments belongs to the first (Devlin et al. 2019, section 3.1;
     Lan et al. 2020, section 3.1)."""
 
     relation: Literal["order", "next"] = "order"
     """Question that each pair asks. `order`: do the two follow each other, or is the second one first (ALBERT)?
     `next`: does the second follow the first, or is it of another document (BERT)?"""
-
-    masking: MaskingConfig = MaskingConfig()
-    """Which tokens are hidden and predicted."""
 
     @property
     def name(self) -> str:

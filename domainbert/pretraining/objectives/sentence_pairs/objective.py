@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
-from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.families import PRETRAINING
+from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
-from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
+from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
 from domainbert.pretraining.objectives.replaced_tokens.objective import entropy
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
+from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
     from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 
-TOKENS, PAIRS = "masked_lm", "pairs"
+PAIRS = "pairs"  # the loss of pairs among the terms
 _SAID = {
     "order": ("in order (0)", "swapped (1)"),
     "next": ("the second segment follows (0)", "the second segment is of another document (1)"),
@@ -54,9 +54,8 @@ class SentencePairsObjective(Objective["SentencePairs"]):
     A pair is one text, `[CLS] A [SEP] B [SEP]`; the token types tell the segments apart, positions run through both.
     """
 
-    terms = {TOKENS: Term(), PAIRS: Term(count="num_pairs")}  # noqa: RUF012
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
-    measured = (TOKENS, "targets", PAIRS, "judged", "right", "apart")
+    measured = (MASKED, "targets", PAIRS, "judged", "right", "apart")
     pipeline_tag = "fill-mask"
     summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
     usage = (
@@ -65,7 +64,8 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
     def __init__(self, config: SentencePairs, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
-        self.masked_lm = MaskedLMObjective(MaskedLM(config.masking), tokenizer)
+        self.masked_lm = MaskedLMObjective(config, tokenizer)
+        self.terms = {**self.masked_lm.terms, PAIRS: Term(count="num_pairs")}
 
     def for_training(self, corpus: PreparedCorpus) -> SentencePairsObjective:
         """See `MaskedLMObjective.for_training`."""
@@ -143,20 +143,21 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return {MODEL: Built(start.model(PRETRAINING), config, PRETRAINING)}
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """See `Objective.losses`."""
-        measured = self.measure(models, batch)
-        return {name: measured[name] for name in self.terms}
+        """Those of masked LM, and that of the pairs."""
+        entries, pairs = _logits(models[MODEL], batch)
+        of_tokens = softmax_losses(MASKED, entries, batch["targets"], self.config.z_loss)
+        return {**of_tokens, PAIRS: cross_entropy(pairs, batch["labels"])}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Both losses and what they are divided by, masked tokens and pairs that are `judged`; of these, how many are
         judged `right`, and how many are `apart`, with the label 1."""
         targets, labels = batch["targets"], batch["labels"]
-        entries, pairs = models[MODEL](Packed.of(batch), batch["positions"], batch["pairs"])
+        entries, pairs = _logits(models[MODEL], batch)
         judged = labels != IGNORED
         return {
-            TOKENS: _summed(entries, targets),
+            MASKED: cross_entropy(entries, targets),
             "targets": (targets != IGNORED).sum(),
-            PAIRS: _summed(pairs, labels),
+            PAIRS: cross_entropy(pairs, labels),
             "judged": judged.sum(),
             "right": ((pairs.argmax(dim=-1) == labels) & judged).sum(),
             "apart": (labels == 1).sum(),
@@ -167,7 +168,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
         `base_rate_entropy` is the loss of saying of each pair how many of a hundred are apart: ln 2 where half are.
         """
-        found = self.masked_lm.report({"loss": sums[TOKENS], "targets": sums["targets"]}, text)
+        found = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
         number = {name: float(value) for name, value in sums.items()}
         count = max(number["judged"], 1)
         pair_loss = number[PAIRS] / count
@@ -214,8 +215,10 @@ def _pair_places(texts: Texts, packed: PackedRows, most: int) -> dict[str, Ints]
     return {"pairs": pairs, "labels": labels}
 
 
-def _summed(logits: Tensor, targets: Tensor) -> Tensor:
-    return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Of hidden tokens (R * K, V), and of pairs (R * P, 2)."""
+    entries, pairs = model(Packed.of(batch), batch["positions"], batch["pairs"])
+    return entries, pairs
 
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
