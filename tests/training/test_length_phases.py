@@ -31,8 +31,8 @@ def test_the_steps_of_the_schedule_of_bert():
     """90 % of the steps at 128, of four times the rows; where rows are equally full, a length alone has as many."""
     settings = CorpusTraining(budget=Budget(max_epochs=10.0), batch_size=32, max_length=BERT)
     steps = Steps.of_budget(settings, [4_000, 1_000], 500_000)
-    assert steps.phases == (Phase(range(281), 128, 4_000), Phase(range(281, 313), 32, 1_000))
-    assert (steps.total, steps.starts, steps.validate_every) == (math.ceil(10 * 1_000 / 32), [0, 281], 31)
+    assert steps.phases == (Phase(range(282), 128, 4_000), Phase(range(282, 313), 32, 1_000))
+    assert (steps.total, steps.starts, steps.validate_every) == (math.ceil(10 * 1_000 / 32), [0, 282], 31)
     assert steps.tokens_seen(500_000) == 313 * 32 * 500
     assert str(steps) == "313 steps in 2 phases, 10.02 epochs"
 
@@ -76,13 +76,15 @@ WRONG = {
         "many tokens"
     ],
     "[{until: 1.0, length: 128}, {length: 512}]": [
-        "max_length[0].until: found 1.0; expected a number above 0 and below 1 or null"
+        "max_length[0].until: found 1.0; expected a number above 0 and below 1"
     ],
     "[{until: 0.98, length: 128}, {length: 512}]": [
         "max_length[1]: none of the 20 steps is left for rows of 512 tokens; expected another until, or a longer budget"
     ],
     "[{until: 0.9, length: 128}, {length: 1024}]": ["max_length: 1024; the encoder has positions for 512 tokens"],
-    "[]": ["max_length: found []; expected an integer from 3 to 1,000,000 or a list of one or more items"],
+    "[]": [
+        "max_length: found []; expected a list of one or more items, each item a mapping with the keys length, until"
+    ],
 }
 
 
