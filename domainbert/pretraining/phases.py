@@ -5,7 +5,6 @@ Passes are numbered through the training, so no two rows of it have the same (pa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +38,7 @@ def plan_phases(
     for phase, reader in zip(steps.phases, readers, strict=True):
         order = GlobalOrder(phase.num_items, phase.batch_size, seed, phase.steps.start, passes)
         phases.append(RowPhase(phase.steps, reader, order))
-        passes += math.ceil(phase.items_seen / phase.num_items)
+        passes += -(-phase.items_seen // phase.num_items)
     return phases, steps
 
 
