@@ -187,7 +187,7 @@ def test_all_phases_are_validated_on_rows_of_the_last_length(runs, capsys):
     most = 2 * 64 * 14 + 2 * 16 * 62
     assert 0.9 * most < result["tokens_seen"] <= most
     told = capsys.readouterr().out
-    assert "\nsteps 1 to 2 of 64: " in told and "\nsteps 3 to 4 of 16: " in told and "4 steps in 2 phases" in told
+    assert "steps 1 to 2 of 64: " in told and "\nsteps 3 to 4 of 16: " in told and "4 steps in 2 phases" in told
 
 
 def test_in_the_first_phase_only_embeddings_and_head_learn(runs):
