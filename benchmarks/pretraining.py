@@ -100,7 +100,8 @@ def train(
     module = Pretraining(masked_lm, {"model": model}, optim, schedule, num_steps, texts, compile=compile)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
-    throughput = throughput_of(masked_lm.flops_per_token(module.models, settings.length), runtime)
+    flops_per_token = masked_lm.flops_per_token(module.models, settings.length)
+    throughput = throughput_of({0: flops_per_token}, runtime)
     callbacks = [
         History(),
         throughput,
@@ -118,7 +119,7 @@ def train(
             runtime.num_workers,
         ),
     )
-    arithmetic = {"flops_per_token": throughput.flops_per_token, "peak_flops": throughput.peak_flops}
+    arithmetic = {"flops_per_token": flops_per_token, "peak_flops": throughput.peak_flops}
     return facts_of_training(AfterStep.losses, model, str(trainer.precision)) | arithmetic
 
 

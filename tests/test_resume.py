@@ -64,6 +64,21 @@ def test_pretraining_that_is_stopped_twice_gives_the_same(runs: Any, work: Work,
     assert manifest["resumed"] and [row["step"] for row in manifest["metrics"]["history"]][-1] == 12
 
 
+def test_a_training_in_phases_that_is_stopped_before_at_and_after_a_boundary_gives_the_same(
+    runs: Any, work: Work
+) -> None:
+    """Steps 1 to 6 read rows of 16 tokens, the others rows of 64."""
+    phases = [{"until": 0.5, "length": 16}, {"length": 64}]
+    settings = pretraining(runs / "prepare", max_length=phases, batch_size=16, validate_every=4)
+    assert work.run("pretrain", "whole", settings) == 0
+    assert work.run("pretrain", "parts", settings, stop=(0, 4)) == 75
+    for step in (5, 6, 9):
+        assert work.run("pretrain", "parts", settings, *GO_ON, stop=(0, step)) == 75
+    assert work.run("pretrain", "parts", settings, *GO_ON) == 0
+    assert work.trained == 2 * [(0, step) for step in range(12)], "no step is made twice"
+    assert_same_outcome(work / "whole", work / "parts")
+
+
 @pytest.fixture
 def finetuning(runs: Any) -> dict[str, Any]:
     files = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}

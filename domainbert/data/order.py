@@ -19,15 +19,17 @@ class GlobalOrder:
 
     Batch t does not depend on what was drawn before, on workers or on ranks, so training resumes at any step at once.
     A batch, that of all ranks and accumulated micro-batches, may span the end of a pass: nothing is dropped and nothing
-    is repeated within a pass.
+    is repeated within a pass. Batch `first_step` begins the pass numbered `first_pass`.
     """
 
-    def __init__(self, size: int, batch_size: int, seed: int) -> None:
+    def __init__(self, size: int, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> None:
         self.size, self.batch_size, self.seed = size, batch_size, seed
+        self.first_step, self.first_pass = first_step, first_pass
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """The pass each item of global batch `step` belongs to, and the item; both (batch_size,)."""
-        place = np.arange(step * self.batch_size, (step + 1) * self.batch_size, dtype=np.int64)
+        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
+        place = np.arange(first, first + self.batch_size, dtype=np.int64)
         epochs, ranks = np.divmod(place, self.size)
         items = np.empty_like(ranks)
         for epoch in np.unique(epochs).tolist():

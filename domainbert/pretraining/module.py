@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 from torchmetrics import Metric, SumMetric
 
-from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Batch, Share
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.objective import MODEL, Objective, ValidationText
+from domainbert.pretraining.phases import PhasedRows, RowPhase, described, phase_of
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.fit import Fitted, Steps, TrainingData, fit
@@ -96,7 +96,7 @@ class Pretraining(TrainedModule):
 def fit_rows(
     label: str,
     module: TrainedModule,
-    train: PackedRowsReader,
+    train: Sequence[RowPhase],
     validations: Sequence[PackedRowsReader],
     steps: Steps,
     runtime: Runtime,
@@ -104,19 +104,24 @@ def fit_rows(
 ) -> tuple[Fitted, Throughput]:
     """Train on the rows of a corpus; the checkpoint with the lowest validation loss stays beside the newest.
 
-    The module's seed decides the order of the rows, and `batches` makes what it reads of an objective's micro-batches;
-    the rest is as in `fit`.
+    `train` and `steps` are from `plan_phases`, and `batches` makes what the module reads of an objective's
+    micro-batches; the rest is as in `fit`.
     """
-    plan, order = train.plan, GlobalOrder(train.plan.num_rows, steps.batch_size, module.seed)
-    throughput = throughput_of(train.objective.flops_per_token(module.models, plan.row_length), runtime)
+    readers = {phase.steps.start: phase.reader for phase in train}
+    flops = {start: one.objective.flops_per_token(module.models, one.plan.row_length) for start, one in readers.items()}
+    throughput = throughput_of(flops, runtime)
 
     def validation_rows(reader: PackedRowsReader, share: Share) -> ValidationRows:
         return ValidationRows(reader, share.micro_batch_size(steps.batch_size), share)
 
+    def describe(step: int) -> dict[str, list[int]]:
+        phase = phase_of(train, step)
+        return phase.reader.describe(phase.order.batch(step)[1])
+
     data = TrainingData(
-        lambda share, steps: batches(TrainRows(train, order, share, steps)),
+        lambda share, steps: PhasedRows(train, share, steps, batches),
         [partial(validation_rows, reader) for reader in validations],
-        lambda step: train.describe(order.batch(step)[1]),
+        describe,
     )
-    print(plan.summary)
+    print(*described(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

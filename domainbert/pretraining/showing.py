@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 import numpy as np
 
 from domainbert.base.layout import paragraph, printable, table
-from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import Ints
 from domainbert.data.showing import INDENT, shown_pieces
 from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import Key
+from domainbert.pretraining.phases import RowPhase
 
 
-def shown_rows(reader: PackedRowsReader, batch_size: int, seed: int, count: int, num_steps: int) -> list[str]:
-    """The first rows of a training of `num_steps`: their texts as they are read, and each token of which the objective
-    has to say."""
-    order, lines = GlobalOrder(reader.plan.num_rows, batch_size, seed), list[str]()
-    for number in range(min(count, num_steps * batch_size)):
-        step, place = divmod(number, batch_size)
-        epochs, rows = order.batch(step)
-        key = Key(seed, step, epochs[place : place + 1], rows[place : place + 1], step / num_steps)
-        lines += _shown(reader, key, number + 1)
+def shown_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
+    """The first rows of a training: their texts as they are read, and each token of which the objective has to say."""
+    places = ((one, step, at) for one in phases for step in one.steps for at in range(one.order.batch_size))
+    lines, num_steps = list[str](), phases[-1].steps.stop
+    for number, (phase, step, place) in enumerate(islice(places, count), start=1):
+        epochs, rows = phase.order.batch(step)
+        key = Key(phase.order.seed, step, epochs[place : place + 1], rows[place : place + 1], step / num_steps)
+        lines += _shown(phase.reader, key, number)
     return lines
 
 

@@ -60,7 +60,8 @@ class Distill(CorpusTraining):
 
     def __post_init__(self) -> None:
         """Check that the student has positions for a row."""
-        check_length(self.max_length, self.student.encoder)
+        super().__post_init__()
+        check_length(self.row_length, self.student.encoder)
 
 
 @stage
@@ -81,10 +82,10 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.distillation.distilling import CorpusDistillation
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.models.tensors import predicts_entries
-    from domainbert.pretraining.batches import rows_of_corpus
+    from domainbert.pretraining.batches import validation_rows
     from domainbert.pretraining.module import fit_rows
+    from domainbert.pretraining.phases import plan_phases
     from domainbert.tokenization.load import load_tokenizer
-    from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
     corpus = open_prepared(settings.prepared)
@@ -95,8 +96,8 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     if weighted.reads & {"predicted", "all"} and not predict:
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
     masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
-    train, validation = rows_of_corpus(corpus, masked_lm, settings.max_length)
-    steps = Steps.of_budget(settings, train.plan.num_rows, corpus.train.num_tokens)
+    train, steps = plan_phases(corpus.train, masked_lm, settings, settings.seed)
+    validation = validation_rows(corpus, masked_lm, settings.row_length)
     asked = models if weighted.needs_teacher else []
     how = (settings.optim, settings.schedule, steps.total, settings.seed, settings.unfreeze_every)
     module = CorpusDistillation(model, asked, weighted, *how)
@@ -165,8 +166,8 @@ def _student(
     print(f"student: {', '.join(taken) or 'nothing'} of {folder.path}; the rest starts at random")
     positions = {"student": config.max_length} | {str(one.path): one.config.max_length for one in folders}
     for who, count in positions.items():
-        if settings.max_length > count:
-            raise DomainbertError(f"max_length: {settings.max_length}; {who} has positions for {count} tokens")
+        if settings.row_length > count:
+            raise DomainbertError(f"max_length: {settings.row_length}; {who} has positions for {count} tokens")
     return model, config, "head" in taken and predicts_entries(folder.config, folder.head)
 
 

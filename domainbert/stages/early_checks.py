@@ -22,6 +22,7 @@ from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.labelled import FoundLabel, check_labels_known, find_labels
 from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, path_of, paths_of, read_file
 from domainbert.training.config import need_logger
+from domainbert.training.length_phases import last_length
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
@@ -155,7 +156,7 @@ class Given:
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
         """Note a window or row that is longer than the encoder's positions, where its architecture is known."""
         with self.under("max_length"):
-            check_length(self["max_length"], encoder)
+            check_length(last_length(self["max_length"]), encoder)
 
     def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
         """Note more layers to freeze than the encoder has, where its architecture is known."""

@@ -66,7 +66,8 @@ class Pretrain(CorpusTraining):
             raise DomainbertError("encoder, init_from: expected exactly one of the two")
         if self.objective is not None and self.masking != MaskingConfig():
             raise DomainbertError("masking: given beside an objective; expected it among the objective's own settings")
-        check_length(self.max_length, self.encoder)
+        super().__post_init__()
+        check_length(self.row_length, self.encoder)
 
 
 @stage
@@ -81,10 +82,9 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     """
     import lightning
 
-    from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.module import Pretraining, fit_rows
+    from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.start import Start
-    from domainbert.training.fit import Steps
 
     lightning.seed_everything(settings.seed, verbose=False)
     corpus, learnt = _open(settings)
@@ -92,10 +92,9 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout))
     for one in built.values():
         one.model.encoder.activation_checkpointing = settings.activation_checkpointing
-        check_length(settings.max_length, one.config)
-    train = PackedRowsReader(corpus.train, learnt, settings.max_length)
+        check_length(settings.row_length, one.config)
+    train, steps = plan_phases(corpus.train, learnt, settings, settings.seed, init_from is not None)
     validations, texts = _validations(settings, corpus, learnt)
-    steps = Steps.of_budget(settings, train.plan.num_rows, corpus.train.num_tokens, init_from is not None)
     models = {name: one.model for name, one in built.items()}
     how = (settings.optim, settings.schedule, steps.total)
     module = Pretraining(learnt, models, *how, texts, settings.seed, settings.embedding_steps, settings.compile)
@@ -107,7 +106,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
         "micro_batch_size": fitted.micro_batch_size,
-        "row_fullness": train.plan.fullness,
+        "row_fullness": train[-1].reader.plan.fullness,
         "tokens_per_second": throughput.tokens_per_second,
         "model_flop_utilisation": throughput.model_flop_utilisation,
         **fitted.facts,
@@ -121,13 +120,11 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
 
 def show_examples(settings: Pretrain, count: int) -> list[str]:
     """The first rows of the training as the model reads them, for `--show`; nothing is written."""
-    from domainbert.pretraining.batches import PackedRowsReader
+    from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.showing import shown_rows
 
     corpus, learnt = _open(settings)
-    train = PackedRowsReader(corpus.train, learnt, settings.max_length)
-    num_steps = settings.budget.num_steps(train.plan.num_rows, corpus.train.num_tokens, settings.batch_size)
-    return shown_rows(train, settings.batch_size, settings.seed, count, num_steps)
+    return shown_rows(plan_phases(corpus.train, learnt, settings, settings.seed)[0], count)
 
 
 def check_arguments(given: Given) -> None:
@@ -164,7 +161,7 @@ def _validations(
 
     held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
     others = {name: open_prepared([path], fingerprint) for name, path in held_out.items()}
-    rows = [validation_rows(one, learnt, settings.max_length) for one in (corpus, *others.values())]
+    rows = [validation_rows(one, learnt, settings.row_length) for one in (corpus, *others.values())]
     texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
     texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
     return rows, texts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,10 +43,11 @@ class Remembering(Callback):
 
 
 class ProgressLines(Callback):
-    """Progress of the optimiser steps, `num_steps` in all: a live line, or a plain one every 30 s in a log."""
+    """Progress of the optimiser steps, `num_steps` in all: a live line, or a plain one every 30 s in a log. Where a
+    phase begins at each of several `starts`, it says which one it is."""
 
-    def __init__(self, label: str, num_steps: int) -> None:
-        self.label, self.num_steps = label, num_steps
+    def __init__(self, label: str, num_steps: int, starts: Sequence[int] = (0,)) -> None:
+        self.label, self.num_steps, self.starts = label, num_steps, starts
         self._progress: Progress | None = None  # the first process has one
         self._steps = 0
 
@@ -57,7 +60,7 @@ class ProgressLines(Callback):
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Advance by the optimiser steps that were made."""
         if self._progress is not None and trainer.global_step > self._steps:
-            self._progress.advance(trainer.global_step - self._steps, lambda: _describe(trainer))
+            self._progress.advance(trainer.global_step - self._steps, lambda: self._describe(trainer))
             self._steps = trainer.global_step
 
     def on_train_end(self, *_: Any) -> None:
@@ -70,35 +73,36 @@ class ProgressLines(Callback):
         if self._progress is not None:
             self._progress.abandon()
 
-
-def _describe(trainer: Trainer) -> str:
-    metrics = trainer.callback_metrics
-    return ", ".join(text.format(float(metrics[name])) for name, text in _TOLD.items() if name in metrics)
+    def _describe(self, trainer: Trainer) -> str:
+        metrics, phase = trainer.callback_metrics, bisect(self.starts, trainer.global_step - 1)
+        told = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
+        return ", ".join(told + [text.format(float(metrics[name])) for name, text in _TOLD.items() if name in metrics])
 
 
 class Throughput(Remembering):
     """Tokens per second, without padding and special tokens, over training time (validation does not count).
 
-    `flops_per_token` is that of `throughput.flops_per_token`; `peak_flops` are those of one device in a second.
+    `flops_per_token` are those of `throughput.flops_per_token`, by the step (from 0) from which on they hold;
+    `peak_flops` are those of one device in a second.
     """
 
-    remembered = ("tokens", "seconds")
+    remembered = ("tokens", "seconds", "flops")
 
-    def __init__(self, flops_per_token: float, peak_flops: float) -> None:
+    def __init__(self, flops_per_token: Mapping[int, float], peak_flops: float) -> None:
         self.flops_per_token, self.peak_flops = flops_per_token, peak_flops
-        self.tokens, self.seconds = 0, 0.0
+        self.tokens, self.seconds, self.flops = 0, 0.0, 0.0
         self.num_devices = 1
         self._steps, self._since = 0, 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """The mean rate; the first steps, which compile, do not count."""
+        """The mean rate; the first steps of a phase, which compile, do not count."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     @property
     def model_flop_utilisation(self) -> float:
         """Share of the devices' matrix-product rate that the model's arithmetic reaches."""
-        return self.tokens_per_second * self.flops_per_token / (self.peak_flops * self.num_devices)
+        return self.flops / self.seconds / (self.peak_flops * self.num_devices) if self.seconds else 0.0
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
@@ -111,11 +115,13 @@ class Throughput(Remembering):
         """Count the global batch's tokens, once per optimiser step."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        now = time.perf_counter()
-        self._steps += 1
+        now, step = time.perf_counter(), int(batch["step"])
+        self._steps = 1 if step in self.flops_per_token else self._steps + 1
         if self._steps > _WARM_UP_STEPS:
-            self.tokens += int(batch["num_tokens"])
+            tokens = int(batch["num_tokens"])
+            self.tokens += tokens
             self.seconds += now - self._since
+            self.flops += tokens * self.flops_per_token[max(start for start in self.flops_per_token if start <= step)]
             pl_module.log("throughput/tokens_per_second", self.tokens_per_second)
             pl_module.log("throughput/model_flop_utilisation", self.model_flop_utilisation)
         self._since = now

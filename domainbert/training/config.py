@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import is_installed
-from domainbert.base.ranges import BatchSize, Dropout, Length, PositiveInt, Range, Workers, check_fields
+from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers, check_fields
 from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY
+from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, steps_of_phases
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -98,7 +99,7 @@ class Budget:
         if given != 1:
             raise DomainbertError(f"{given} of max_steps, max_tokens and max_epochs are given; expected exactly one")
 
-    def num_steps(self, num_rows: int, num_tokens: int, batch_size: int) -> int:
+    def num_steps(self, num_rows: float, num_tokens: int, batch_size: int) -> int:
         """Optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in all, special tokens and padding
         apart."""
         if self.max_steps is not None:
@@ -114,11 +115,11 @@ class CorpusTraining(Training):
     budget: Budget
     """Length of the training; exactly one of the three is given."""
 
-    max_length: Length = 128
-    """Tokens of a row, [CLS] and [SEP] included."""
+    max_length: MaxLength = 128
+    """Tokens of a row, [CLS] and [SEP] included; or a list of phases, in which rows grow longer."""
 
     batch_size: BatchSize = 64
-    """Rows of an optimiser step, over all devices."""
+    """Rows of an optimiser step, over all devices; in phases before the last, as many as hold the same tokens."""
 
     dropout: Dropout | None = None
     """Dropout of the model during this stage; the model folder keeps its own. None leaves it as it is."""
@@ -131,3 +132,36 @@ class CorpusTraining(Training):
 
     validate_every: PositiveInt | None = None
     """Optimiser steps between validations; None validates ten times."""
+
+    def __post_init__(self) -> None:
+        """Check that the phases follow each other, and that each has a step, where the budget tells."""
+        problems = Problems(type(self).__name__)
+        for problem in phase_problems(self.phases):
+            problems.add(problem)
+        problems.raise_if_any()
+        if self.budget.max_steps is not None:
+            steps_of_phases(self.phases, self.budget.max_steps)
+
+    @property
+    def phases(self) -> tuple[LengthPhase, ...]:
+        """The phases; one, where `max_length` is a number."""
+        return self.max_length if isinstance(self.max_length, tuple) else (LengthPhase(self.max_length),)
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row in the last phase, and in validation."""
+        return self.phases[-1].length
+
+    def rows_of_step(self, phase: LengthPhase) -> int:
+        """Rows of an optimiser step in a phase: all steps hold equally many tokens, padding included."""
+        return self.batch_size * (self.row_length // phase.length)
+
+    def num_steps(self, num_rows: Sequence[int], num_tokens: int) -> int:
+        """Optimiser steps of the budget, for `num_rows` in each phase, with `num_tokens` in all of its rows, special
+        tokens and padding apart."""
+        pace = start = 0.0  # of a mean step, beside one of the last phase, in passes: 1 for a single phase
+        for phase, rows in zip(self.phases, num_rows, strict=True):
+            end = phase.until or 1.0
+            pace += (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)
+            start = end
+        return self.budget.num_steps(num_rows[-1] / pace, num_tokens, self.batch_size)

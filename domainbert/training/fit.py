@@ -13,6 +13,7 @@ from domainbert.training.callbacks import History, KeepBest, ProgressLines, Vali
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
 from domainbert.training.data_module import TrainAndValidation, share_of
+from domainbert.training.length_phases import steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
 from domainbert.training.trainer import build_trainer
@@ -21,14 +22,29 @@ _VALIDATIONS = 10
 
 
 @dataclass(frozen=True)
+class Phase:
+    """Some of the optimiser steps of a training, with passes of their own."""
+
+    steps: range  # of the training, from 0
+    batch_size: int  # rows or examples of one, over all devices
+    num_items: int  # rows or examples of the training set
+
+    @property
+    def items_seen(self) -> int:
+        """Rows or examples of all its steps."""
+        return len(self.steps) * self.batch_size
+
+
+@dataclass(frozen=True)
 class Steps:
     """The optimiser steps of a training."""
 
     total: int
-    batch_size: int  # rows or examples of one, over all devices
-    num_items: int  # rows or examples of the training set
+    batch_size: int  # rows or examples of one, over all devices, in the last phase
+    num_items: int  # rows or examples of the training set, in the last phase
     validate_every: int
     validate_first: bool = False  # before the first step, too
+    earlier: tuple[Phase, ...] = ()  # the phases before the last
 
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
@@ -38,16 +54,37 @@ class Steps:
 
     @classmethod
     def of_budget(
-        cls, settings: CorpusTraining, num_items: int, num_tokens: int, validate_first: bool = False
+        cls, settings: CorpusTraining, num_rows: Sequence[int], num_tokens: int, validate_first: bool = False
     ) -> Steps:
-        """Those of a budget over items with `num_tokens` tokens in all; ten validations unless told."""
-        total = settings.budget.num_steps(num_items, num_tokens, settings.batch_size)
+        """Those of a budget over `num_rows` in each phase, with `num_tokens` tokens in all; ten validations unless
+        told. `DomainbertError` where a phase has no step."""
+        total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or max(1, total // _VALIDATIONS)
-        return cls(total, settings.batch_size, num_items, every, validate_first)
+        sizes = map(settings.rows_of_step, settings.phases)
+        *earlier, last = map(Phase, steps_of_phases(settings.phases, total), sizes, num_rows)
+        return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases; one, where nothing changes on the way."""
+        start = self.earlier[-1].steps.stop if self.earlier else 0
+        return (*self.earlier, Phase(range(start, self.total), self.batch_size, self.num_items))
+
+    @property
+    def starts(self) -> list[int]:
+        """The first step of each phase."""
+        return [phase.steps.start for phase in self.phases]
 
     def tokens_seen(self, num_tokens: int) -> int:
         """Tokens that the steps read of a training set with `num_tokens`."""
-        return round(self.total * self.batch_size * num_tokens / self.num_items)
+        return round(sum(phase.items_seen * num_tokens / phase.num_items for phase in self.phases))
+
+    def __str__(self) -> str:
+        """The steps and the passes, in words."""
+        epochs = sum(phase.items_seen / phase.num_items for phase in self.phases)
+        if self.earlier:
+            return f"{self.total:,} steps in {len(self.phases)} phases, {epochs:.2f} epochs"
+        return f"{self.total:,} steps of {self.batch_size}, {epochs:.2f} epochs of {self.num_items:,}"
 
 
 @dataclass(frozen=True)
@@ -99,17 +136,13 @@ def fit(
         TrainingStopped: a signal ended it; the state is saved.
     """
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
-    progress = ProgressLines(label, steps.total)
+    progress = ProgressLines(label, steps.total, steps.starts)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over
-    trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks)
+    trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, steps.starts)
     num_parameters = sum(parameter.numel() for parameter in module.model.parameters())
-    print(
-        f"{label}: {num_parameters:,} parameters; {steps.total:,} steps of {steps.batch_size}, "
-        f"{steps.total * steps.batch_size / steps.num_items:.2f} epochs of {steps.num_items:,}; "
-        f"precision {trainer.precision}"
-    )
+    print(f"{label}: {num_parameters:,} parameters; {steps}; precision {trainer.precision}")
     batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
     trainer.fit(module, datamodule=batches)
     kept = history.last

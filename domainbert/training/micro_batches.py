@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -29,17 +30,18 @@ class LargestMicroBatch(Callback):
     next smaller divisor is tried. On a CPU running out of memory ends the process, so there one row is computed, and
     what its forward pass keeps for the backward pass says how many fit. All processes take the smallest that any of
     them found. Weights, optimiser and random numbers stay as they are. Stands before `Checkpoints`, which counts
-    micro-batches. `batch_size` is over all devices, `validate_every` in optimiser steps.
+    micro-batches. `batch_size` is over all devices, `validate_every` in optimiser steps. Each shape of batches is
+    computed, by the first step of each phase in `starts`: the last one first, whose rows are the longest.
     """
 
-    def __init__(self, batch_size: int, validate_every: int) -> None:
-        self.batch_size, self.validate_every = batch_size, validate_every
+    def __init__(self, batch_size: int, validate_every: int, starts: Sequence[int] = (0,)) -> None:
+        self.batch_size, self.validate_every, self.tried = batch_size, validate_every, starts[::-1]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Choose it; `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         on_gpu = trainer.strategy.root_device.type == "cuda"
-        most = _tried(trainer, module, share) if on_gpu else _estimated(trainer, module, share)
+        most = (_tried if on_gpu else _estimated)(trainer, module, share, self.tried)
         parts = highest(share // most if most else share + 1)
         if parts > share:
             raise DomainbertError(
@@ -57,16 +59,16 @@ def divisors(number: int) -> list[int]:
     return [size for size in range(number, 0, -1) if number % size == 0]
 
 
-def _tried(trainer: Trainer, module: TrainedModule, share: int) -> int:
-    """The largest divisor of the share that a GPU computes; 0 if it computes none."""
+def _tried(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
+    """The largest divisor of the share that a GPU computes in all the steps; 0 if it computes none."""
     device = trainer.strategy.root_device
     weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
     spare = int(_SPARE * torch.cuda.get_device_properties(device).total_memory)
     for size in divisors(share):
         try:
             taken = torch.empty(_FLOATS_OF_A_WEIGHT * weights + spare, dtype=torch.uint8, device=device)
-            for _ in range(2):  # from the second micro-batch of a step on, the gradients of the first are there
-                _loss(trainer, module, share // size).backward()
+            for step in (steps[0], *steps):  # from the second micro-batch on, the gradients of the first are there
+                _loss(trainer, module, share // size, step).backward()
             found = True
         except torch.OutOfMemoryError:
             found = False
@@ -78,16 +80,16 @@ def _tried(trainer: Trainer, module: TrainedModule, share: int) -> int:
     return 0
 
 
-def _estimated(trainer: Trainer, module: TrainedModule, share: int) -> int:
+def _estimated(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
     """The largest divisor of the share that a CPU has memory for; all where the system does not say how much."""
     free = available_memory()
     if free is None:
         return share
     encoder = module.model.encoder
-    row = float(_kept(trainer, module, share))
+    row = float(max(_kept(trainer, module, share, step) for step in steps))
     if encoder.activation_checkpointing:  # one layer at a time has all its activations, too
         encoder.activation_checkpointing = False
-        row += _kept(trainer, module, share) / encoder.num_hidden_layers
+        row += max(_kept(trainer, module, share, step) for step in steps) / encoder.num_hidden_layers
         encoder.activation_checkpointing = True
     weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
     room = free / max(trainer.num_devices, 1) - (_FLOATS_OF_A_WEIGHT + 1) * weights
@@ -108,8 +110,9 @@ def available_memory() -> int | None:
     return free if most == "max" else min(free, int(most) - int(used.read_text(encoding="ascii")))
 
 
-def _kept(trainer: Trainer, module: TrainedModule, share: int) -> int:
-    """Bytes that the forward pass of one row keeps for the backward pass."""
+def _kept(trainer: Trainer, module: TrainedModule, share: int, step: int) -> int:
+    """Bytes that the forward pass of one row keeps for the backward pass, or of as many shorter ones as hold the same
+    number of tokens."""
     kept = {parameter.data_ptr(): 0 for parameter in module.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -118,16 +121,16 @@ def _kept(trainer: Trainer, module: TrainedModule, share: int) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = _loss(trainer, module, share)
+        loss = _loss(trainer, module, share, step)
     del loss  # until here nothing of it was freed, so no address was counted for two tensors
     return sum(kept.values())
 
 
-def _loss(trainer: Trainer, module: TrainedModule, accumulation: int) -> Tensor:
-    """Loss of the first of `accumulation` micro-batches, as in training, but that it is not noted."""
+def _loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
+    """Loss of the first of `accumulation` micro-batches of a step, as in training, but that it is not noted."""
     data = cast(TrainAndValidation, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
-    batch = data.on_before_batch_transfer(default_convert(data.train(share, range(1))[0]), 0)
+    batch = data.on_before_batch_transfer(default_convert(data.train(share, range(step, data.num_steps))[0]), 0)
     batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
     device = trainer.strategy.root_device
     generators = [device] if device.type == "cuda" else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -17,8 +17,11 @@ from domainbert.training.precision import autocast_dtype
 _SIZE = {"cpu": 2048, "cuda": 8192}
 
 
-def throughput_of(flops_per_token: float, runtime: Runtime) -> Throughput:
-    """A callback that measures tokens per second and model FLOP utilisation, for the device and precision of a run."""
+def throughput_of(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
+    """A callback that measures tokens per second and model FLOP utilisation, for the device and precision of a run.
+
+    `flops_per_token` as in `Throughput`.
+    """
     on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
     device = torch.device("cuda" if on_gpu else "cpu")
     return Throughput(flops_per_token, measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32))

@@ -21,6 +21,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/pretraining/test_spans.py", "tests/pretraining/test_frequency_power.py", _GOLDEN, *_STAGES),
     ),
     "pretraining/spans.py": (("tests/pretraining/test_spans.py",), ("tests/pretraining/test_rates.py",)),
+    "pretraining/phases.py": (("tests/pretraining/test_phases.py",), ("tests/stages/test_pretrain.py",)),
+    "training/length_phases.py": (("tests/training/test_length_phases.py",), ("tests/pretraining/test_phases.py",)),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
     "data/order.py": (
         ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),

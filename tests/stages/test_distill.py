@@ -15,6 +15,7 @@ from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.stages.distill import distill
 from domainbert.training.config import Budget
+from domainbert.training.length_phases import LengthPhase
 from domainbert.training.optim_config import OptimConfig
 
 DISTILBERT = [SoftTargets(weight=5.0, positions="all"), HardTargets(weight=2.0), HiddenCosine()]
@@ -95,10 +96,12 @@ def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
 
 
 def test_accumulation_changes_nothing(runs):
+    """In both phases."""
     losses = [SoftTargets(), HardTargets(), HiddenMSE(projection="none"), AttentionMSE(), AttentionKL()]
     student = StudentConfig(first=1, encoder=None)
     optim = OptimConfig(lr=1e-3, eps=1e-4)
     changes = {"student": student, "optim": optim, "dropout": 0.2, "steps": 3}
+    changes["max_length"] = (LengthPhase(16, until=0.4), LengthPhase(64))
     folders = [run(runs, f"distil-micro-{size}", losses, micro_batch_size=size, **changes) for size in (None, 4)]
     one, other = (load_file(folder / "model.safetensors") for folder in folders)
     for name in one:

@@ -20,6 +20,7 @@ from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Budget
+from domainbert.training.length_phases import LengthPhase
 from domainbert.training.optim_config import OptimConfig
 
 STANDSTILL = OptimConfig(lr=1e-12)
@@ -174,6 +175,19 @@ def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text
     for row in rows:
         assert row["general_loss"] == row["loss"] and row["general_bits_per_character"] == row["bits_per_character"]
     assert f"general: loss {rows[2]['loss']:.4f}; {rows[0]['loss']:.4f} at step 0" in capsys.readouterr().out
+
+
+def test_all_phases_are_validated_on_rows_of_the_last_length(runs, capsys):
+    """A model that does not move has the same loss throughout: that of a training on such rows alone."""
+    phases = (LengthPhase(16, until=0.5), LengthPhase(64))
+    start = {"encoder": None, "init_from": runs / "pretrain", "seed": 1, "optim": STANDSTILL, "validate_every": 1}
+    runs.pretrain("phases", max_steps=4, **start, max_length=phases)
+    result = runs.results["phases"]
+    assert losses(result) == pytest.approx([losses(runs.results["pretrain"])[-1]] * 5, rel=1e-5)
+    most = 2 * 64 * 14 + 2 * 16 * 62
+    assert 0.9 * most < result["tokens_seen"] <= most
+    told = capsys.readouterr().out
+    assert "steps 1 to 2 of 64: " in told and "\nsteps 3 to 4 of 16: " in told and "4 steps in 2 phases" in told
 
 
 def test_in_the_first_phase_only_embeddings_and_head_learn(runs):

@@ -18,6 +18,7 @@ from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.phases import RowPhase
 from domainbert.pretraining.showing import shown_rows
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.task import MultiLabelTask
@@ -92,10 +93,10 @@ def test_rows_are_those_of_the_first_step(runs, objective):
     corpus = open_prepared([runs / "prepare"])
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     reader = PackedRowsReader(corpus.train, objective.build(tokenizer), 32)
-    lines = shown_rows(reader, 4, 7, 6, num_steps=2)
+    order = GlobalOrder(reader.plan.num_rows, 4, 7)
+    lines = shown_rows([RowPhase(range(2), reader, order)], 6)
     heads = [number for number, line in enumerate(lines) if line.startswith("row ")]
     parts = [lines[first:last] for first, last in zip(heads, [*heads[1:], len(lines)], strict=True)]
-    order = GlobalOrder(reader.plan.num_rows, 4, 7)
     batches = TrainRows(reader, order, Share(), range(2))
     trained = [(batches[step], row) for step in range(2) for row in range(4)][:6]
     for part, (batch, row) in zip(parts, trained, strict=True):

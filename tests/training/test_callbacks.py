@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import lightning
@@ -39,7 +40,8 @@ def fit(tmp_path, module, callback_list, num_steps=12, every=2, accumulation=1):
     """Trains one step after another; the micro-batches of a step weigh 1 together, and it has 100 tokens."""
     runtime = Runtime(tmp_path, "32-true", 4 // accumulation, 0, [], {"accelerator": "cpu", "devices": 1})
     trainer = build_trainer(runtime, num_steps, 4, every, callback_list)
-    batches = [{"weight": torch.ones(()), "num_tokens": 100}] * (num_steps * accumulation)
+    parts = range(num_steps * accumulation)
+    batches = [{"weight": torch.ones(()), "num_tokens": 100, "step": part // accumulation} for part in parts]
     train, validation = (DataLoader(data, batch_size=None) for data in (batches, [{"weight": torch.ones(())}]))
     trainer.fit(module, train, validation)
     return trainer
@@ -102,7 +104,7 @@ def test_throughput_counts_global_batches_after_the_first_five_steps_and_no_vali
         def validation_step(self, batch, batch_idx):
             now[0] += 1_000.0
 
-    throughput = Throughput(flops_per_token=30.0, peak_flops=6_000.0)
+    throughput = Throughput(flops_per_token={0: 30.0}, peak_flops=6_000.0)
     trainer = fit(tmp_path, Slow(SCORES), [throughput], accumulation=accumulation)
     assert trainer.global_step == 12
     assert throughput.tokens == 7 * 100 and throughput.seconds == 7.0 * accumulation
@@ -113,8 +115,22 @@ def test_throughput_counts_global_batches_after_the_first_five_steps_and_no_vali
     assert throughput.model_flop_utilisation == pytest.approx(0.125 / accumulation)
 
 
+def test_each_phase_has_its_arithmetic_and_its_first_steps_do_not_count(tmp_path, monkeypatch):
+    """12 steps of a second: 5 of the first phase's 7 and 5 of the second do not count, of the latter there are 5."""
+    now = itertools.count()
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: float(next(now)))
+    throughput = Throughput({0: 30.0, 7: 90.0}, peak_flops=6_000.0)
+    fit(tmp_path, Scored(SCORES), [throughput], num_steps=13, every=13)
+    assert (throughput.tokens, throughput.flops, throughput.seconds) == (3 * 100, 2 * 3_000.0 + 9_000.0, 3.0)
+    assert throughput.model_flop_utilisation == pytest.approx(5_000 / 6_000)
+    other = Throughput({0: 30.0, 7: 90.0}, peak_flops=6_000.0)
+    other.load_state_dict(throughput.state_dict())
+    assert other.model_flop_utilisation == throughput.model_flop_utilisation
+
+
 def test_a_short_training_has_no_rate():
-    assert Throughput(1.0, 1.0).tokens_per_second == 0.0 and Throughput(1.0, 1.0).model_flop_utilisation == 0.0
+    none = Throughput({0: 1.0}, 1.0)
+    assert none.tokens_per_second == 0.0 and none.model_flop_utilisation == 0.0
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -136,3 +152,6 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
     assert lines.label == ("pretrain", 4, "steps", 0) and lines.closed == 1
     assert [count for count, _ in lines.advanced] == [1, 1, 1, 1]
     assert lines.advanced[2][1] == "validation F1 0.2500"
+    lines.advanced.clear()
+    fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3])], 4, accumulation=accumulation)
+    assert [told for _, told in lines.advanced[2:]] == [f"phase {phase} of 2, validation F1 0.2500" for phase in (1, 2)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,9 @@ Trained = Callable[..., tuple[Mean, int]]
 
 @pytest.fixture
 def train(tmp_path: Path, one_thread: None) -> Trained:
-    def fit(size: MicroBatchSize, dropout: float = 0.0, seed: int = 0) -> tuple[Mean, int]:
+    def fit(
+        size: MicroBatchSize, dropout: float = 0.0, seed: int = 0, starts: Sequence[int] = (0,)
+    ) -> tuple[Mean, int]:
         torch.manual_seed(0)
         config = BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout)
         model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
@@ -77,9 +79,8 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         arguments = {"accelerator": "cpu", "devices": 1}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         out.mkdir()
-        trainer = build_trainer(
-            Runtime(out, "32-true", size, 0, [], arguments), STEPS, ROWS, 100, [Checkpoints(out, every=2)]
-        )
+        runtime = Runtime(out, "32-true", size, 0, [], arguments)
+        trainer = build_trainer(runtime, STEPS, ROWS, 100, [Checkpoints(out, every=2)], starts)
         trainer.fit(module, datamodule=TrainAndValidation(Rows, [], STEPS, 0))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
         return module, share_of(trainer).micro_batch_size(ROWS)
@@ -161,6 +162,34 @@ def test_a_gpu_tries_from_the_whole_share_downwards(
     assert weights_equal(auto, train(wanted, dropout=0.1)[0]), "trying left no trace"
 
 
+def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
+    train: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for 6 of the rows of step 2, and for 4 of those of step 0."""
+    tried: list[tuple[int, int]] = []
+    real = micro_batches._loss
+
+    def loss(trainer: Any, module: Mean, parts: int, step: int) -> Tensor:
+        tried.append((ROWS // parts, step))
+        if tried[-1] in ((12, 2), (6, 0)):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(trainer, module, parts, step)
+
+    on_a_gpu(monkeypatch, ROWS)
+    monkeypatch.setattr(micro_batches, "_loss", loss)
+    assert train("auto", starts=[0, 2])[1] == 4
+    assert tried == [(12, 2), *[(6, 2)] * 2, (6, 0), *[(4, 2)] * 2, (4, 0)]
+    monkeypatch.undo()
+    kept = []
+    monkeypatch.setattr(micro_batches, "_kept", lambda *arguments: kept.append(arguments[-1]) or 100 * arguments[-1])
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 10**6)
+    module, size = train("auto", starts=[0, 2])
+    assert kept == [2, 0] and size == ROWS
+    weights = sum(parameter.numel() * 4 for parameter in module.parameters())
+    monkeypatch.setattr(micro_batches, "available_memory", lambda: 3 * weights + 1.5 * 200 * 6)
+    assert train("auto", starts=[0, 2])[1] == 6, "the most that a row of any phase keeps"
+
+
 def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, 0)
     with pytest.raises(DomainbertError, match=r"not one row of the batch fits in memory; expected shorter rows"):
@@ -177,11 +206,11 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return loss
 
-    def tried(trainer: Any, module: Mean, share: int) -> int:
+    def tried(trainer: Any, module: Mean, share: int, steps: Sequence[int]) -> int:
         with monkeypatch.context() as patch:
             patch.setattr(torch.cuda, "get_device_properties", lambda _: type("Device", (), {"total_memory": 1000}))
             patch.setattr(torch.cuda, "empty_cache", lambda: None)
-            found = micro_batches._tried(trainer, module, share)
+            found = micro_batches._tried(trainer, module, share, steps)
         assert not module._losses and all(parameter.grad is None for parameter in module.parameters())
         return found
 

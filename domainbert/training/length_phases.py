@@ -1,0 +1,70 @@
+"""Settings of a training whose rows grow longer, in phases. Free of torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.ranges import Items, Length, Range, check_fields
+
+
+@dataclass(frozen=True)
+class LengthPhase:
+    """A phase of a training, with rows of one length."""
+
+    length: Length
+    """Tokens of a row, special tokens included; all lengths divide the last one."""
+
+    until: Annotated[float, Range(0, 1, above=True, below=True)] | None = None
+    """Share of the optimiser steps after which the next phase begins; the last phase has none."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_fields(self)
+
+
+MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
+
+
+def last_length(max_length: MaxLength | None) -> int | None:
+    """The longest rows of a training, in tokens: those of its last phase, where it has phases."""
+    return max_length[-1].length if isinstance(max_length, tuple) else max_length
+
+
+def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
+    """Messages of what keeps phases from following each other, each with its key."""
+    *earlier, last = phases
+    for number, phase in enumerate(earlier):
+        if phase.until is None:
+            expected = "the share of the steps after which the next phase begins"
+            yield f"max_length[{number}].until: missing; expected {expected}"
+        if last.length % phase.length:
+            expected = f"a divisor of the last length, {last.length}, so that all steps hold equally many tokens"
+            yield f"max_length[{number}].length: found {phase.length}; expected {expected}"
+    if last.until is not None:
+        expected = "none, since the last phase goes on to the end"
+        yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
+    for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
+        if phase.length <= before.length:
+            yield f"max_length[{number}].length: found {phase.length}; expected more than before, {before.length}"
+        if phase.until is not None and before.until is not None and phase.until <= before.until:
+            yield f"max_length[{number}].until: found {phase.until}; expected more than before, {before.until}"
+
+
+def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
+    """The optimiser steps of each phase, from 0, of a training of `num_steps`; `until` is rounded to a whole step.
+
+    `DomainbertError` where a phase has none.
+    """
+    ends = [round((phase.until or 1.0) * num_steps) for phase in phases]
+    found = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
+    for number, (phase, steps) in enumerate(zip(phases, found, strict=True)):
+        if not steps:
+            raise DomainbertError(
+                f"max_length[{number}]: none of the {num_steps:,} steps is left for rows of {phase.length} tokens; "
+                "expected another until, or a longer budget"
+            )
+    return found
