@@ -60,6 +60,7 @@ class Document:
     id: str  # the file below its source and the line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`
     text: str
     split: Split
+    language: str | None = None  # that of its source
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,8 @@ def _copies(document: _Cleaned) -> Iterator[Document]:
     counts.documents[split] += copies
     counts.characters[split] += copies * len(document.text)
     for copy in range(1, copies + 1):
-        yield Document(document.id if copy == 1 else f"{document.id}#{copy}", document.text, split)
+        identity = document.id if copy == 1 else f"{document.id}#{copy}"
+        yield Document(identity, document.text, split, document.source.language)
 
 
 def _uniform(digest: bytes) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from domainbert.base.layout import paragraph, printable, table
-from domainbert.data.order import GlobalOrder
 from domainbert.data.packing import Ints
 from domainbert.data.showing import INDENT, shown_pieces
 from domainbert.pretraining.batches import PackedRowsReader
@@ -14,7 +13,7 @@ from domainbert.pretraining.objective import Key
 
 def shown_rows(reader: PackedRowsReader, batch_size: int, seed: int, count: int) -> list[str]:
     """The first rows of a training: their texts as they are read, and each token of which the objective has to say."""
-    order, lines = GlobalOrder(reader.plan.num_rows, batch_size, seed), list[str]()
+    order, lines = reader.order(batch_size, seed), list[str]()
     for number in range(count):
         step, place = divmod(number, batch_size)
         epochs, rows = order.batch(step)

@@ -81,6 +81,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.distillation.distilling import CorpusDistillation
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.pretraining.batches import rows_of_corpus
+    from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.fit import Steps
@@ -94,7 +95,9 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
     masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder))
     train, validation = rows_of_corpus(corpus, masked_lm, settings.max_length)
-    steps = Steps.of_budget(settings, train.plan.num_rows, corpus.train.num_tokens)
+    steps = Steps.of_budget(settings, train.plan.num_rows, train.tokens_per_pass)
+    languages, often = passes_by_language(train, steps.total * steps.batch_size)
+    say(often)
     asked = models if weighted.needs_teacher else []
     how = (settings.optim, settings.schedule, steps.total, settings.seed, settings.unfreeze_every)
     module = CorpusDistillation(model, asked, weighted, *how)
@@ -107,6 +110,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     if "HardTargets" in last:  # it is the loss of masked LM
         warnings += masked_lm.judge(corpus, {"loss": last["HardTargets"]})[1]
     say(warnings)
+    warnings = often + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": counts[0],
@@ -114,8 +118,9 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         "micro_batch_size": fitted.micro_batch_size,
         "tokens_per_second": throughput.tokens_per_second,
         **fitted.facts,
+        **languages,
         "warnings": warnings,
-        "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
+        "tokens_seen": steps.tokens_seen(train.tokens_per_pass),
     }
     head = "masked_lm" if keeps_head or weighted.reads else None
     _save(out, settings, model, config, masked_lm.tokenizer, head, metrics, folders)

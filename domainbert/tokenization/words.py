@@ -7,6 +7,7 @@ strings between spaces, because Python does that at the speed of C; only the dis
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -39,6 +40,32 @@ class WordCounter:
         self._counts: dict[int, Counter[str]] = {}
         self._documents: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
+
+    @classmethod
+    def of_languages(
+        cls, counters: Mapping[str, WordCounter], shares: Mapping[str, float], sample_bytes: int
+    ) -> WordCounter:
+        """The counts of all languages together, multiplied so that each has its share of the bytes.
+
+        The bytes are as many as let no count shrink, but no more than `sample_bytes`. A string whose count comes to
+        less than a half is forgotten.
+        """
+        whole = min(sample_bytes, max(counters[name].bytes / share for name, share in shares.items()))
+        merged, counts = cls(sample_bytes), Counter[str]()
+        for name, counter in counters.items():
+            factor = shares[name] * whole / max(counter.bytes, 1)
+            merged.documents_read += counter.documents_read
+            merged.bytes_read += counter.bytes_read
+            merged.forgotten += counter.forgotten
+            merged._documents[0] += counter.documents
+            merged._bytes[0] += counter.bytes
+            for level in counter._counts.values():
+                for string, count in level.items():
+                    times = math.floor(count * factor + 0.5)
+                    counts[string] += times
+                    merged.forgotten += count if times == 0 else 0
+        merged._counts[0] = +counts
+        return merged
 
     @property
     def documents(self) -> int:

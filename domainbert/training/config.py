@@ -98,7 +98,7 @@ class Budget:
         if given != 1:
             raise DomainbertError(f"{given} of max_steps, max_tokens and max_epochs are given; expected exactly one")
 
-    def num_steps(self, num_rows: int, num_tokens: int, batch_size: int) -> int:
+    def num_steps(self, num_rows: int, num_tokens: float, batch_size: int) -> int:
         """Optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in all, special tokens and padding
         apart."""
         if self.max_steps is not None:

@@ -38,14 +38,14 @@ class Steps:
 
     @classmethod
     def of_budget(
-        cls, settings: CorpusTraining, num_items: int, num_tokens: int, validate_first: bool = False
+        cls, settings: CorpusTraining, num_items: int, num_tokens: float, validate_first: bool = False
     ) -> Steps:
         """Those of a budget over items with `num_tokens` tokens in all; ten validations unless told."""
         total = settings.budget.num_steps(num_items, num_tokens, settings.batch_size)
         every = settings.validate_every or max(1, total // _VALIDATIONS)
         return cls(total, settings.batch_size, num_items, every, validate_first)
 
-    def tokens_seen(self, num_tokens: int) -> int:
+    def tokens_seen(self, num_tokens: float) -> int:
         """Tokens that the steps read of a training set with `num_tokens`."""
         return round(self.total * self.batch_size * num_tokens / self.num_items)
 
