@@ -37,6 +37,12 @@ class Source:
     text_key: str = "text"
     """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
 
+    translation_key: str | None = None
+    """The key or column that holds the text's translation: a document is then a pair, `A [SEP] B` (translation LM)."""
+
+    translation: Path | None = None
+    """For a file of plain text with `documents: line`: the file whose line n is the translation of line n."""
+
     documents: Literal["file", "blank_line", "line"] = "file"
     """For plain text only. One document is a whole file, the text between blank lines, or a line."""
 
@@ -64,6 +70,11 @@ class Source:
             raise DomainbertError(f"language: found {self.language!r}; expected letters, digits, - and _ (fr, zh-Hant)")
         if not self.path:
             raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
+        if self.translation is not None and (self.translation_key is not None or self.documents != "line"):
+            beside = f"documents: {self.documents}" if self.translation_key is None else "translation_key"
+            raise DomainbertError(
+                f"translation: found beside {beside}; expected documents: line and no translation_key"
+            )
         if self.path.startswith(_HUB):
             name, revision = check_hub_name(self.path)
             if revision is not None:

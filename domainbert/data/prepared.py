@@ -5,8 +5,9 @@
     prepared.json             what the folder holds, the fingerprint of the tokenizer, the SHA-256 of each file
     tokenizer/                the tokenizer that made the ids
     dataset_dict.json         for datasets, as are the two JSON files in each split
-    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens),
-                              starts_word (a bit a token), num_characters; language, if the corpus has `languages`
+    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens but those between
+                              a text and its translation), starts_word (a bit a token), num_characters; language, if
+                              the corpus has `languages`
     validation/...
 """
 

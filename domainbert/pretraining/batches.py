@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from domainbert.data.order import GlobalOrder, SharesOrder
-from domainbert.data.packing import text_numbers
+from domainbert.data.packing import Ints, text_numbers
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
 from domainbert.pretraining.languages import RowLanguages, documents_of
@@ -25,7 +25,7 @@ class PackedRowsReader:
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.lay_out(split, max_length)
-        self.rows = np.arange(self.plan.num_rows)  # those that validation reads
+        self.rows: Ints = np.arange(self.plan.num_rows)  # those that validation reads
         self.languages = RowLanguages.of(split, self.plan)
 
     def order(self, batch_size: int, seed: int) -> GlobalOrder:
@@ -45,7 +45,7 @@ class PackedRowsReader:
             return {}
         found = {}
         for number, name in enumerate(self.languages.sampling.names):
-            rows = np.flatnonzero(self.languages.of_row == number)
+            rows = self.rows[self.languages.of_row == number]
             if len(rows):
                 found[name] = copy(self)
                 found[name].rows = rows

@@ -49,7 +49,7 @@ class RowLanguages:
     @property
     def rows(self) -> Ints:
         """(languages,) rows of each."""
-        return np.bincount(self.of_row, minlength=len(self.tokens))
+        return np.bincount(self.of_row, minlength=len(self.tokens)).astype(np.int64)
 
     @cached_property
     def shares(self) -> LanguageShares:
@@ -80,7 +80,7 @@ class RowLanguages:
 
 def documents_of(starts: Ints, split: PreparedSplit) -> Ints:
     """The documents (pieces,) in which pieces begin at those places of the token stream."""
-    return np.searchsorted(split.document_offsets, starts, side="right") - 1
+    return (np.searchsorted(split.document_offsets, starts, side="right") - 1).astype(np.int64)
 
 
 def passes_by_language(reader: PackedRowsReader, rows_read: int) -> tuple[dict[str, Any], list[str]]:

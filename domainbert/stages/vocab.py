@@ -122,8 +122,8 @@ def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) 
     with Progress("count words") as progress:
         for document in read_documents(corpus, read):
             if document.split in counters:
-                apart = document.split == "train" and document.language is not None
-                counter = by_language[document.language] if apart else counters[document.split]
+                language = document.language if document.split == "train" else None
+                counter = counters[document.split] if language is None else by_language[language]
                 counter.add(document.text)
                 progress.advance()
     print("\n".join(read.lines()))
