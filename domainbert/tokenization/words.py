@@ -18,6 +18,7 @@ from domainbert.tokenization.bert import encode_text
 
 _MAX_DISTINCT = 250_000
 _HASH_BITS = 64
+_MOST_BYTES = 4_000_000_000  # pairs of pieces, no more than bytes, are counted in 32 bits
 
 
 class WordCounter:
@@ -42,16 +43,14 @@ class WordCounter:
         self._bytes: Counter[int] = Counter()
 
     @classmethod
-    def of_languages(
-        cls, counters: Mapping[str, WordCounter], shares: Mapping[str, float], sample_bytes: int
-    ) -> WordCounter:
+    def of_languages(cls, counters: Mapping[str, WordCounter], shares: Mapping[str, float]) -> WordCounter:
         """The counts of all languages together, multiplied so that each has its share of the bytes.
 
-        The bytes are as many as let no count shrink, but no more than `sample_bytes`. A string whose count comes to
-        less than a half is forgotten.
+        The bytes are as many as let no count shrink, but no more than can be counted in 32 bits. What is not a whole
+        number is rounded up or down by a hash of the string, so that the shares are right however rare the strings are.
         """
-        whole = min(sample_bytes, max(counters[name].bytes / share for name, share in shares.items()))
-        merged, counts = cls(sample_bytes), Counter[str]()
+        whole = min(_MOST_BYTES, max(counters[name].bytes / share for name, share in shares.items()))
+        merged, counts = cls(_MOST_BYTES), Counter[str]()
         for name, counter in counters.items():
             factor = shares[name] * whole / max(counter.bytes, 1)
             merged.documents_read += counter.documents_read
@@ -61,7 +60,7 @@ class WordCounter:
             merged._bytes[0] += counter.bytes
             for level in counter._counts.values():
                 for string, count in level.items():
-                    times = math.floor(count * factor + 0.5)
+                    times = math.floor(count * factor + _uniform(string))
                     counts[string] += times
                     merged.forgotten += count if times == 0 else 0
         merged._counts[0] = +counts
@@ -114,6 +113,11 @@ class WordCounter:
         for table in (self._counts, self._documents, self._bytes):
             table.pop(self._first_level, None)
         self._first_level += 1
+
+
+def _uniform(string: str) -> float:
+    digest = hashlib.blake2b(string.encode(), digest_size=8, person=b"vocab shares").digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
 def _level(encoded: bytes) -> int:
