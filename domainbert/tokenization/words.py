@@ -50,21 +50,25 @@ class WordCounter:
         number is rounded up or down by a hash of the string, so that the shares are right however rare the strings are.
         """
         whole = min(_MOST_BYTES, max(counters[name].bytes / share for name, share in shares.items()))
-        merged, counts = cls(_MOST_BYTES), Counter[str]()
+        merged = cls(_MOST_BYTES)
         for name, counter in counters.items():
-            factor = shares[name] * whole / max(counter.bytes, 1)
-            merged.documents_read += counter.documents_read
-            merged.bytes_read += counter.bytes_read
-            merged.forgotten += counter.forgotten
-            merged._documents[0] += counter.documents
-            merged._bytes[0] += counter.bytes
-            for level in counter._counts.values():
-                for string, count in level.items():
-                    times = math.floor(count * factor + _uniform(string))
-                    counts[string] += times
-                    merged.forgotten += count if times == 0 else 0
-        merged._counts[0] = +counts
+            merged.add_times(counter, shares[name] * whole / max(counter.bytes, 1))
         return merged
+
+    def add_times(self, other: WordCounter, factor: float) -> None:
+        """Add the counts of another sample, multiplied; its documents and bytes count as they are."""
+        self.documents_read += other.documents_read
+        self.bytes_read += other.bytes_read
+        self.forgotten += other.forgotten
+        self._documents[0] += other.documents
+        self._bytes[0] += other.bytes
+        counts = self._counts.setdefault(0, Counter())
+        for string, count in other.words(lambda string: [string]).items():
+            times = math.floor(count * factor + _uniform(string))
+            if times:
+                counts[string] += times
+            else:
+                self.forgotten += count
 
     @property
     def documents(self) -> int:

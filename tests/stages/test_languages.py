@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus = {"sources": sources(folder), "languages": {"alpha": 0.3}, "validation_fraction": 0.15}
     training = {"encoder": ENCODER, "budget": {"max_epochs": 6}, "batch_size": 16, "max_length": 32}
     stages: dict[str, Any] = {
-        "vocab": {"corpus": corpus, "vocab_size": 512, "min_character_count": 2},
+        "vocab": {"corpus": corpus, "vocab_size": 320, "min_character_count": 2},
         "prepare": {"corpus": corpus, "tokenizer": "@vocab", "num_workers": 0},
         "pretrain": {"prepared": ["@prepare"], **training},
     }
