@@ -76,7 +76,7 @@ def test_a_training_says_how_often_it_reads_each_language_and_warns_above_ten(ru
     passes = {name: one["passes"] for name, one in found["languages"].items()}
     tokens = {name: one["tokens"] for name, one in found["languages"].items()}
     read = sum(passes[name] * tokens[name] for name in tokens)
-    assert found["tokens_seen"] == pytest.approx(read, rel=1e-6)
+    assert found["tokens_seen"] == round(read)
     for name, one in found["languages"].items():
         assert passes[name] == pytest.approx(one["share_read"] * read / tokens[name], rel=0.02)
     assert passes["en"] < 6 < 10 < passes["sw"]
