@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ STAGES = {
     "roberta": FROM_SCRATCH,
     "tinybert": ["prepare", "distill", "distill-task", "distill-task"],
     "xlm-r": FROM_SCRATCH,
+    "xlm-t": ["prepare", "pretrain", "finetune"],
     "xtremedistil": ["finetune", *["distill-task"] * 3],
 }
 USED = {
@@ -50,6 +52,7 @@ def options(runs, text: str) -> list[tuple[str, str]]:
         "tagger": runs / "ner-pretrained",
         "classifier": runs / "classification-pretrained",
         "corpus": runs / "sample" / "corpus.jsonl",
+        "data": runs / "data",
     }
     task = "classification" if "classifier:" in text else "ner"
     places |= {split: runs.labelled(task, split) for split in ("train", "validation")}
@@ -60,6 +63,18 @@ def options(runs, text: str) -> list[tuple[str, str]]:
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The teachers of the tests have fewer positions than a preset asks for."""
     monkeypatch.setattr("domainbert.stages.early_checks.Given.check_max_length", lambda *_: None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tweets(runs) -> None:
+    """Labelled tweets in four languages, a line each."""
+    draw = random.Random(0)
+    for language in ("arabic", "english", "french", "german"):
+        (folder := runs / "data" / "tweets" / language).mkdir(parents=True, exist_ok=True)
+        for split, count in {"train": 60, "dev": 12}.items():
+            lines = [" ".join(f"{language[:2]}{draw.randrange(40)}" for _ in range(12)) for _ in range(count)]
+            (folder / f"{split}_text.txt").write_text("\n".join(lines) + "\n")
+            (folder / f"{split}_labels.txt").write_text("".join(f"{number % 3}\n" for number in range(count)))
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
@@ -117,6 +132,6 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
 
 
-def test_there_are_thirteen_and_together_they_use_every_loss():
+def test_there_are_fourteen_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

@@ -75,6 +75,8 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     begins = tokenizer.pieces.begins_word
     split = SimpleNamespace(
         document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        sampling=None,
+        languages=None,
         take=lambda start, stop: ids[start:stop],
         take_starts=lambda start, stop: begins[ids[start:stop]],
     )

@@ -65,7 +65,8 @@ def short_documents(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterato
 def small_source(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator[Finding]:
     """A source has less than this share of the corpus's characters.
 
-    Give it a `weight`, if it is what the task is about; its text is hardly seen otherwise.
+    Give it a `weight`, or with `languages` all of them a lower `alpha`, if it is what the task is about; its text is
+    hardly seen otherwise.
     """
     characters = [sum(one.characters.values()) for one in corpus.report.sources]
     for source, own in zip(corpus.report.sources, characters, strict=True):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_hub_name
 from domainbert.base.ranges import Items, PositiveFraction, PositiveInt, Range, check_fields
+from domainbert.corpus.languages import Languages, LanguageShares
 from domainbert.corpus.sources import list_files
 
 _HUB = "hub:"
+_LANGUAGE = re.compile(r"[\w-]+")  # it stands in names of metrics
 CorpusFormat = Literal["auto", "text", "jsonl", "csv", "parquet", "conll"]
 
 
@@ -34,12 +37,22 @@ class Source:
     text_key: str = "text"
     """The key (JSONL) or column (CSV, Parquet, hub) that holds the text."""
 
+    translation_key: str | None = None
+    """The key or column that holds the text's translation: a document is then a pair, `A [SEP] B` (translation LM)."""
+
+    translation: Path | None = None
+    """For a file of plain text with `documents: line`: the file whose line n is the translation of line n."""
+
     documents: Literal["file", "blank_line", "line"] = "file"
     """For plain text only. One document is a whole file, the text between blank lines, or a line."""
 
     weight: Annotated[float, Range(0, 1000, above=True)] = 1.0
     """Copies of a document: 2 writes each training document twice, 0.5 keeps half of all documents, chosen
     by their hash. A validation document is never written twice."""
+
+    language: str | None = None
+    """The language of the texts, by any name (`fr`): with `languages` each source has one, and several may have the
+    same."""
 
     hub_config: str | None = None
     """The configuration (subset) of a hub dataset, where it has several."""
@@ -53,8 +66,15 @@ class Source:
             raise DomainbertError(f"documents: {self.documents!r}; expected file, blank_line or line")
         if self.format not in get_args(CorpusFormat):
             raise DomainbertError(f"format: {self.format!r}; expected one of {', '.join(get_args(CorpusFormat))}")
+        if self.language is not None and not _LANGUAGE.fullmatch(self.language):
+            raise DomainbertError(f"language: found {self.language!r}; expected letters, digits, - and _ (fr, zh-Hant)")
         if not self.path:
             raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
+        if self.translation is not None and (self.translation_key is not None or self.documents != "line"):
+            beside = f"documents: {self.documents}" if self.translation_key is None else "translation_key"
+            raise DomainbertError(
+                f"translation: found beside {beside}; expected documents: line and no translation_key"
+            )
         if self.path.startswith(_HUB):
             name, revision = check_hub_name(self.path)
             if revision is not None:
@@ -85,6 +105,8 @@ class Select:
         for number, source in enumerate(self.like):
             if source.weight != 1:
                 raise DomainbertError(f"like[{number}].weight: found {source.weight:g}; expected 1, or none")
+            if source.language is not None:
+                raise DomainbertError(f"like[{number}].language: found {source.language}; expected none")
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """All files that the documents are compared with; see `CorpusConfig.input_files`."""
@@ -118,8 +140,35 @@ class CorpusConfig:
     """Keep only the training documents that are most like some text: {like: labelled.conll, keep: 0.2}. The corpus is
     then read three times."""
 
+    languages: Languages | None = None
+    """How often each language is read, in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
+    source then has a `language`, and none a `weight`."""
+
     def __post_init__(self) -> None:
         check_fields(self)
+        problems = Problems("corpus")
+        for number, source in enumerate(self.sources):
+            where = f"sources[{number}]"
+            if self.languages is None and source.language is not None:
+                found = f"found {source.language} without languages"
+                problems.add(f"{where}.language: {found}; expected languages: {{alpha: 0.3}} beside the sources")
+            elif self.languages is not None and source.language is None:
+                problems.add(f"{where}.language: found none beside languages; expected the language of {source.path}")
+            elif self.languages is not None and source.weight != 1:
+                found = f"found {source.weight:g} beside languages"
+                problems.add(f"{where}.weight: {found}, which say how often each is read; expected 1, or none")
+        problems.raise_if_any()
+
+    @property
+    def language_names(self) -> list[str]:
+        """The languages in the order of their sources; none where there is no `languages`."""
+        return list(dict.fromkeys(source.language for source in self.sources if source.language is not None))
+
+    def language_shares(self, sizes: Mapping[str, int]) -> LanguageShares | None:
+        """The languages with their sizes, in any unit, and their shares; None where there is no `languages`."""
+        if self.languages is None:
+            return None
+        return self.languages.shares({name: sizes.get(name, 0) for name in self.language_names})
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """All files that will be read, in order, but of the sources with the paths `without`; hub datasets have none.

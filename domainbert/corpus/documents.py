@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -32,6 +32,7 @@ class Cleaned:
     line_breaks: bool  # whether others than line feeds were replaced by line feeds
     control_characters: int  # removed
     normalized: bool  # whether it was not in Unicode normal form C
+    boundary: int | None = None  # of a pair: where the line break between its sides stands
 
 
 def clean(text: str) -> Cleaned:
@@ -53,6 +54,20 @@ def clean(text: str) -> Cleaned:
     )
 
 
+def clean_sides(sides: Sequence[str]) -> Cleaned:
+    """A text, or a pair of texts that a line break parts; a pair of which one side is empty is empty."""
+    parts = [clean(side) for side in sides]
+    if len(parts) == 1:
+        return parts[0]
+    return Cleaned(
+        text="\n".join(part.text for part in parts) if all(part.text for part in parts) else "",
+        line_breaks=any(part.line_breaks for part in parts),
+        control_characters=sum(part.control_characters for part in parts),
+        normalized=any(part.normalized for part in parts),
+        boundary=len(parts[0].text),
+    )
+
+
 @dataclass(frozen=True)
 class Document:
     """A cleaned text that is kept."""
@@ -60,6 +75,14 @@ class Document:
     id: str  # the file below its source and the line or row: `speeches.jsonl.gz:12`; a second copy ends in `#2`
     text: str
     split: Split
+    language: str | None = None  # that of its source
+    boundary: int | None = None  # of a text with its translation: where the line break between them stands
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The text, or the text and its translation."""
+        place = self.boundary
+        return (self.text,) if place is None else (self.text[:place], self.text[place + 1 :])
 
 
 @dataclass(frozen=True)
@@ -72,6 +95,7 @@ class _Cleaned:
     split: Split
     source: Source
     counts: SourceReport
+    boundary: int | None
 
 
 def read_documents(
@@ -108,9 +132,9 @@ def _read(config: CorpusConfig, report: CorpusReport, most_characters: int | Non
         near = stack.enter_context(NearDuplicates(threshold)) if threshold is not None else None
         for source in config.sources:
             counts = report.add_source(source.path)
-            for identity, raw in read_source(source, counts, excerpt):
-                cleaned = clean(raw)
-                _count_read(counts, raw, cleaned)
+            for identity, *raw in read_source(source, counts, excerpt):
+                cleaned = clean_sides(raw)
+                _count_read(counts, sum(map(len, raw)), cleaned)
                 text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
                 if not text:
                     counts.dropped["empty"] += 1
@@ -122,7 +146,7 @@ def _read(config: CorpusConfig, report: CorpusReport, most_characters: int | Non
                     counts.dropped["near duplicates"] += 1
                 else:
                     split: Split = "validation" if _uniform(digest[:8]) < config.validation_fraction else "train"
-                    yield _Cleaned(identity, text, digest, split, source, counts)
+                    yield _Cleaned(identity, text, digest, split, source, counts, cleaned.boundary)
 
 
 def _selected(
@@ -136,7 +160,8 @@ def _selected(
         return (document.text for document in documents if document.split == "train")
 
     check_sources(wanted.like, "select.like")
-    like = (clean(text).text for source in wanted.like for _, text in read_source(source, SourceReport(source.path)))
+    read = (sides for source in wanted.like for _, *sides in read_source(source, SourceReport(source.path)))
+    like = (clean_sides(sides).text for sides in read)
     selection = select(like, texts, wanted.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
@@ -145,9 +170,9 @@ def _selected(
     raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
 
 
-def _count_read(counts: SourceReport, raw: str, cleaned: Cleaned) -> None:
+def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:
     counts.read += 1
-    counts.read_characters += len(raw)
+    counts.read_characters += characters
     counts.control_characters += cleaned.control_characters
     changes = {
         "with other line breaks": cleaned.line_breaks,
@@ -170,7 +195,8 @@ def _copies(document: _Cleaned) -> Iterator[Document]:
     counts.documents[split] += copies
     counts.characters[split] += copies * len(document.text)
     for copy in range(1, copies + 1):
-        yield Document(document.id if copy == 1 else f"{document.id}#{copy}", document.text, split)
+        identity = document.id if copy == 1 else f"{document.id}#{copy}"
+        yield Document(identity, document.text, split, document.source.language, document.boundary)
 
 
 def _uniform(digest: bytes) -> float:

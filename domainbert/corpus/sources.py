@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import stream_kind
 from domainbert.corpus.file_kind import evident_kind, look
-from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, too_long
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, read_lines, too_long
 from domainbert.corpus.readers import READERS, Reader
 
 if TYPE_CHECKING:
     from domainbert.corpus.config import Source
     from domainbert.corpus.report import SourceReport
+
+
+Read = tuple[str, ...]  # an id, a text, and perhaps its translation
 
 
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
@@ -26,7 +29,8 @@ def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
     """
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
-    return [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
+    files = [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
+    return files + [source.translation for source in on_disk if source.translation is not None]
 
 
 def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
@@ -35,6 +39,9 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     for number, source in enumerate(sources):
         if source.hub_name is None and not any(_is_read(file, source) for _, file in find_files(source.path)):
             problems.add(f"{key}[{number}].path: {_why_nothing(source.path)}")
+        for path in () if source.translation is None else (Path(source.path), source.translation):
+            if not path.is_file():
+                problems.add(f"{key}[{number}].translation: {path} is no file; expected two files, line beside line")
     problems.raise_if_any()
 
 
@@ -74,27 +81,27 @@ class Excerpt:
         size = sum(file.stat().st_size for file in list_files(sources))
         return cls(most_characters / max(size, 1), most_characters / len(sources))
 
-    def first(
-        self, texts: Callable[[], Iterator[tuple[str, str]]], due: float, counts: SourceReport
-    ) -> Iterator[tuple[str, str]]:
+    def first(self, texts: Callable[[], Iterator[Read]], due: float, counts: SourceReport) -> Iterator[Read]:
         """The first documents of a file or dataset; the report counts those that are not read to the end."""
         self.due += due
         if self.read < self.due:
-            for identity, text in texts():
+            for identity, *sides in texts():
                 if self.read >= self.due:
                     break
-                self.read += len(text)
-                yield identity, text
+                self.read += sum(map(len, sides))
+                yield identity, *sides
             else:
                 return
         counts.files_cut += 1
 
 
-def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = None) -> Iterator[tuple[str, str]]:
-    """The id and the unchanged text of each document of one source, or of an excerpt of it. An id is the file's name
-    below the source, and the line or row: `speeches/1996.jsonl.gz:12`."""
+def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = None) -> Iterator[Read]:
+    """The id and the unchanged text of each document of one source, or of an excerpt of it, and its translation if the
+    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`."""
     if source.hub_name:
-        rows = partial(_read_hub, source)
+        rows: Callable[[], Iterator[Read]] = partial(_read_hub, source)
+        if source.translation_key is not None:
+            rows = partial(_paired, _read_hub, source)
         yield from rows() if excerpt is None else excerpt.first(rows, excerpt.per_dataset, counts)
         return
     for name, path in find_files(source.path):
@@ -106,10 +113,36 @@ def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = 
         yield from texts() if excerpt is None else excerpt.first(texts, excerpt.per_byte * path.stat().st_size, counts)
 
 
-def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[tuple[str, str]]:
+def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[Read]:
     reader = _reader(path, source, counts)
-    for position, text in reader(path, source):
-        yield name + position, text
+    if source.translation is not None:
+        read: Iterator[Read] = read_aligned(path, source.translation)
+    elif source.translation_key is None:
+        read = reader(path, source)
+    elif reader in (READERS[".txt"], READERS[".conll"]):
+        raise DomainbertError(f"{path}: no file with keys or columns; expected one beside translation_key")
+    else:
+        read = _paired(partial(reader, path), source)
+    for position, *sides in read:
+        yield name + position, *sides
+
+
+def _paired(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[Read]:
+    """The texts of a source beside their translations, which are read as the texts are."""
+    others = read(replace(source, text_key=str(source.translation_key)))
+    for (position, text), (_, other) in zip(read(source), others, strict=True):
+        yield position, text, other
+
+
+def read_aligned(path: Path, other: Path) -> Iterator[Read]:
+    """The place of each line (":12"), the line, and that of the other file; `DomainbertError` with both counts where
+    one has more lines."""
+    ours, theirs = (sum(1 for _ in read_lines(file)) for file in (path, other))
+    if ours != theirs:
+        found = f"{ours:,} lines, and {theirs:,} in {other}"
+        raise DomainbertError(f"{path}: {found}; expected the translation of each line in its place")
+    for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
+        yield f":{number}", text, translation
 
 
 def _reader(path: Path, source: Source, counts: SourceReport) -> Reader:

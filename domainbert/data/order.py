@@ -42,28 +42,43 @@ class GlobalOrder:
         return _pass(self.size, self.seed, epoch)
 
 
-class BalancedOrder(GlobalOrder):
-    """Passes of as many items as there are, in which each class is drawn in proportion to its count to a power.
+class SharesOrder(GlobalOrder):
+    """Passes of as many items as there are, in which each class is drawn in a share of its own.
 
-    With the power 0 all classes are drawn equally often, with 1 as often as they occur; Conneau and Lample (2019,
-    section 3.1) draw languages so, and take 0.5. A pass has each class exactly so often, but for rounding. After
-    any number of passes, items of one class have come equally often, but for one time.
+    A pass has each class exactly so often, but for rounding. Each class goes through passes of its own: after any
+    number of batches that end a pass, items of one class have come equally often, but for one time.
 
     Args:
         classes: (size,) the class of each item, numbered from 0 without a gap.
-        power: from 0 to 1.
-        batch_size, seed: as of `GlobalOrder`.
+        shares: (classes,) in any unit.
+        batch_size, seed, first_step, first_pass: as of `GlobalOrder`.
     """
 
-    def __init__(self, classes: Ints, power: float, batch_size: int, seed: int) -> None:
-        super().__init__(len(classes), batch_size, seed)
-        counts = np.bincount(classes)
-        self.members = [np.flatnonzero(classes == number) for number in range(len(counts))]
-        self.draws = whole_shares(counts**power, self.size)
+    def __init__(
+        self,
+        classes: Ints,
+        shares: NDArray[np.floating],
+        batch_size: int,
+        seed: int,
+        first_step: int = 0,
+        first_pass: int = 0,
+    ) -> None:
+        super().__init__(len(classes), batch_size, seed, first_step, first_pass)
+        self.members = [np.flatnonzero(classes == number) for number in range(len(shares))]
+        self.draws = whole_shares(shares, self.size)  # (classes,) of each in a pass
         self._drawn: dict[int, Ints] = {}  # the last two passes: a batch may span them
 
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """The pass over its class that each item of global batch `step` belongs to, and the item; both (batch_size,).
+
+        So what is drawn twice in a pass over all has another number each time, and other tokens are hidden in it.
+        """
+        _, drawn = super().batch(step)
+        epochs, items = np.divmod(drawn, self.size)
+        return epochs, items
+
     def whole_pass(self, epoch: int) -> Ints:
-        """See `GlobalOrder.whole_pass`."""
+        """The items of a pass, in its order, with `size` added for each pass over their class: (size,)."""
         if epoch not in self._drawn:
             self._drawn = {**dict(list(self._drawn.items())[-1:]), epoch: self._draw(epoch)}
         return self._drawn[epoch]
@@ -72,8 +87,24 @@ class BalancedOrder(GlobalOrder):
         parts = []
         for number, (members, draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))
-            parts.append(members[GlobalOrder(len(members), draws, seed).batch(epoch)[1]])
+            epochs, places = GlobalOrder(len(members), draws, seed).batch(epoch)
+            parts.append(epochs * self.size + members[places])
         return np.concatenate(parts)[_pass(self.size, self.seed, epoch)]
+
+
+class BalancedOrder(SharesOrder):
+    """Passes in which each class is drawn in proportion to its count to a power.
+
+    With the power 0 all classes are drawn equally often, with 1 as often as they occur; Conneau and Lample (2019,
+    section 3.1) draw languages so, and take 0.5.
+
+    Args:
+        classes, batch_size, seed: as of `SharesOrder`.
+        power: from 0 to 1.
+    """
+
+    def __init__(self, classes: Ints, power: float, batch_size: int, seed: int) -> None:
+        super().__init__(classes, np.bincount(classes) ** power, batch_size, seed)
 
 
 def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:

@@ -95,12 +95,14 @@ def plan_rows(
     special_ids: Iterable[int],
     length: int,
     extra: int,
+    groups: Ints | None = None,
 ) -> RowPlan:
     """Cut documents into pieces at word boundaries and pack the pieces into rows of `length` tokens.
 
     Every token of every document is in exactly one piece. `document_offsets` (documents + 1,) is where they begin in
     the token stream, of which `take` gives the tokens from one place to another, and `take_starts` whether each begins
-    a word. Masked LM never hides `special_ids`, [UNK] among them. Around a piece stand `extra` special tokens.
+    a word. Masked LM never hides `special_ids`, [UNK] among them. Around a piece stand `extra` special tokens. A row
+    holds documents of one of the `groups` (documents,); None puts any together.
     """
     room = room_for_text(length, extra)
     ordinary = np.ones(vocab_size, dtype=np.int64)
@@ -108,19 +110,32 @@ def plan_rows(
     starts: list[int] = []
     stops: list[int] = []
     maskable: list[int] = []
+    pieces: list[int] = []  # of each document
     for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
         cuts = _cuts(take_starts(begin, end), room)
+        pieces.append(len(cuts) - 1)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
         maskable.extend(np.add.reduceat(ordinary[tokens], cuts[:-1]).tolist() if cuts[1:] else [])
     piece_starts = np.asarray(starts, dtype=np.int64)
     lengths = np.asarray(stops, dtype=np.int64) - piece_starts
-    rows = best_fit_decreasing(lengths + extra, length)
+    group_of_piece = np.zeros_like(lengths) if groups is None else np.repeat(groups, pieces)
+    rows = _pack_groups(lengths + extra, length, group_of_piece)
     order = np.argsort(rows, kind="stable")
     row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
     counts = np.asarray(maskable, dtype=np.int64)
     return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length, extra)
+
+
+def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
+    """The row of each item (items,), packed with those of its group (items,) alone; see `best_fit_decreasing`."""
+    rows, count = np.empty_like(lengths), 0
+    for group in np.unique(groups):
+        here = groups == group
+        rows[here] = count + best_fit_decreasing(lengths[here], capacity)
+        count = int(rows[here].max()) + 1
+    return rows
 
 
 def room_for_text(length: int, extra: int) -> int:

@@ -42,7 +42,7 @@ class EncodedBatch:
 
     documents: list[Document]
     lengths: np.ndarray  # tokens of each document, int64 (documents,)
-    input_ids: np.ndarray  # without special tokens, uint16 or uint32 (sum of lengths,)
+    input_ids: np.ndarray  # without special tokens, but for those between a pair; uint16 or uint32 (sum of lengths,)
     starts_word: np.ndarray  # whether each token begins a word, bool (sum of lengths,)
 
 
@@ -63,7 +63,7 @@ def encode_documents(documents: Iterable[Document], tokenizer: Path, num_workers
         return
     loaded = load_tokenizer(tokenizer)
     for batch in batches:
-        yield EncodedBatch(batch, *_encode(loaded, [document.text for document in batch]))
+        yield EncodedBatch(batch, *_encode_sides(loaded, [document.sides for document in batch]))
 
 
 def _chunks(items: Iterable[T], size: Callable[[T], int], enough: int, most: float = math.inf) -> Iterator[list[T]]:
@@ -94,7 +94,7 @@ def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_w
                 done, future = pending.popleft()
                 under_way -= sum(len(document.text) for document in done)
                 yield EncodedBatch(done, *future.result())
-            pending.append((batch, pool.submit(_encode_in_worker, [document.text for document in batch])))
+            pending.append((batch, pool.submit(_encode_in_worker, [document.sides for document in batch])))
             under_way += size
         for done, future in pending:
             yield EncodedBatch(done, *future.result())
@@ -105,6 +105,21 @@ def _encode_in_workers(batches: Iterable[list[Document]], tokenizer: Path, num_w
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
+    """Encode texts, and pairs of texts with the special tokens that stand between the texts of a pair."""
+    lengths, input_ids, starts_word = _encode(tokenizer, [side for sides in documents for side in sides])
+    counts = np.array([len(sides) for sides in documents])
+    if (counts == 1).all():
+        return lengths, input_ids, starts_word
+    between = tokenizer.template.separators
+    firsts = np.cumsum(counts) - counts
+    stops = np.cumsum(lengths)[firsts[counts == 2]]  # of the first texts of pairs
+    places = np.repeat(stops, len(between))
+    input_ids = np.insert(input_ids, places, np.tile(np.asarray(between, input_ids.dtype), len(stops)))
+    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(between)
+    return lengths, input_ids, np.insert(starts_word, places, True)
 
 
 def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
@@ -156,6 +171,6 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _encode_in_worker(texts: list[str]) -> Encoded:
+def _encode_in_worker(documents: list[tuple[str, ...]]) -> Encoded:
     assert _tokenizer is not None, "_start_worker runs first"
-    return _encode(_tokenizer, texts)
+    return _encode_sides(_tokenizer, documents)

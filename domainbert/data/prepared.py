@@ -5,25 +5,27 @@
     prepared.json             what the folder holds, the fingerprint of the tokenizer, the SHA-256 of each file
     tokenizer/                the tokenizer that made the ids
     dataset_dict.json         for datasets, as are the two JSON files in each split
-    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens),
-                              starts_word (a bit a token), num_characters
+    train/data-00000.arrow    Arrow stream files, a row a document: id, input_ids (no special tokens but those between
+                              a text and its translation), starts_word (a bit a token), num_characters; language, if
+                              the corpus has `languages`
     validation/...
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import hash_file, hash_json
+from domainbert.corpus.languages import Languages
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"
@@ -31,12 +33,19 @@ FORMAT_VERSION = 3
 SPLITS = ("train", "validation")
 
 
+class LanguageSampling(NamedTuple):
+    """The languages of a corpus, and how often each is read."""
+
+    names: Sequence[str]
+    languages: Languages
+
+
 class PreparedSplit:
     """The documents of one split back to back: token `t` is that of the Arrow files in order; an error if one is broken
-    or missing."""
+    or missing. `sampling` is None where the corpus was prepared without `languages`."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self.files = list(files)
+    def __init__(self, files: Sequence[Path], sampling: LanguageSampling | None = None) -> None:
+        self.files, self.sampling = list(files), sampling
         batches = [batch for file in self.files for batch in _read_batches(file)]
         ids = [batch.column("input_ids") for batch in batches]
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
@@ -47,10 +56,12 @@ class PreparedSplit:
         characters = (batch.column("num_characters").to_numpy() for batch in batches)
         # (documents,) of each, int32
         self.num_characters = np.concatenate([np.zeros(0, np.int32), *characters])
+        # (documents,) the language of each, its place in `sampling.names`
+        self.languages = None if sampling is None else _languages(batches, sampling.names)
 
-    def __reduce__(self) -> tuple[Callable[[Sequence[Path]], PreparedSplit], tuple[list[Path]]]:
+    def __reduce__(self) -> tuple[Callable[..., PreparedSplit], tuple[list[Path], LanguageSampling | None]]:
         """A loader's worker process maps the files itself; the tokens are never sent to it."""
-        return PreparedSplit, (self.files,)
+        return PreparedSplit, (self.files, self.sampling)
 
     @property
     def num_documents(self) -> int:
@@ -66,6 +77,12 @@ class PreparedSplit:
     def tokens_per_character(self) -> float:
         """Factor from a loss per token to one per character."""
         return self.num_tokens / int(self.num_characters.sum(dtype=np.int64))
+
+    def tokens_per_character_of(self, name: str) -> float:
+        """That of one language."""
+        assert self.sampling is not None
+        here = self.languages == self.sampling.names.index(name)
+        return int(self.lengths[here].sum()) / int(self.num_characters[here].sum(dtype=np.int64))
 
     @cached_property
     def document_offsets(self) -> np.ndarray:
@@ -105,7 +122,8 @@ class PreparedCorpus:
         self.tokenizer_fingerprint: str = facts[0]["tokenizer_fingerprint"]
         self.vocab_size: int = facts[0]["vocab_size"]
         self.tokenizer_folder = folders[0] / TOKENIZER_FOLDER
-        self.train, self.validation = (PreparedSplit(_files(folders, facts, split)) for split in SPLITS)
+        sampling = _sampling(facts)
+        self.train, self.validation = (PreparedSplit(_files(folders, facts, split), sampling) for split in SPLITS)
 
 
 def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = None) -> PreparedCorpus:
@@ -130,6 +148,8 @@ def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = N
         if content["tokenizer_fingerprint"] != expected:
             found = content["tokenizer_fingerprint"][:12]
             problems.add(f"{folder}: prepared with another tokenizer ({found}); expected {whose} ({expected[:12]})")
+        if (found := _alpha(content)) != (alpha := _alpha(facts[0])):
+            problems.add(f"{folder}: prepared with languages.alpha {found}; expected {alpha}, as in {folders[0]}")
         _check_files(folder, content, problems)
     problems.raise_if_any()
     return PreparedCorpus(folders, facts)
@@ -150,6 +170,28 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if not unchanged:  # what is unchanged needs no further check
         raise DomainbertError(f"{path}: changed since `prepare` wrote it; expected it as it was: run `prepare` again")
     return facts
+
+
+def _alpha(facts: Mapping[str, Any]) -> float | None:
+    return facts["languages"]["alpha"] if "languages" in facts else None
+
+
+def _sampling(facts: Sequence[Mapping[str, Any]]) -> LanguageSampling | None:
+    """The languages of all folders together."""
+    alpha = _alpha(facts[0])
+    if alpha is None:
+        return None
+    return LanguageSampling(sorted({name for one in facts for name in one["languages"]["tokens"]}), Languages(alpha))
+
+
+def _languages(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
+    """The places in `names` of the languages of all documents: (documents,)."""
+    places, found = {name: place for place, name in enumerate(names)}, [np.zeros(0, np.int64)]
+    for batch in batches:
+        column = batch.column("language").dictionary_encode()
+        numbers = np.array([places[name] for name in column.dictionary.to_pylist()], np.int64)
+        found.append(numbers[column.indices.to_numpy()])
+    return np.concatenate(found)
 
 
 def _check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from datasets import DatasetInfo, Features, List, Value
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
 from domainbert.base.hashes import hash_file, hash_json
+from domainbert.corpus.documents import Document
+from domainbert.corpus.languages import Languages
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_type
 from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER
@@ -25,20 +28,26 @@ _SHARD_BYTES = 500 * 1024**2
 
 class PreparedWriter:
     """Takes encoded batches in order and writes both splits into a folder, which exists; what it writes depends on the
-    documents and their tokenizer only."""
+    documents and their tokenizer only.
 
-    def __init__(self, out: Path, tokenizer: DomainTokenizer) -> None:
-        self.out, self.tokenizer = out, tokenizer
+    Args:
+        out: the folder.
+        tokenizer: the tokenizer of the batches.
+        languages: how often each is read; each document then has one.
+    """
+
+    def __init__(self, out: Path, tokenizer: DomainTokenizer, languages: Languages | None = None) -> None:
+        self.out, self.tokenizer, self.languages = out, tokenizer, languages
+        self.language_tokens = Counter[str]()  # in training documents
         self.empty_documents = 0  # without a single token; they are counted, not written
         dtype = token_type(tokenizer.vocab_size)
-        features = Features(
-            {
-                "id": Value("string"),
-                "input_ids": List(Value(dtype.name)),
-                "starts_word": List(Value("bool")),
-                "num_characters": Value("int32"),
-            }
-        )
+        columns = {
+            "id": Value("string"),
+            "input_ids": List(Value(dtype.name)),
+            "starts_word": List(Value("bool")),
+            "num_characters": Value("int32"),
+        }
+        features = Features(columns if languages is None else {**columns, "language": Value("string")})
         self._splits = {split: _SplitWriter(out / split, features) for split in SPLITS}
 
     def write(self, batch: EncodedBatch) -> None:
@@ -49,7 +58,9 @@ class PreparedWriter:
                 self.empty_documents += 1
                 continue
             tokens, starts = batch.input_ids[stop - length : stop], batch.starts_word[stop - length : stop]
-            self._splits[document.split].write(document.id, tokens, starts, len(document.text))
+            self._splits[document.split].write(document, tokens, starts)
+            if self.languages is not None and document.split == "train":
+                self.language_tokens[str(document.language)] += int(length)
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
         """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned; an error if a split
@@ -68,6 +79,8 @@ class PreparedWriter:
             "splits": splits,
             "other_files": [_file_facts(path, self.out) for path in others],
         }
+        if self.languages is not None:
+            facts["languages"] = {"alpha": self.languages.alpha, "tokens": dict(self.language_tokens)}
         facts["sha256"] = hash_json(facts)
         write_json(self.out / PREPARED_FILE, facts, as_is=True)
         return facts
@@ -91,16 +104,16 @@ class _SplitWriter:
     def __init__(self, folder: Path, features: Features) -> None:
         self.folder, self.features = folder, features
         self.documents = self.tokens = self.characters = 0
-        self._rows: list[tuple[str, np.ndarray, np.ndarray, int]] = []
+        self._rows: list[tuple[Document, np.ndarray, np.ndarray]] = []
         self._waiting = 0  # tokens of these rows
         self._sink: pa.OSFile | None = None  # of the shard that is being written
         self._files: list[dict[str, Any]] = []
 
-    def write(self, identity: str, input_ids: np.ndarray, starts_word: np.ndarray, characters: int) -> None:
+    def write(self, document: Document, input_ids: np.ndarray, starts_word: np.ndarray) -> None:
         self.documents += 1
         self.tokens += len(input_ids)
-        self.characters += characters
-        self._rows.append((identity, input_ids, starts_word, characters))
+        self.characters += len(document.text)
+        self._rows.append((document, input_ids, starts_word))
         self._waiting += len(input_ids)
         if self._waiting >= _BATCH_TOKENS or len(self._rows) >= _BATCH_DOCUMENTS:
             self._write_batch()
@@ -126,12 +139,15 @@ class _SplitWriter:
         return {**counts, "files": self._files}
 
     def _write_batch(self) -> None:
-        ids, input_ids, starts_word, characters = zip(*self._rows, strict=True)
+        documents, input_ids, starts_word = zip(*self._rows, strict=True)
         stops = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
         lists = [
             pa.ListArray.from_arrays(stops, pa.array(np.concatenate(values))) for values in (input_ids, starts_word)
         ]
-        columns = [pa.array(ids, pa.string()), *lists, pa.array(characters, pa.int32())]
+        characters = pa.array([len(document.text) for document in documents], pa.int32())
+        columns = [pa.array([document.id for document in documents], pa.string()), *lists, characters]
+        if "language" in self.features:
+            columns.append(pa.array([document.language for document in documents], pa.string()))
         schema = self.features.arrow_schema
         if self._sink is None:
             self.folder.mkdir(exist_ok=True)

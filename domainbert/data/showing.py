@@ -27,7 +27,8 @@ def shown_documents(documents: Iterable[Document], tokenizer: DomainTokenizer) -
         (encoding,) = tokenizer.encode_with_offsets([document.text])
         unknown = [place for place, one in enumerate(encoding.ids) if one == tokenizer.unk_id]
         sizes = f"{len(document.text):,} characters, {len(encoding.ids):,} pieces, {len(unknown):,} unknown"
-        lines.append(f"document {number}, {printable(document.id)}, {document.split}: {sizes}")
+        pair = "" if document.boundary is None else ", a text and its translation"
+        lines.append(f"document {number}, {printable(document.id)}, {document.split}{pair}: {sizes}")
         lines += paragraph(shown_pieces(tokenizer, encoding.ids[:_PIECES]), INDENT)
         if len(encoding.ids) > _PIECES:
             lines.append(f"{INDENT}... and {len(encoding.ids) - _PIECES:,} pieces more")

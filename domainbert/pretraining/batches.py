@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import text_numbers
+from domainbert.data.order import GlobalOrder, SharesOrder
+from domainbert.data.packing import Ints, text_numbers
 from domainbert.data.prepared import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
+from domainbert.pretraining.languages import RowLanguages, documents_of
 from domainbert.pretraining.objective import Key, Objective
 
 _VALIDATION_SEED = 0
@@ -23,13 +25,39 @@ class PackedRowsReader:
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.lay_out(split, max_length)
+        self.rows: Ints = np.arange(self.plan.num_rows)  # those that validation reads
+        self.languages = RowLanguages.of(split, self.plan)
+
+    def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
+        """The order of the rows in training, see `GlobalOrder`; each language has its share of the tokens."""
+        how = (batch_size, seed, first_step, first_pass)
+        if self.languages is None:
+            return GlobalOrder(self.plan.num_rows, *how)
+        return SharesOrder(self.languages.of_row, self.languages.row_shares, *how)
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Tokens of as many rows as there are, as the order draws them: all tokens, unless there are languages."""
+        return self.split.num_tokens if self.languages is None else self.languages.tokens_per_pass
+
+    def by_language(self) -> dict[str, PackedRowsReader]:
+        """For each language that has rows a reader of these rows, of which validation reads those in it."""
+        if self.languages is None:
+            return {}
+        found = {}
+        for number, name in enumerate(self.languages.sampling.names):
+            rows = self.rows[self.languages.of_row == number]
+            if len(rows):
+                found[name] = copy(self)
+                found[name].rows = rows
+        return found
 
     def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
         """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
         plan = self.plan
         pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
-        documents = np.searchsorted(self.split.document_offsets, plan.starts[pieces], side="right") - 1
-        return {"rows": rows.tolist(), "documents": np.unique(documents).tolist()}
+        documents = np.unique(documents_of(plan.starts[pieces], self.split))
+        return {"rows": rows.tolist(), "documents": documents.tolist()}
 
     def batch(self, key: Key) -> Batch:
         """The rows of a key as `position_ids` and `segment_ids` (R, S), and what the objective makes of them."""
@@ -83,10 +111,10 @@ class TrainRows(Dataset[Batch]):
 
 
 class ValidationRows(Dataset[Batch]):
-    """Every validation row once over all ranks, `batch_size` at once, and the same in every run."""
+    """Every row of a reader once over all ranks, `batch_size` at once, and the same in every run."""
 
     def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
-        rows = np.arange(reader.plan.num_rows)[share.rank :: share.world_size]
+        rows = reader.rows[share.rank :: share.world_size]
         self.reader = reader
         self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 

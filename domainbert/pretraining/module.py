@@ -31,7 +31,8 @@ class Pretraining(TrainedModule):
     Args, beside those of `TrainedModule`:
         objective: losses and metrics.
         models: from `Objective.build`.
-        texts: what is validated: the corpus' own validation split, then the held-out texts; a loader each.
+        texts: what is validated: the corpus' own validation split, its languages, then the held-out texts. There is a
+            loader for each, but none for the first one if there are languages: its text is theirs together.
         embedding_steps: steps at the start in which only the embeddings and the heads learn.
         compile: run the forward and backward pass through `torch.compile`.
     """
@@ -54,6 +55,7 @@ class Pretraining(TrainedModule):
         self.summed_losses = torch.compile(objective.losses, dynamic=False) if compile else objective.losses
         sums = [{name: SumMetric(nan_strategy="disable") for name in objective.measured} for _ in texts]
         self.sums = nn.ModuleList(nn.ModuleDict(of_text) for of_text in sums)
+        self.texts_of_loader = texts_of_loaders(texts)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the means over the global batch."""
@@ -71,10 +73,11 @@ class Pretraining(TrainedModule):
                     block.zero_grad(set_to_none=True)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Add a batch to the sums of its text."""
+        """Add a batch to the sums of its texts."""
         measured = self.objective.measure(self.models, self._inputs(batch))
-        for name, metric in self._metrics(dataloader_idx).items():
-            metric.update(measured[name])
+        for index in self.texts_of_loader[dataloader_idx]:
+            for name, metric in self._metrics(index).items():
+                metric.update(measured[name])
 
     def on_validation_epoch_end(self) -> None:
         """Log what the objective reports of each text, that of a held-out one with its name before it."""
@@ -91,6 +94,12 @@ class Pretraining(TrainedModule):
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}
+
+
+def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
+    """The texts to which the batches of each loader count; see `Pretraining`."""
+    found = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
+    return found[1:] if any(text.is_language for text in texts) else found
 
 
 def fit_rows(

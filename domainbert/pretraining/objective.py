@@ -70,11 +70,13 @@ class Built:
 @dataclass(frozen=True)
 class ValidationText:
     """A text that is validated: its name, which is empty for the corpus' own validation split, its tokens per
-    character, and the losses to compare with, from `Objective.baselines`; a held-out text has none."""
+    character, and the losses to compare with, from `Objective.baselines`; a held-out text has none. A language is a
+    part of the corpus' own text."""
 
     name: str
     tokens_per_character: float
     baselines: Mapping[str, float]
+    is_language: bool = False
 
 
 class Objective(ABC, Generic[Config]):
@@ -101,7 +103,8 @@ class Objective(ABC, Generic[Config]):
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
         """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
         tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
-        return plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, tokenizer.template.extra())
+        special_ids, extra = tokenizer.special_ids, tokenizer.template.extra()
+        return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, split.languages)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""

@@ -26,6 +26,11 @@ class RowPhase(NamedTuple):
     reader: PackedRowsReader
     order: GlobalOrder
 
+    @property
+    def rows_read(self) -> int:
+        """Rows of all its steps."""
+        return len(self.steps) * self.order.batch_size
+
 
 def plan_phases(
     split: PreparedSplit, objective: Objective[Any], settings: CorpusTraining, seed: int, validate_first: bool = False
@@ -33,10 +38,10 @@ def plan_phases(
     """The phases of a training on a split, and its steps; `DomainbertError` where a phase has none."""
     readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
     num_rows = [reader.plan.num_rows for reader in readers]
-    steps = Steps.of_budget(settings, num_rows, split.num_tokens, validate_first)
+    steps = Steps.of_budget(settings, num_rows, readers[-1].tokens_per_pass, validate_first)
     phases, passes = list[RowPhase](), 0
     for phase, reader in zip(steps.phases, readers, strict=True):
-        order = GlobalOrder(phase.num_items, phase.batch_size, seed, phase.steps.start, passes)
+        order = reader.order(phase.batch_size, seed, phase.steps.start, passes)
         phases.append(RowPhase(phase.steps, reader, order))
         passes += -(-phase.items_seen // phase.num_items)
     return phases, steps

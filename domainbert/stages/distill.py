@@ -83,6 +83,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.models.tensors import predicts_entries
     from domainbert.pretraining.batches import validation_rows
+    from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
     from domainbert.pretraining.phases import plan_phases
     from domainbert.tokenization.load import load_tokenizer
@@ -98,6 +99,8 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
     train, steps = plan_phases(corpus.train, masked_lm, settings, settings.seed)
     validation = validation_rows(corpus, masked_lm, settings.row_length)
+    languages, often = passes_by_language(train)
+    say(often)
     asked = models if weighted.needs_teacher else []
     how = (settings.optim, settings.schedule, steps.total, settings.seed, settings.unfreeze_every)
     module = CorpusDistillation(model, asked, weighted, *how)
@@ -110,6 +113,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     if "HardTargets" in last:  # it is the loss of masked LM
         warnings += masked_lm.judge(corpus, {"loss": last["HardTargets"]})[1]
     say(warnings)
+    warnings = often + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": counts[0],
@@ -117,8 +121,9 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         "micro_batch_size": fitted.micro_batch_size,
         "tokens_per_second": throughput.tokens_per_second,
         **fitted.facts,
+        **languages,
         "warnings": warnings,
-        "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
+        "tokens_seen": steps.tokens_seen(train[-1].reader.tokens_per_pass),
     }
     head = "masked_lm" if keeps_head or weighted.reads else None
     _save(out, settings, model, config, masked_lm.tokenizer, head, metrics, folders)

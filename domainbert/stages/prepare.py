@@ -46,7 +46,7 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
 
     loaded = load_tokenizer(settings.tokenizer)
     report = CorpusReport()
-    writer = PreparedWriter(out, loaded)
+    writer = PreparedWriter(out, loaded, settings.corpus.languages)
     unknown = 0
     with Progress("prepare", unit="tokens") as progress:
         documents = read_documents(settings.corpus, report)
@@ -54,6 +54,7 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
             writer.write(batch)
             unknown += int((batch.input_ids == loaded.unk_id).sum())
             progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
+    languages = settings.corpus.language_shares(writer.language_tokens)
     splits = writer.close(report)["splits"]
     counts = {split: {name: facts[name] for name in _COUNTED} for split, facts in splits.items()}
     unknown_share = unknown / sum(facts["tokens"] for facts in counts.values())
@@ -64,8 +65,11 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     print(f"unknown tokens: {100 * unknown_share:.3f} %")
     if writer.empty_documents:
         print(f"dropped: {writer.empty_documents:,} documents without a single token")
+    if languages is not None:
+        print("\n".join(languages.lines("tokens")))
     return {
         "splits": counts,
+        **({} if languages is None else {"languages": languages.as_dict("tokens")}),
         "unknown_share": unknown_share,
         "documents_without_tokens": writer.empty_documents,
         "tokenizer_fingerprint": loaded.fingerprint,

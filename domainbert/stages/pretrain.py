@@ -82,6 +82,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     """
     import lightning
 
+    from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.phases import plan_phases
     from domainbert.pretraining.start import Start
@@ -95,6 +96,8 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
         check_length(settings.row_length, one.config)
     train, steps = plan_phases(corpus.train, learnt, settings, settings.seed, init_from is not None)
     validations, texts = _validations(settings, corpus, learnt)
+    languages, often = passes_by_language(train)
+    say(often)
     models = {name: one.model for name, one in built.items()}
     how = (settings.optim, settings.schedule, steps.total)
     module = Pretraining(learnt, models, *how, texts, settings.seed, settings.embedding_steps, settings.compile)
@@ -102,6 +105,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     _say(fitted, list(settings.held_out or {}))
     facts, warnings = learnt.judge(corpus, fitted.validation)
     say(warnings)
+    warnings = often + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
@@ -111,8 +115,9 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
         "model_flop_utilisation": throughput.model_flop_utilisation,
         **fitted.facts,
         **facts,
+        **languages,
         "warnings": warnings,
-        "tokens_seen": steps.tokens_seen(corpus.train.num_tokens),
+        "tokens_seen": steps.tokens_seen(train[-1].reader.tokens_per_pass),
     }
     _save(out, settings, learnt, built, metrics)
     return metrics
@@ -154,15 +159,23 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
 def _validations(
     settings: Pretrain, corpus: PreparedCorpus, learnt: Objective[Any]
 ) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-    """Rows and facts of each text that is validated: the corpus' own, which has no name, and the held-out ones."""
+    """The rows that are validated, and facts of each text: the corpus' own, which has no name and is read by language
+    if it has several, its languages, and the held-out ones."""
     from domainbert.data.prepared import open_prepared
     from domainbert.pretraining.batches import validation_rows
     from domainbert.pretraining.objective import ValidationText
 
     held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
     others = {name: open_prepared([path], fingerprint) for name, path in held_out.items()}
-    rows = [validation_rows(one, learnt, settings.row_length) for one in (corpus, *others.values())]
+    own = validation_rows(corpus, learnt, settings.row_length)
+    languages = own.by_language()
+    if twice := sorted(languages.keys() & held_out.keys()):
+        raise DomainbertError(f"held_out: {twice[0]} is a language of the corpus; expected another name")
+    rows = [*(languages.values() or [own])]
+    rows += [validation_rows(other, learnt, settings.row_length) for other in others.values()]
+    density = corpus.validation.tokens_per_character_of
     texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
+    texts += [ValidationText(name, density(name), {}, is_language=True) for name in languages]
     texts += [ValidationText(name, other.validation.tokens_per_character, {}) for name, other in others.items()]
     return rows, texts
 

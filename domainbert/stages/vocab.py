@@ -109,19 +109,28 @@ def check_arguments(given: Given) -> None:
 
 
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
-    """The words of some splits, of about `sample_bytes` each; the corpus report is printed."""
+    """The words of some splits, of about `sample_bytes` each; the corpus report is printed. The languages of the
+    training side have the shares that `corpus.languages` gives them, by bytes."""
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
     from domainbert.tokenization.words import WordCounter
 
     counters, read = {split: WordCounter(sample_bytes) for split in splits}, CorpusReport()
+    names = corpus.language_names
+    by_language = {name: WordCounter(sample_bytes // len(names)) for name in names}
     with Progress("count words") as progress:
         for document in read_documents(corpus, read):
             if document.split in counters:
-                counters[document.split].add(document.text)
+                language = document.language if document.split == "train" else None
+                counter = counters[document.split] if language is None else by_language[language]
+                counter.add(document.text)
                 progress.advance()
     print("\n".join(read.lines()))
+    shares = corpus.language_shares({name: counter.bytes_read for name, counter in by_language.items()})
+    if shares is not None:
+        print("\n".join(shares.lines("bytes")))
+        counters["train"] = WordCounter.of_languages(by_language, shares.read)
     return counters
 
 

@@ -58,8 +58,13 @@ class Template:
     @property
     def between(self) -> int:
         """Number of special tokens between the texts of a pair."""
-        places = [part.token for part in self._parts(pair=True)]
-        return places.index("B") - places.index("A") - 1
+        return len(self.separators)
+
+    @property
+    def separators(self) -> list[int]:
+        """The special tokens between the texts of a pair."""
+        tokens = [part.token for part in self._parts(pair=True)]
+        return [token for token in tokens[tokens.index("A") + 1 : tokens.index("B")] if isinstance(token, int)]
 
     def _parts(self, pair: bool) -> tuple[Part, ...]:
         if pair and not self.pair:

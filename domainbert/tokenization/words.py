@@ -7,6 +7,7 @@ strings between spaces, because Python does that at the speed of C; only the dis
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,7 @@ from domainbert.tokenization.bert import encode_text
 
 _MAX_DISTINCT = 250_000
 _HASH_BITS = 64
+_MOST_BYTES = 4_000_000_000  # pairs of pieces, no more than bytes, are counted in 32 bits
 
 
 class WordCounter:
@@ -39,6 +41,34 @@ class WordCounter:
         self._counts: dict[int, Counter[str]] = {}
         self._documents: Counter[int] = Counter()
         self._bytes: Counter[int] = Counter()
+
+    @classmethod
+    def of_languages(cls, counters: Mapping[str, WordCounter], shares: Mapping[str, float]) -> WordCounter:
+        """The counts of all languages together, multiplied so that each has its share of the bytes.
+
+        The bytes are as many as let no count shrink, but no more than can be counted in 32 bits. What is not a whole
+        number is rounded up or down by a hash of the string, so that the shares are right however rare the strings are.
+        """
+        whole = min(_MOST_BYTES, max(counters[name].bytes / share for name, share in shares.items()))
+        merged = cls(_MOST_BYTES)
+        for name, counter in counters.items():
+            merged.add_times(counter, shares[name] * whole / max(counter.bytes, 1))
+        return merged
+
+    def add_times(self, other: WordCounter, factor: float) -> None:
+        """Add the counts of another sample, multiplied; its documents and bytes count as they are."""
+        self.documents_read += other.documents_read
+        self.bytes_read += other.bytes_read
+        self.forgotten += other.forgotten
+        self._documents[0] += other.documents
+        self._bytes[0] += other.bytes
+        counts = self._counts.setdefault(0, Counter())
+        for string, count in other.words(lambda string: [string]).items():
+            times = math.floor(count * factor + _uniform(string))
+            if times:
+                counts[string] += times
+            else:
+                self.forgotten += count
 
     @property
     def documents(self) -> int:
@@ -87,6 +117,11 @@ class WordCounter:
         for table in (self._counts, self._documents, self._bytes):
             table.pop(self._first_level, None)
         self._first_level += 1
+
+
+def _uniform(string: str) -> float:
+    digest = hashlib.blake2b(string.encode(), digest_size=8, person=b"vocab shares").digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
 def _level(encoded: bytes) -> int:

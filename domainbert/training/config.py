@@ -99,7 +99,7 @@ class Budget:
         if given != 1:
             raise DomainbertError(f"{given} of max_steps, max_tokens and max_epochs are given; expected exactly one")
 
-    def num_steps(self, num_rows: float, num_tokens: int, batch_size: int) -> int:
+    def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
         """Optimiser steps of `batch_size` rows, for `num_rows` with `num_tokens` in all, special tokens and padding
         apart."""
         if self.max_steps is not None:
@@ -156,7 +156,7 @@ class CorpusTraining(Training):
         """Rows of an optimiser step in a phase: all steps hold equally many tokens, padding included."""
         return self.batch_size * (self.row_length // phase.length)
 
-    def num_steps(self, num_rows: Sequence[int], num_tokens: int) -> int:
+    def num_steps(self, num_rows: Sequence[int], num_tokens: float) -> int:
         """Optimiser steps of the budget, for `num_rows` in each phase, with `num_tokens` in all of its rows, special
         tokens and padding apart."""
         pace = start = 0.0  # of a mean step, beside one of the last phase, in passes: 1 for a single phase

@@ -54,7 +54,7 @@ class Steps:
 
     @classmethod
     def of_budget(
-        cls, settings: CorpusTraining, num_rows: Sequence[int], num_tokens: int, validate_first: bool = False
+        cls, settings: CorpusTraining, num_rows: Sequence[int], num_tokens: float, validate_first: bool = False
     ) -> Steps:
         """Those of a budget over `num_rows` in each phase, with `num_tokens` tokens in all; ten validations unless
         told. `DomainbertError` where a phase has no step."""
@@ -75,7 +75,7 @@ class Steps:
         """The first step of each phase."""
         return [phase.steps.start for phase in self.phases]
 
-    def tokens_seen(self, num_tokens: int) -> int:
+    def tokens_seen(self, num_tokens: float) -> int:
         """Tokens that the steps read of a training set with `num_tokens`."""
         return round(sum(phase.items_seen * num_tokens / phase.num_items for phase in self.phases))
 

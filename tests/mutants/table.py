@@ -28,6 +28,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),
         (_GOLDEN, *_STAGES),
     ),
+    "corpus/languages.py": (("tests/corpus/test_languages.py",), ("tests/pretraining/test_languages.py",)),
+    "pretraining/languages.py": (("tests/pretraining/test_languages.py",), ("tests/stages/test_languages.py",)),
     "corpus/ngrams.py": (("tests/corpus/test_selection.py", "tests/checks/test_corpus_rules.py"), ()),
     "corpus/selection.py": (("tests/corpus/test_selection.py",), ("tests/stages/test_prepare.py",)),
     "checks/word_model.py": (("tests/checks/test_fit.py",), ()),

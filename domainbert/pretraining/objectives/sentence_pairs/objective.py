@@ -81,11 +81,16 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         """Plan of the rows: pieces with room for the special tokens of a pair.
 
         Raises:
-            DomainbertError: no piece can be a pair, or there is one document and the next one is asked for.
+            DomainbertError: no piece can be a pair, or the next segment is asked for, and there is one document, or
+                the corpus has languages.
         """
         tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
         extra = tokenizer.template.extra(pair=True)
-        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra)
+        if self.config.relation == "next" and split.languages is not None:
+            raise DomainbertError(
+                "relation: next, of a corpus with languages: a B of another language gives itself away; expected order"
+            )
+        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
         paired = pair_plan(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
