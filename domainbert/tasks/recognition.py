@@ -24,6 +24,7 @@ from domainbert.tasks.set_rows import Row, parallel_rows
 
 _ROWS = 2000
 _LINES = 50_000
+_SHOWN = 40  # characters of a value
 _SAME_WIDTH = 0.95  # of the lines of a file of columns; its strict reader names the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
 _JSON = re.compile(r"\s*[\[{]")
@@ -147,13 +148,29 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     if not found:
         problems.raise_if_any()
         known = ", ".join(kind.__name__ for kind in kinds)
-        raise DomainbertError(f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md)")
+        raise DomainbertError(
+            f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md){_labels_of(sample)}"
+        )
     found.sort(key=lambda one: -one.specificity)
     best, names = found[0], [type(one.task).__name__ for one in found]
     if len(found) > 1 and found[1].specificity == best.specificity:
         claims = "; ".join(f"{name}: {one.reason}" for name, one in list(zip(names, found, strict=True))[:2])
         raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({claims}); expected --task NAME")
     return Recognised(best.task, best.reason, best.specificity, tuple(names[1:]))
+
+
+def _labels_of(sample: Sample) -> str:
+    """The first values of what seems to be the label of rows, for a person; empty where nothing does."""
+    from domainbert.tasks.row_keys import row_keys
+
+    try:
+        keys = row_keys(sample)
+    except DomainbertError:
+        return ""
+    if keys is None:
+        return ""
+    values = dict.fromkeys(json.dumps(value, ensure_ascii=False)[:_SHOWN] for value in keys.labels.values)
+    return f"; under {keys.labels.key!r} stands {', '.join(list(values)[:3])}{', ...' if len(values) > 3 else ''}"
 
 
 def _named(name: str) -> type[TaskConfig]:

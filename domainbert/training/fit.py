@@ -104,9 +104,10 @@ def fit(
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks)
-    num_parameters = sum(parameter.numel() for parameter in module.model.parameters())
+    counts = {name: sum(one.numel() for one in model.parameters()) for name, model in module.models.items()}
+    others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     print(
-        f"{label}: {num_parameters:,} parameters; {steps.total:,} steps of {steps.batch_size}, "
+        f"{label}: {counts['model']:,} parameters{others}; {steps.total:,} steps of {steps.batch_size}, "
         f"{steps.total * steps.batch_size / steps.num_items:.2f} epochs of {steps.num_items:,}; "
         f"precision {trainer.precision}"
     )
