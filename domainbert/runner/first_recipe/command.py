@@ -86,6 +86,8 @@ def write_recipe(typed: Typed) -> str:
     _check_apart(out, parts, asked)
     if "force" not in typed.flags:
         _check_free(out, parts)
+    if {"corpus", "model"} <= set(asked):
+        _check_single(asked["model"])
     keys = {key: asked[key] for key in _KEYS if key in asked}
     labelled = labelled_facts(Path(asked["labelled"]), keys, asked.get("task"), parts)
     for file in labelled.splits.files:
@@ -124,6 +126,18 @@ def _check_nameable(path: str, option: str = "") -> None:
         raise DomainbertError(f"{option}{path}: means something else in a recipe; expected another path")
     if not path.isascii() and any("\ud800" <= one <= "\udfff" for one in path):
         raise DomainbertError(f"{option}{printable(path)}: is no name in UTF-8; expected one, as a recipe is in UTF-8")
+
+
+def _check_single(model: str) -> None:
+    """`DomainbertError` for a folder with a model for each seed, of which none is said to be pretrained further."""
+    from domainbert.models.folder import best_seed_folder
+
+    folder = resolve_path(model)
+    if (best := best_seed_folder(folder)) != folder:
+        raise DomainbertError(
+            f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a single one to "
+            f"pretrain further: the model they started from, or {best}"
+        )
 
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
