@@ -149,7 +149,7 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
         problems.raise_if_any()
         known = ", ".join(kind.__name__ for kind in kinds)
         raise DomainbertError(
-            f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md){_labels_of(sample)}"
+            f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md){_first_row(sample)}"
         )
     found.sort(key=lambda one: -one.specificity)
     best, names = found[0], [type(one.task).__name__ for one in found]
@@ -159,18 +159,12 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     return Recognised(best.task, best.reason, best.specificity, tuple(names[1:]))
 
 
-def _labels_of(sample: Sample) -> str:
-    """The first values of what seems to be the label of rows, for a person; empty where nothing does."""
-    from domainbert.tasks.row_keys import row_keys
-
-    try:
-        keys = row_keys(sample)
-    except DomainbertError:
+def _first_row(sample: Sample) -> str:
+    """The first row, for a person, its values cut; empty where there are none."""
+    if not sample.rows:
         return ""
-    if keys is None:
-        return ""
-    values = dict.fromkeys(json.dumps(value, ensure_ascii=False)[:_SHOWN] for value in keys.labels.values)
-    return f"; under {keys.labels.key!r} stands {', '.join(list(values)[:3])}{', ...' if len(values) > 3 else ''}"
+    cut = [f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN]}" for key, value in sample.rows[0].items()]
+    return f"; its first row has {', '.join(cut)}"
 
 
 def _named(name: str) -> type[TaskConfig]:

@@ -409,7 +409,7 @@ def test_a_key_that_no_row_has_is_named(sample, capsys):
         said = refused(capsys, *words, f"--{option}", "nope")
         assert said == f"a.jsonl: --{option} nope: no row has it; expected one of 'text', 'label'"
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
-    assert refused(capsys, *words).endswith("(docs/labelled-files.md); under 'label' stands false, true")
+    assert refused(capsys, *words).endswith('; its first row has text: "Text 0.", label: false')
 
 
 def test_a_folder_of_several_seeds_is_not_pretrained_further(runs, capsys):
