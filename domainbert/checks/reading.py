@@ -32,8 +32,13 @@ def unreadable(file: UnreadFile, rule: Rule[UnreadFile]) -> Iterator[Finding]:
     Mend the lines; the other rules do not see this file.
     """
     found = [(_PLACED.fullmatch(problem), problem) for problem in file.problems]
-    places = [place(at[1], int(at[2]), at[3]) if at else place(str(file.file), None, problem) for at, problem in found]
-    yield rule.finding(f"{file.file}, of {file.name}, has {len(places):,} problems of reading", places)
+    whole = f"{file.file}: "
+    places = [
+        place(at[1], int(at[2]), at[3]) if at else place(str(file.file), None, problem.removeprefix(whole))
+        for at, problem in found
+    ]
+    problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"
+    yield rule.finding(f"{file.file}, of {file.name}, has {problems} of reading", places)
 
 
 RULES = [unreadable]

@@ -20,6 +20,7 @@ _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
 _CONLLU = 10  # columns; the first numbers the words
+_NO_WORD = re.compile(r"\d+[-.]\d+\t")
 _SHOWN_NAMES = 200  # characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
@@ -129,6 +130,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
         if is_mark:
             _check_marks(path, [(number, line)])
         if sentence:
+            sentence = _words_of_treebank(sentence)
             shape = shape or _shape(sentence, names)
             separator, width, expected = shape
             _check_rows(path, sentence, separator, width, expected)
@@ -144,6 +146,17 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             sentence = []
     if shape is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
+
+
+def _words_of_treebank(sentence: list[Line]) -> list[Line]:
+    """The lines of a sentence of CoNLL-U without what it has beside words: comments, multiword tokens, empty nodes; of
+    another file as they are."""
+    rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
+    if not rows or any(line.count("\t") + 1 != _CONLLU for _, line in rows):
+        return sentence
+    words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
+    counted = [line.partition("\t")[0] for _, line in words] == [str(place) for place in range(1, len(words) + 1)]
+    return words if words and counted else sentence
 
 
 def _names(header: str) -> list[str]:

@@ -31,6 +31,7 @@ _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     ".txt": ("lines", "conll"),
     ".jsonl": ("jsonl",),
     ".conll": ("conll",),
+    ".conllu": ("conll",),
     ".bio": ("conll",),
     ".iob": ("conll",),
     ".tsv": ("conll", "tsv"),
@@ -165,4 +166,5 @@ def _tab_columns(lines: Sequence[str]) -> int:
 def _columns(first: Sequence[str]) -> int | None:
     """The number of columns of the first line that holds a word."""
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
+    content = [line for line in content if not line.startswith("#") or "\t" in line]  # no comments of CoNLL-U
     return len(_split(content[0])) if content else None

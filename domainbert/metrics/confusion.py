@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 NONE = "none"
-"""The last label, where something is missed (its column) or spurious (its row)."""
+"""The last label, where something is missed (its column) or spurious (its row); in brackets where a label of the task
+is called so."""
 
 Pair = tuple[str | None, str | None]
 """A label of gold and the predicted one in its place; None where there is none."""
@@ -26,5 +27,8 @@ def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
         for gold, predicted in run:
             matrix[index[gold], index[predicted]] += 1
     same = (counts == counts[0]).all()
-    labels = [NONE if label is None else label for label in order]
+    nothing = NONE
+    while nothing in kept:
+        nothing = f"({nothing})"
+    labels = [nothing if label is None else label for label in order]
     return {"labels": labels, "counts": (counts[0] if same else counts.mean(axis=0)).tolist()}

@@ -192,6 +192,26 @@ def load_model(
             accounts for, one is not finite, their shapes contradict it, or a masked-LM head is wanted of a folder whose
             output weights are not the word embeddings.
     """
+    model, folder, made, unused = _read_model(path, head, labels, dropout, sizes)
+    _say_unused(folder.path, unused)
+    return model, folder, made
+
+
+def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
+    """Load an encoder alone, and say nothing of its head; in its place stands what lets the hidden states through. See
+    `load_model`."""
+    from torch import nn
+
+    from domainbert.encoders.heads import EncoderWithHead
+
+    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None, None)
+    return EncoderWithHead(model.encoder, nn.Identity()), folder
+
+
+def _read_model(
+    path: Path, head: str, labels: Sequence[str], dropout: float | None, sizes: Mapping[str, int] | None
+) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
+    """As `load_model`, and the names of the weights that are not used."""
     from domainbert.encoders.names import from_hugging_face
     from domainbert.models.tensors import check_names, check_types, load_tensors, predicts_entries
 
@@ -203,7 +223,7 @@ def load_model(
     model = families.build_model(config, folder.vocabulary, head, len(labels), sizes)
     names = families.name_map(config, head)
     tensors = load_tensors(folder.path, config)
-    _say_unused(folder.path, check_names(folder.path, tensors, config, head))
+    unused = check_names(folder.path, tensors, config, head)
     same = (folder.head, folder.labels, folder.head_sizes) == (head, labels, sizes)
     if not same and not predicts_entries(config, head):
         own = families.family(config)
@@ -215,17 +235,7 @@ def load_model(
         raise DomainbertError(f"{folder.path}: weights are missing: {', '.join(missing[:5])} ({len(missing)} in all)")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
-    return model, folder, made
-
-
-def load_encoder(path: Path) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load an encoder alone; in place of a head stands what lets the hidden states through. See `load_model`."""
-    from torch import nn
-
-    from domainbert.encoders.heads import EncoderWithHead
-
-    model, folder, _ = load_model(path, families.TOKENS, ("O",))
-    return EncoderWithHead(model.encoder, nn.Identity()), folder
+    return model, folder, made, unused
 
 
 @cache  # a model is loaded once for each seed

@@ -68,6 +68,16 @@ class Built:
 
 
 @dataclass(frozen=True)
+class Presented:
+    """What the card of a model says: what it is, how it is loaded, and what it does in the words of the Hugging Face
+    hub, if that has a word for it."""
+
+    summary: str
+    usage: str
+    pipeline_tag: str | None = None
+
+
+@dataclass(frozen=True)
 class ValidationText:
     """A text that is validated: its name, which is empty for the corpus' own validation split, its tokens per
     character, and the losses to compare with, from `Objective.baselines`; a held-out text has none. A language is a
@@ -146,6 +156,10 @@ class Objective(ABC, Generic[Config]):
     def saved(self, built: Mapping[str, Built]) -> Mapping[str, Built]:
         """The models that get a folder once they are trained; all that were built, unless told."""
         return built
+
+    def presented(self, name: str) -> Presented:
+        """What the card of a model says, by its name; that of `MODEL`, unless told."""
+        return Presented(self.summary, self.usage, self.pipeline_tag)
 
     @abstractmethod
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

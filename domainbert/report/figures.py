@@ -80,9 +80,9 @@ def _learning_curves(group: Group, panels: Sequence[str], figure: Figure) -> Non
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
     lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
-    named = [lines[training] for training in numbers if training in lines]
-    if len(named) > 1:
-        figure.legend(handles=named, loc="outside lower left", ncols=3)
+    named = {training: lines[training] for training in numbers if training in lines}
+    if len(named) > 1:  # with its labels, or matplotlib leaves out what begins with "_"
+        figure.legend(list(named.values()), list(named), loc="outside lower left", ncols=3)
 
 
 def _columns(panels: Sequence[str]) -> int:
@@ -99,12 +99,12 @@ def _curve(axes: Axes, curve: Curve, number: int) -> None:
         color=style["color"],
         linestyle=style["linestyle"],
         marker=style["marker"] if few else None,
-        label="_" if curve.training in shown else curve.training,
+        label="" if curve.training in shown else curve.training,
         alpha=0.9,
     )
     if curve.best in curve.steps:
         value = curve.values[curve.steps.index(curve.best)]
-        ring = axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="_")
+        ring = axes.plot(curve.best, value, "o", color=style["color"], markerfacecolor="none", markersize=9, label="")
         ring[0].set_gid(f"tip:{curve.training} {curve.seed} · best at step {curve.best:,}: {value:.4g}")
 
 
@@ -120,7 +120,7 @@ def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
 
 def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
     scale = 100 if metric.percent else 1
-    panels = figure.subplots(1, 2, sharey=True)
+    panels, points = figure.subplots(1, 2, sharey=True), {}
     for axes, (key, title) in zip(panels, _COSTS.items(), strict=True):
         for number, (name, scores) in enumerate(measured.items()):
             if not scores["cost"].get(key):
@@ -128,16 +128,15 @@ def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figu
             style, x = style_of(number), scores["cost"][key] * _UNITS[key]
             y, (low, high) = scale * scores[metric.key], scores.get("interval") or [scores[metric.key]] * 2
             axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
-            point = axes.plot(x, y, style["marker"], color=style["color"], markersize=7, label=name)
-            point[0].set_gid(
+            points[name] = axes.plot(x, y, style["marker"], color=style["color"], markersize=7)[0]
+            points[name].set_gid(
                 f"tip:{name} · {metric.name} {shown_score(scores[metric.key], metric.percent)} · {x:.3g} {title}"
             )
         axes.set_xscale("log")
         _plain_log_ticks(axes, [one["cost"][key] * _UNITS[key] for one in measured.values() if one["cost"].get(key)])
         axes.set_xlabel(title)
     panels[0].set_ylabel(metric.name)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower left", ncols=4)
+    figure.legend(list(points.values()), list(points), loc="outside lower left", ncols=4)
 
 
 def _plain_log_ticks(axes: Axes, found: Sequence[float]) -> None:

@@ -94,10 +94,10 @@ def mistakes(evaluation: Evaluation, most: int = MOST) -> list[MistakesOf]:
 def _read(system: System) -> tuple[list[dict[str, Any]], int]:
     """The mistakes of all seeds, worst first, each text once with the `seeds` that got it wrong; and how many seeds."""
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
-    merged: dict[tuple[str, str], dict[str, Any]] = {}
+    merged: dict[Any, dict[str, Any]] = {}
     for file in files:
         for row in system.run.lines(file):
-            key = str(row.get("line", "")), str(row.get("text", ""))
+            key = row["item"] if "item" in row else (row.get("line"), row.get("text"))  # of an older version
             worst = merged.setdefault(key, {**row, "seeds": []})
             if row.get("severity", 0) > worst.get("severity", 0):
                 merged[key] = {**row, "seeds": worst["seeds"]}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.layout import printable
 from domainbert.base.progress import format_duration
 from domainbert.base.redact import redact
 from domainbert.base.sealed import in_short
@@ -90,7 +91,7 @@ def table(listing: Listing, folder: Path, width: int) -> list[str]:
     if listing.others:
         lines += ["", f"without runs: {in_short([str(path) for path in listing.others])}"]
     lines += [f"cannot be read: {told}" for told in listing.unreadable]
-    return [_printable(line) for line in lines]
+    return [printable(line) for line in lines]  # names and messages come from files
 
 
 def _rows(run: Run, whole: bool) -> Iterator[tuple[str, str, str, str]]:
@@ -135,11 +136,6 @@ def _wrapped(row: tuple[str, str, str, str], widths: list[int], width: int) -> l
     parts = [text] if len(text) <= room else _WRAP(text, room, subsequent_indent=_GAP * 2)
     lines = [(left if not number else " " * len(left)) + " " * indent + part for number, part in enumerate(parts)]
     return [line.rstrip() for line in lines]
-
-
-def _printable(line: str) -> str:
-    """Names and messages come from files: what would move the cursor is shown as an escape."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
 
 
 def _when(started: Any) -> str:

@@ -33,6 +33,7 @@ from domainbert.settings.yaml_files import Node, load_yaml
 _KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
+_CHECK = re.compile(r"check(-.+)?")
 
 
 def read_recipe(
@@ -57,6 +58,7 @@ def read_recipe(
     of_stages = [option for option in options if option[0].startswith("stages.")]
     tree = with_options(load_yaml(path), [option for option in options if option not in of_stages])
     _check_keys(tree, problems)
+    _check_own(of_stages, tree, problems)
     variables = read_variables(tree, environment, problems)
     tree = with_options(substitute(tree, variables, problems), of_stages)
     tree = substitute(tree, variables, problems)
@@ -67,7 +69,7 @@ def read_recipe(
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    return Recipe(out, reading.jobs, reading.hashes)
+    return Recipe(out, reading.jobs, reading.hashes, reading.checks)
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
@@ -90,6 +92,18 @@ def _check_keys(tree: Node, problems: Problems) -> None:
             problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
 
 
+def _check_own(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
+    """Note options of a check that the recipe runs by itself: it is no stage of the recipe's own."""
+    own = tree.value["stages"].value if "stages" in tree.value else None
+    for key, _ in options:
+        _, name, *setting = key.split(".")
+        if setting and isinstance(own, dict) and name not in own and _CHECK.fullmatch(name):
+            problems.add(
+                f"--{key}: the recipe has no stage '{name}' of its own; expected --check.{'.'.join(setting)} for the "
+                "checks that it runs by itself"
+            )
+
+
 @dataclass
 class _Reading:
     """State of reading the stages of a recipe."""
@@ -98,6 +112,7 @@ class _Reading:
     hashes: FileHashes
     problems: Problems
     jobs: dict[str, Job] = field(default_factory=dict)
+    checks: dict[str, frozenset[str]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     """Stages whose folders are up to date."""
 
@@ -112,13 +127,14 @@ class _Reading:
         from domainbert.stages.implied_checks import ReadStage, implied_checks
 
         read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
-        for before, name, node in list(implied_checks(read, given)):
-            names = list(self.jobs)
-            earlier = names[: names.index(before)]
-            job = self.job(name, Node({**node.value, "stage": Node("check", node.where)}, node.where), earlier)
+        for one in list(implied_checks(read, given)):
+            names, node = list(self.jobs), one.node
+            earlier = names[: names.index(one.before)]
+            job = self.job(one.name, Node({**node.value, "stage": Node("check", node.where)}, node.where), earlier)
             if job is not None:
                 later = {other: self.jobs.pop(other) for other in names[len(earlier) :]}
-                self.jobs |= {name: job} | later
+                self.jobs |= {one.name: job} | later
+                self.checks[one.name] = one.trainings
 
     def job(self, name: str, node: Node, known: Sequence[str]) -> Job | None:
         """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""

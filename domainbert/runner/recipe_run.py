@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems, TrainingStopped
+from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped
 from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
+from domainbert.base.sealed import read_manifest
 from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job
 from domainbert.runner.manifest import referred_stages
@@ -31,6 +32,8 @@ class Recipe:
     """Stage names to jobs, in the order in which they run."""
     hashes: FileHashes
     """Hashes of input files; saved in `out` when the recipe runs."""
+    checks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The checks that the recipe runs by itself, by name, and the trainings that are not run without each."""
 
     def dependents(self, names: Sequence[str]) -> list[str]:
         """The named stages and all that depend on them, in order."""
@@ -88,7 +91,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     chosen = _chosen(recipe, selection)
-    forced = chosen if selection.force == () else recipe.dependents(selection.force or ())
+    forced = _asked(recipe, selection) if selection.force == () else recipe.dependents(selection.force or ())
     problems, states = Problems("plan"), {}
     for name, job in recipe.jobs.items():
         try:
@@ -102,7 +105,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         for other in referred_stages(step.job.settings) if step.run else []:
             if not steps[other].run and not states[other].done:
                 reason = states[other].reason
-                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too")
+                told = f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too"
+                problems.add(told + (", or train unchecked: --check false" if step.name in recipe.checks else ""))
         if step.run and step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
@@ -113,9 +117,17 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
 
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:
-    """Run a recipe in a process that is not the first: take part in training, and wait for the rest."""
+    """Run a recipe in a process that is not the first: take part in training, and wait for the rest.
+
+    Raises:
+        ErrorsFound: a stage found errors in the data, so that the first process goes no further.
+    """
     for name in _chosen(recipe, selection):
-        follow_job(recipe.jobs[name])
+        job = recipe.jobs[name]
+        follow_job(job)
+        made = read_manifest(job.out)
+        if made is not None and (made["metrics"] or {}).get("errors"):
+            raise ErrorsFound(f"{job.out}: the first process found errors in the data, and says which")
 
 
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[str, Any]:
@@ -196,6 +208,12 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
 
 
 def _chosen(recipe: Recipe, selection: Selection) -> list[str]:
+    """The stages that are asked for, and the checks that the recipe runs by itself before the trainings among them."""
+    asked = set(_asked(recipe, selection))
+    return [name for name in recipe.jobs if name in asked or asked & recipe.checks.get(name, frozenset())]
+
+
+def _asked(recipe: Recipe, selection: Selection) -> list[str]:
     names = list(recipe.jobs)
     names = names[names.index(selection.first) :] if selection.first is not None else names
     return [name for name in names if not selection.only or name in selection.only]

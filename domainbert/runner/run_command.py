@@ -27,14 +27,14 @@ Run the stages of a recipe in order. A stage that is done with the same settings
 that it wrote is missing or has changed since, nothing runs until --force makes it again.
 
   --dry-run            print what would run, and why; run nothing
-  --only NAME,NAME     these stages only
+  --only NAME,NAME     these stages only, and the check that the recipe runs by itself before trainings among them
   --from NAME          this stage and those after it
   --force [NAME,NAME]  run these stages (all, if none is named) and what depends on them, even if they are done
   --verify             hash all files that the stages have read and written; else a quick look at size, times and inode
                        clears a file, and one that it does not clear is hashed
   --vars.NAME TEXT     set a variable of the recipe; so does the environment variable DOMAINBERT_NAME
   --out FOLDER         where the run goes; each stage writes FOLDER/<name>
-  --stages.NAME.KEY V  set one value of one stage
+  --stages.NAME.KEY V  set one value of one stage; --check.KEY V one of the checks that the recipe runs by itself
   --allow-import PKG   let class_path name classes of these packages of yours (PKG,PKG); they are imported
 
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -25,6 +25,19 @@ class ReadStage:
     settings: Any
 
 
+@dataclass(frozen=True)
+class ImpliedCheck:
+    """A check that a recipe runs by itself."""
+
+    name: str
+    before: str
+    """The stage before which it belongs."""
+    node: Node
+    """Its settings."""
+    trainings: frozenset[str]
+    """The trainings that are not run without it."""
+
+
 @dataclass
 class _Group:
     """Trainings on the same labelled sets, and the test sets that score them."""
@@ -34,8 +47,8 @@ class _Group:
     tests: list[Node] = field(default_factory=list)
 
 
-def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Iterator[tuple[str, str, Node]]:
-    """The checks of a recipe: the stage before which each belongs, its name, its settings.
+def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Iterator[ImpliedCheck]:
+    """The checks of a recipe.
 
     There is one for each task with its labelled sets, or one of the corpus alone. A recipe with a stage `check` of its
     own has none, and neither has one that trains nothing. A test set is compared before the training that it is to
@@ -54,10 +67,20 @@ def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Itera
         name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", stages)
         values = _shared(stages, first) | _labelled(group, before) | own
         node = Node(values, group.node.where)
-        yield _place(stages, first, node, group.stages[0]), name, node
+        yield _implied(stages, name, _place(stages, first, node, group.stages[0]), node, group.stages)
     if not groups and "corpus" in (shared := _shared(stages, first)):
         node = Node(shared | own, stages[first].node.where)
-        yield first, _free("check", stages), node
+        yield _implied(stages, _free("check", stages), first, node)
+
+
+def _implied(
+    stages: Mapping[str, ReadStage], name: str, before: str, node: Node, labelled: Sequence[str] = ()
+) -> ImpliedCheck:
+    """A check before trainings on its own labelled sets, and before those on text alone that come behind it."""
+    names = list(stages)
+    behind = names[names.index(before) :]
+    on_text = {one for one in behind if stages[one].kind in _TRAIN and stages[one].kind not in _LABELLED}
+    return ImpliedCheck(name, before, node, frozenset({*labelled, *on_text}))
 
 
 def _free(name: str, stages: Mapping[str, ReadStage]) -> str:

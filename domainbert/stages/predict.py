@@ -37,8 +37,8 @@ class Predict:
 
     format: TextFormat = "auto"
     """`lines` (a text a line), `jsonl` or `conll`; `auto` goes by the first lines, whatever the suffix (JSON objects;
-    columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll, .bio, .iob and .tsv
-    are CoNLL. The format it was read as is printed."""
+    columns of which one holds tags), then by the suffix: .txt is lines, .jsonl JSONL, and .conll, .conllu, .bio, .iob
+    and .tsv are CoNLL. The format it was read as is printed."""
 
     text_key: str = "text"
     """Key of the text in JSONL (questions stand under `question`, with a `context`); the object's other keys are kept,

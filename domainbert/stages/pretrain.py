@@ -202,18 +202,18 @@ def _save(
     from domainbert.training.state import whole_weights
 
     facts = {
-        "encoder": f"{built[MODEL].config.model_type}, {metrics['num_parameters']:,} parameters with its head",
-        **{name: _described(one) for name, one in built.items() if name != MODEL},
         "vocabulary": f"{learnt.tokenizer.vocab_size:,} entries",
         "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {learnt.config.name}",
         **learnt.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
+    models = {name: _described(one) for name, one in built.items()}
     title = "Domain encoder"
-    head = card_head(title, learnt.pipeline_tag, settings.card, settings.init_from)
-    card = model_card(title, learnt.summary, facts, learnt.usage, head)
     for name, one in learnt.saved(built).items():
         weights = whole_weights(one.model)
         if process_rank() == 0:
-            folder = out if name == MODEL else out / name
+            folder, said = out if name == MODEL else out / name, learnt.presented(name)
+            head = card_head(title, said.pipeline_tag, settings.card, settings.init_from)
+            others = {other: told for other, told in models.items() if name == MODEL and other != MODEL}
+            card = model_card(title, said.summary, {"encoder": models[name], **others, **facts}, said.usage, head)
             save_model(folder, one.model, one.config, learnt.tokenizer, one.head, card, one.labels, weights=weights)

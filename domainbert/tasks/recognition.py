@@ -24,6 +24,7 @@ from domainbert.tasks.set_rows import Row, parallel_rows
 
 _ROWS = 2000
 _LINES = 50_000
+_SHOWN = 40  # characters of a value
 _SAME_WIDTH = 0.95  # of the lines of a file of columns; its strict reader names the others
 _TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
 _JSON = re.compile(r"\s*[\[{]")
@@ -147,13 +148,23 @@ def recognise(sample: Sample, task: str | None = None) -> Recognised:
     if not found:
         problems.raise_if_any()
         known = ", ".join(kind.__name__ for kind in kinds)
-        raise DomainbertError(f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md)")
+        raise DomainbertError(
+            f"{sample.path}: does not look like a labelled file of {known} (docs/labelled-files.md){_first_row(sample)}"
+        )
     found.sort(key=lambda one: -one.specificity)
     best, names = found[0], [type(one.task).__name__ for one in found]
     if len(found) > 1 and found[1].specificity == best.specificity:
         claims = "; ".join(f"{name}: {one.reason}" for name, one in list(zip(names, found, strict=True))[:2])
         raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({claims}); expected --task NAME")
     return Recognised(best.task, best.reason, best.specificity, tuple(names[1:]))
+
+
+def _first_row(sample: Sample) -> str:
+    """The first row, for a person, its values cut; empty where there are none."""
+    if not sample.rows:
+        return ""
+    cut = [f"{key}: {json.dumps(value, ensure_ascii=False)[:_SHOWN]}" for key, value in sample.rows[0].items()]
+    return f"; its first row has {', '.join(cut)}"
 
 
 def _named(name: str) -> type[TaskConfig]:

@@ -122,6 +122,8 @@ def row_keys(sample: Sample) -> RowKeys | None:
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
     asked, given = sample.asked.get("text_key"), sample.asked.get("text_pair_key")
+    for option in ("text_key", "text_pair_key", "label_key"):
+        _check_there(sample, option)
     if asked is not None:
         return asked, given
     strings = [key for key in sample.rows[0] if all(isinstance(row.get(key), str) for row in sample.rows)]
@@ -139,6 +141,14 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     if not texts:
         raise DomainbertError(f"{sample.path}: no text under {listed(sample.rows[0])}; expected --text_key KEY")
     return texts[0], given
+
+
+def _check_there(sample: Sample, option: str) -> None:
+    key = sample.asked.get(option)
+    if key is not None and not any(key in row for row in sample.rows):
+        raise DomainbertError(
+            f"{sample.path}: --{option} {key}: no row has it; expected one of {listed(sample.rows[0])}"
+        )
 
 
 def _mean_words(sample: Sample, key: str) -> float:

@@ -113,7 +113,8 @@ class Scoring(ABC):
         found = sorted(((one, number) for number, one in judged if one), key=lambda pair: -pair[0].severity)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(_line({"line": self.test.where(number), **one.as_json()}) for one, number in found)
+            for one, number in found:
+                stream.write(_line({"line": self.test.where(number), "item": number, **one.as_json()}))
 
     @property
     def tells_mistakes(self) -> bool:

@@ -141,8 +141,9 @@ def fit(
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, steps.starts)
-    num_parameters = sum(parameter.numel() for parameter in module.model.parameters())
-    print(f"{label}: {num_parameters:,} parameters; {steps}; precision {trainer.precision}")
+    counts = {name: sum(one.numel() for one in model.parameters()) for name, model in module.models.items()}
+    others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
+    print(f"{label}: {counts['model']:,} parameters{others}; {steps}; precision {trainer.precision}")
     batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
     trainer.fit(module, datamodule=batches)
     kept = history.last

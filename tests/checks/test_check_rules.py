@@ -196,3 +196,13 @@ def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
     assert {name: rules_table.stored(name, page) for name in made} == made, f"python {import_path} writes them"
     assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in OF_LABELLED_SETS)
     assert len({one.name for one in OF_LABELLED_SETS}) == len(OF_LABELLED_SETS) == 36
+
+
+def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = tmp_path / "train.jsonl"
+    train.write_text("")
+    check(tmp_path / "out", labelled={"train": str(train)}, task="Classification")
+    said = (
+        f"  {train}, of train, has 1 problem of reading\n    {train}: no texts; expected at least one with 'text' and "
+    )
+    assert said in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,9 @@ def recipe(folder: Path, check: str = "") -> Path:
     return path
 
 
-def plan(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def plan(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     """The names of the stages in the order of the plan."""
-    assert main(["run", str(path), "--dry-run"]) == 0
+    assert main(["run", str(path), "--dry-run", *words]) == 0
     return re.findall(r"^\w+ +([\w-]+) \(", capsys.readouterr().out, re.MULTILINE)
 
 
@@ -106,3 +107,56 @@ def test_a_stage_that_is_called_check_keeps_its_name(tmp_path: Path, capsys: pyt
     path = recipe(tmp_path)
     path.write_text(path.read_text().replace("  scores:", "  check:"))
     assert plan(path, capsys) == [*USUAL[:3], "check-2", *USUAL[3:-1], "check"]
+
+
+def test_a_training_that_is_asked_for_is_not_run_without_its_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path)
+    before = ["--only", "sample,vocab,prepare"]
+    assert plan(path, capsys, *before) == USUAL[:3]
+    assert main(["run", str(path), *before]) == 0
+    assert plan(path, capsys, "--only", "pretrain") == ["check", "pretrain"]
+    assert plan(path, capsys, "--from", "pretrain") == ["check", *USUAL[3:]]
+    assert plan(path, capsys, "--only", "pretrain", "--check", "false") == ["pretrain"]
+    assert main(["run", str(path), "--only", "pretrain"]) == 1, "its errors stop the training"
+    assert not (tmp_path / "run/pretrain").exists()
+    capsys.readouterr()
+    plan(path, capsys, "--only", "pretrain")
+    assert main(["run", str(path), "--only", "pretrain", "--force", "--dry-run"]) == 0
+    assert "skip  check (done)" in capsys.readouterr().out, "only what is asked for by name is forced"
+
+
+def test_a_check_that_cannot_be_run_says_how_to_go_on_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path)
+    assert main(["run", str(path), "--only", "sample,vocab,prepare"]) == 0
+    shutil.rmtree(tmp_path / "run/vocab")
+    assert main(["run", str(path), "--only", "pretrain"]) == 2
+    advice = "needs @vocab, which is not up to date (never run); run it too, or train unchecked: --check false"
+    assert f"check: {advice}" in capsys.readouterr().err
+
+
+def test_a_process_that_is_not_the_first_ends_where_errors_stop_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recipe(tmp_path)
+    assert main(["run", str(path)]) == 1
+    capsys.readouterr()
+    monkeypatch.setattr("domainbert.runner.jobs._CLAIM_SECONDS", 0.0)  # it waits for no training
+    monkeypatch.setenv("RANK", "1")
+    assert main(["run", str(path)]) == 1
+    said = f"domainbert: {tmp_path}/run/check: the first process found errors in the data, and says which\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("name", ["check", "check-tagger"])
+def test_settings_of_a_check_of_the_recipe_itself_stand_under_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = recipe(tmp_path)
+    assert main(["run", str(path), "--dry-run", f"--stages.{name}.ignore.duplicates", "old"]) == 2
+    said = f"--stages.{name}.ignore.duplicates: the recipe has no stage '{name}' of its own; expected "
+    assert f"{said}--check.ignore.duplicates for the checks that it runs by itself" in capsys.readouterr().err
+    assert plan(path, capsys, "--check.ignore.duplicates", "old") == [*USUAL[:3], "check", *USUAL[3:]]

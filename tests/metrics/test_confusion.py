@@ -59,3 +59,8 @@ def test_a_large_matrix_is_left_to_the_file():
         "x: metrics.json has the confusion matrix of the 13 labels",
     ]
     assert found["counts"] == np.eye(13).tolist()
+
+
+def test_a_label_that_is_called_none_is_not_taken_for_nothing():
+    found = confusion([[("none", None), (None, "(none)"), ("none", "none")]])
+    assert found == {"labels": ["(none)", "none", "((none))"], "counts": [[0, 0, 0], [0, 1, 1], [1, 0, 0]]}

@@ -15,7 +15,7 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model, save_model, save_with_vocabulary
+from domainbert.models.folder import load_encoder, load_model, open_model, save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -363,3 +363,10 @@ def test_a_model_of_the_hub_is_opened(tmp_path, monkeypatch):
     make_folder(tmp_path, "tokens", LABELS)
     monkeypatch.setattr("domainbert.models.folder.resolve_path", {Path("hub:owner/name@v1"): tmp_path}.get)
     assert open_model(Path("hub:owner/name@v1")).labels == LABELS
+
+
+def test_an_encoder_alone_is_loaded_in_silence(tmp_path, capsys):
+    their_model("BertForPreTraining").save_pretrained(tmp_path)
+    model, folder = load_encoder(tmp_path)
+    assert model.encoder.num_hidden_layers == folder.config.sizes.num_layers
+    assert capsys.readouterr().out == "", "no head is asked for, so none is missed"

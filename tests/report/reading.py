@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-_APART = {"td", "th", "li", "p", "h2", "mark", "option"}
+_APART = {"td", "th", "li", "p", "h2", "mark", "option", "text"}
 _ALONE = {"meta", "img", "br", "input", "use", "path"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,32 @@ def test_a_file_of_another_shape_than_its_stage_wrote_is_named() -> None:
     write_manifest(folder, made)
     with pytest.raises(AttributeError):  # nothing was changed: the fault is ours, and to be seen
         write_report([Path("run")], Path("page.html"))
+
+
+def test_a_text_is_one_whatever_each_seed_has_cut_off() -> None:
+    evaluated(Path("run/result"), {"ours": 0.75})
+    for number, text in enumerate(("… the end of it.", "The beginning …"), 1):
+        rows = [mistake(item=4, text=text, gold=[], predicted=[]), mistake(item=5)]
+        put(Path(f"run/result/mistakes/ours/seed-{number}.jsonl"), rows[:number])
+    text = page("run").within("li")
+    assert text.count("The beginning …") + text.count("… the end of it.") == 1
+    assert [found in page("run").within("p") for found in ("2 of 2 seeds", "1 of 2 seeds")] == [True, True]
+
+
+def test_labels_of_any_characters_can_be_filtered() -> None:
+    evaluated(Path("run/result"), {"ours": 0.75})
+    labels = ["a|b", "  two  spaces", '"quoted" & <b>', CROOKED, "عربي"]
+    put(Path("run/result/mistakes/ours/seed-1.jsonl"), [mistake(labels=labels)])
+    read = page("run")
+    (held,) = [one["data-labels"] for tag, one in read.tags if tag == "li" and "data-labels" in one]
+    assert json.loads(str(held)) == labels
+    assert {one.get("value") for tag, one in read.tags if tag == "option"} == {"", "boundary", *labels}
+
+
+def test_a_name_that_begins_with_a_low_line_is_in_the_legends() -> None:
+    training(Path("run/_ours"), {"seed-1": [0.2, 0.6], "seed-2": [0.1, 0.4]})
+    training(Path("run/_"), {"seed-1": [0.1, 0.3]})
+    evaluated(Path("run/result"), {"_ours": 0.75, "_": 0.5})
+    words = page("run").within("text").split()
+    named = {name: words.count(name) for name in ("_ours", "_")}
+    assert named["_ours"] >= 3 and named["_"] >= 3, "differences, costs, curves"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -370,3 +371,53 @@ def test_sets_of_biomedicine(bio_data, runs, name):
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
     tasks = {"ner/ncbi-disease": "Ner", "citation": "Classification", "chemprot": "Relations", "pico": "TokenLabels"}
     assert stages()["result"]["task"] == tasks[name]
+
+
+def three_sets(folder: Path, names: str = "{}.jsonl") -> Path:
+    folder.mkdir()
+    for split in ("train", "dev", "test"):
+        labelled(folder / names.format(split), 60)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a\u0085b", "a\u2028b", "a\nb", "a\x7fb \u202eq", "'\"#: {}é🍰"])
+def test_a_folder_of_any_name_is_found_again(sample, name):
+    folder = three_sets(Path(name))
+    init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
+    assert stages()["result"]["test"] == str(folder / "test.jsonl")
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+
+
+def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
+    corpus = ("--corpus", sample / "corpus.jsonl")
+    said = refused(capsys, "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
+    assert said == "v/${x}-train.jsonl: means something else in a recipe; expected another path"
+    said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
+    assert said == r"--labelled: s\udcff: is no name in UTF-8; expected one, as a recipe is in UTF-8"
+    assert not Path("recipe.yaml").exists()
+
+
+def test_a_set_without_any_label_is_refused(sample, capsys):
+    Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "labels": []}) + "\n" for n in range(60)))
+    said = refused(capsys, "--labelled", "a.jsonl", "--corpus", sample / "corpus.jsonl")
+    assert said == "no text of training has a label; expected at least one"
+
+
+def test_a_key_that_no_row_has_is_named(sample, capsys):
+    words = ("--labelled", labelled(Path("a.jsonl"), 60), "--corpus", sample / "corpus.jsonl")
+    for option in ("text_key", "label_key"):
+        said = refused(capsys, *words, f"--{option}", "nope")
+        assert said == f"a.jsonl: --{option} nope: no row has it; expected one of 'text', 'label'"
+    Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
+    assert refused(capsys, *words).endswith('; its first row has text: "Text 0.", label: false')
+
+
+def test_a_folder_of_several_seeds_is_not_pretrained_further(runs, capsys):
+    model = runs / "ner-pretrained"
+    words = ("--labelled", runs / "sample/ner", "--model", model)
+    said = refused(capsys, *words, "--corpus", runs / "sample/corpus.jsonl")
+    assert said.startswith(f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a ")
+    best = said.rpartition(" ")[2]
+    assert Path(best).parent == model
+    init("--labelled", runs / "sample/ner", "--model", best, "--corpus", runs / "sample/corpus.jsonl")
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from domainbert.models.card import split_card
 from domainbert.models.folder import open_model
 from tests.resuming import Work, assert_same_outcome, losses, metrics, pretraining
 
@@ -58,7 +59,7 @@ def opened(kind: str, folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, kind: str) -> None:
+def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind)
     assert work.run("pretrain", "whole", settings) == 0
     assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75
@@ -83,6 +84,11 @@ def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, 
         assert model(ids).logits.shape == ((1, 5) if kind == "electra" else (1, 5, 2))
     size = sum(parameter.numel() for parameter in generator.parameters())
     assert f"{size:,} parameters with its head" in (folder / "README.md").read_text()
+    ours = sum(parameter.numel() for parameter in model.parameters())
+    assert f"pretrain: {ours:,} parameters and {size:,} of its generator; " in capsys.readouterr().out
+    head, body = split_card((folder / "generator/README.md").read_text())
+    assert head["pipeline_tag"] == "fill-mask" and f", {size:,} parameters with its head" in body
+    assert "AutoModelForMaskedLM.from_pretrained(folder)" in body and f"{ours:,} parameters" not in body
     words = [one.get_input_embeddings().weight for one in (model, generator)]
     assert torch.equal(*words) == (kind == "electra"), "shared, or a sum"
 

@@ -5,6 +5,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.columns import read_words
+from domainbert.serving.texts import read_texts
 from domainbert.tasks.ner.conll import read_conll
 
 
@@ -219,3 +220,20 @@ def test_the_numbers_of_a_treebank_are_not_taken_for_words(write):
         list(read_words(path))
     assert list(read_words(path, token_column=1)) == [["Cash", "helped"]]
     assert list(read_words(write("1 O\n2 O\n"))) == [["1", "2"]]
+
+
+def test_the_words_of_a_treebank_are_read_without_what_stands_beside_them(tmp_path):
+    rest = "\t_" * 8 + "\n"
+    words = ["1-2\tdu", "1\tde", "2\tle", "2.1\tun", "3\t#"]
+    path = tmp_path / "a.conllu"
+    path.write_text(f"# newdoc\n# text = du # un\n{''.join(word + rest for word in words)}\n# text = Là\n1\tLà{rest}\n")
+    kind, items = read_texts(path, "auto", "text", 1)
+    assert str(kind) == "CoNLL"
+    assert [content for _, content in items] == [["de", "le", "#"], ["Là"]]
+    with pytest.raises(DomainbertError, match=r":4: column 0 numbers the words, .* expected token_column: 1"):
+        list(read_words(path))
+
+
+def test_a_word_that_is_a_number_sign_is_a_word(write):
+    assert list(read_words(write("# O\n1-2 O\n"))) == [["#", "1-2"]]
+    assert list(read_words(write("#\tO\nC\tO\n"))) == [["#", "C"]]

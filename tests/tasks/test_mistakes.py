@@ -165,6 +165,7 @@ def test_classes_of_a_set_of_two_files(tmp_path: Path) -> None:
     assert [row["line"] for row in rows] == ["fr.jsonl:3", "de.jsonl:1"], "of equals the first in the file first"
     assert rows[1] == {
         "line": "de.jsonl:1",
+        "item": 3,
         "text": "de 1",
         "gold": [{"label": "é", "score": 0.25, "kind": "type"}],
         "predicted": [{"label": "a", "score": 0.5, "kind": "type"}],

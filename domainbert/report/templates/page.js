@@ -48,15 +48,15 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// Filters: each select of a form.filter hides the items of its list whose data-NAME, values between bars, lacks the
-// chosen one.
+// Filters: each select of a form.filter hides the items of its list whose data-NAME, a list in JSON, lacks the chosen
+// value.
 for (const form of document.querySelectorAll("form.filter")) {
   const items = [...document.getElementById(form.dataset.list).children];
   const selects = [...form.querySelectorAll("select")];
   const count = form.querySelector("output");
   const apply = () => {
     for (const item of items) {
-      item.hidden = selects.some(({ name, value }) => value && !item.dataset[name].includes(`|${value}|`));
+      item.hidden = selects.some(({ name, value }) => value && !JSON.parse(item.dataset[name]).includes(value));
     }
     count.textContent = `${items.filter((item) => !item.hidden).length} of ${items.length}`;
   };

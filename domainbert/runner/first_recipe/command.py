@@ -10,13 +10,14 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
+from domainbert.base.layout import printable
 from domainbert.base.paths import resolve_path
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
 from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
-from domainbert.runner.first_recipe.writing import of_file, of_task, recipe_text
+from domainbert.runner.first_recipe.writing import in_comment, of_file, of_task, recipe_text
 from domainbert.settings.command_line import Typed
 from domainbert.settings.tree import nearest
 
@@ -85,8 +86,12 @@ def write_recipe(typed: Typed) -> str:
     _check_apart(out, parts, asked)
     if "force" not in typed.flags:
         _check_free(out, parts)
+    if {"corpus", "model"} <= set(asked):
+        _check_single(asked["model"])
     keys = {key: asked[key] for key in _KEYS if key in asked}
     labelled = labelled_facts(Path(asked["labelled"]), keys, asked.get("task"), parts)
+    for file in labelled.splits.files:
+        _check_nameable(str(file))
     corpus = corpus_facts(asked["corpus"], asked.get("corpus_text_key")) if "corpus" in asked else None
     found = _Found(labelled, corpus, asked.get("model"), this_machine())
     facts = _facts(found, out, asked.get("run_folder", str(Path("runs") / out.stem)))
@@ -110,10 +115,29 @@ def _asked(typed: Typed) -> dict[str, str]:
             "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
             "both (docs/pretraining.md, When not to pretrain)"
         )
-    for name in ("labelled", "corpus", "model", "run_folder"):
-        if "${" in asked.get(name, "") or asked.get(name, "").startswith("@"):
-            raise DomainbertError(f"--{name}: {asked[name]}: means something else in a recipe; expected another path")
+    for name in ("labelled", "corpus", "model", "out", "run_folder"):
+        _check_nameable(asked.get(name, ""), f"--{name}: ")
     return asked
+
+
+def _check_nameable(path: str, option: str = "") -> None:
+    """`DomainbertError` for a path that a recipe cannot name."""
+    if "${" in path or path.startswith("@"):
+        raise DomainbertError(f"{option}{path}: means something else in a recipe; expected another path")
+    if not path.isascii() and any("\ud800" <= one <= "\udfff" for one in path):
+        raise DomainbertError(f"{option}{printable(path)}: is no name in UTF-8; expected one, as a recipe is in UTF-8")
+
+
+def _check_single(model: str) -> None:
+    """`DomainbertError` for a folder with a model for each seed, of which none is said to be pretrained further."""
+    from domainbert.models.folder import best_seed_folder
+
+    folder = resolve_path(model)
+    if (best := best_seed_folder(folder)) != folder:
+        raise DomainbertError(
+            f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a single one to "
+            f"pretrain further: the model they started from, or {best}"
+        )
 
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
@@ -145,8 +169,8 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     labelled.task.check_window(window.value)
     data = labelled.splits
     facts: dict[str, Any] = {
-        "title": " ".join(_title(found).split()),
-        "file": shlex.quote(str(out)),
+        "title": in_comment(_title(found)),
+        "file": in_comment(shlex.quote(str(out))),
         "found": _found_lines(found),
         "out": run_folder,
         "model": found.model,

@@ -80,6 +80,7 @@ def labelled_facts(path: Path, asked: Mapping[str, str], task: str | None, folde
         division = divide(splits, config, folder)
         train = division.read["train"]
         known = find_labels(train.items)
+        config.check_labels(known)
         for one in division.read.values():
             check_labels_known(find_labels(one.items), known, one.path)
     items = train.items[:: -(-len(train.items) // _MEASURED)]

@@ -11,7 +11,7 @@ from typing import Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_regular
 from domainbert.corpus.json_values import listed
-from domainbert.tasks.labelled_set import LabelledFile, Single
+from domainbert.tasks.labelled_set import LabelledFile, Single, paths_of
 
 Split = Literal["train", "validation", "test"]
 
@@ -33,6 +33,12 @@ class Splits:
     test: Single | None = None
     left: tuple[str, ...] = ()
     """Names in the folder that belong to none."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of all sets."""
+        sets = [one for one in (self.train, self.validation, self.test) if one is not None]
+        return [path for one in sets for path in paths_of(one)]
 
 
 def find_splits(path: Path) -> Splits:

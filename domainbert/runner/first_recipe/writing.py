@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.layout import printable
 from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.settings.choices import class_path
 from domainbert.settings.reader import as_plain
@@ -49,7 +50,12 @@ def in_yaml(value: Any) -> str:
         return value
     if isinstance(value, float) and 0 < value < 1e-2:
         return re.sub(r"e-0?", "e-", f"{value:.0e}")
-    return json.dumps(value, ensure_ascii=False)
+    return printable(json.dumps(value, ensure_ascii=False))  # U+0085 and the like: as in Python, so in YAML
+
+
+def in_comment(text: str) -> str:
+    """A text on one line of a comment: a line break in it, as of a path, becomes a space."""
+    return printable(" ".join(text.split()))
 
 
 def of_task(task: TaskConfig) -> Any:
@@ -77,9 +83,8 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _comment(name: str, text: str) -> str:
-    """Facts that were found, as lines of comment below each other; a line break in it, as of a path, becomes a
-    space."""
-    lines = textwrap.wrap(" ".join(text.split()), _WIDTH - 14, break_on_hyphens=False)
+    """Facts that were found, as lines of comment below each other."""
+    lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)
     return "\n".join(f"#   {name if number == 0 else '':<10}{line}" for number, line in enumerate(lines))
 
 

@@ -53,7 +53,9 @@ class MultiLabel(TextTaskConfig):
     `balanced` takes the number of the latter divided by that of the former."""
 
     def check_labels(self, labels: Collection[str]) -> None:
-        """See `TaskConfig.check_labels`."""
+        """See `TaskConfig.check_labels`; `DomainbertError` too where no text of training has a label."""
+        if not labels:
+            raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")
 
     @classmethod

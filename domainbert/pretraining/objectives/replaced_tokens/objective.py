@@ -26,8 +26,18 @@ from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
 from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.masking import Masker
-from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
-from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
+from domainbert.pretraining.objective import (
+    MODEL,
+    Built,
+    CorpusRows,
+    Key,
+    Models,
+    Objective,
+    Presented,
+    Term,
+    ValidationText,
+)
+from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective, unigram_entropy
 from domainbert.pretraining.objectives.replaced_tokens.sharing import join, share
 from domainbert.pretraining.softmax import softmax_losses, softmax_terms
 from domainbert.pretraining.start import Start
@@ -128,6 +138,13 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         """Both models; the discriminator's embeddings as they are, no longer as a difference."""
         join(built[MODEL].model.encoder)
         return built
+
+    def presented(self, name: str) -> Presented:
+        """The generator is a masked language model."""
+        if name != GENERATOR:
+            return super().presented(name)
+        summary = "The generator of replaced tokens, a masked language model pretrained with domainbert beside `../`."
+        return Presented(summary, MaskedLMObjective.usage, MaskedLMObjective.pipeline_tag)
 
     def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """See `Objective.losses`."""
