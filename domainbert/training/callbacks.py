@@ -37,9 +37,9 @@ class Remembering(Callback):
         return {name: getattr(self, name) for name in self.remembered}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
+        """The reverse of `state_dict`; what the version that wrote it did not remember begins anew."""
         for name in self.remembered:
-            setattr(self, name, state_dict[name])
+            setattr(self, name, state_dict.get(name, getattr(self, name)))
 
 
 class ProgressLines(Callback):
