@@ -50,7 +50,7 @@ def without_unknown(plain: Any, settings: Any, known: Any) -> Any:
     is_mapping = isinstance(settings, Mapping)
     values, defaults = (settings, {}) if is_mapping else (vars(settings), defaults_of(type(settings)))
     return {
-        name: without_unknown(value, values[name], known.get(name))
+        name: without_unknown(value, values.get(name), known.get(name))  # there is none of a name that is hidden
         for name, value in plain.items()
         if name in known or name not in defaults or values[name] != defaults[name]
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from domainbert.stages.warnings import of_distillation, say
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
+    from domainbert.distillation.weighted import WeightedLosses
     from domainbert.encoders.config import EncoderConfig
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
@@ -80,8 +82,6 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.data.prepared import open_prepared
     from domainbert.distillation.batches import CountedRows
     from domainbert.distillation.distilling import CorpusDistillation
-    from domainbert.distillation.weighted import WeightedLosses
-    from domainbert.models.tensors import predicts_entries
     from domainbert.pretraining.batches import validation_rows
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
@@ -92,10 +92,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     corpus = open_prepared(settings.prepared)
     models, folders = _load_teachers(settings, corpus.tokenizer_fingerprint)
     model, config, keeps_head = _student(settings, models[0], folders)
-    weighted = WeightedLosses(settings.losses, model.encoder, models[0].encoder)
-    predict = all(predicts_entries(folder.config, folder.head) for folder in folders)
-    if weighted.reads & {"predicted", "all"} and not predict:
-        raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
+    weighted = _weighted(settings, model, models[0], folders)
     masked_lm = MaskedLM(settings.masking).build(load_tokenizer(corpus.tokenizer_folder)).for_training(corpus)
     train, steps = plan_phases(corpus.train, masked_lm, settings, settings.seed)
     validation = validation_rows(corpus, masked_lm, settings.row_length)
@@ -113,7 +110,6 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     if "HardTargets" in last:  # it is the loss of masked LM
         warnings += masked_lm.judge(corpus, {"loss": last["HardTargets"]})[1]
     say(warnings)
-    warnings = often + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": counts[0],
@@ -122,12 +118,26 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         "tokens_per_second": throughput.tokens_per_second,
         **fitted.facts,
         **languages,
-        "warnings": warnings,
+        "warnings": often + warnings,
         "tokens_seen": steps.tokens_seen(train[-1].reader.tokens_per_pass),
     }
     head = "masked_lm" if keeps_head or weighted.reads else None
     _save(out, settings, model, config, masked_lm.tokenizer, head, metrics, folders)
     return metrics
+
+
+def _weighted(
+    settings: Distill, model: EncoderWithHead, teacher: EncoderWithHead, folders: Sequence[ModelFolder]
+) -> WeightedLosses:
+    """The losses; `DomainbertError` where some read predictions that a teacher does not make."""
+    from domainbert.distillation.weighted import WeightedLosses
+    from domainbert.models.tensors import predicts_entries
+
+    weighted = WeightedLosses(settings.losses, model.encoder, teacher.encoder)
+    predict = all(predicts_entries(folder.config, folder.head) for folder in folders)
+    if weighted.reads & {"predicted", "all"} and not predict:
+        raise DomainbertError("losses: some read what the teacher predicts, but a teacher has no masked-LM head")
+    return weighted
 
 
 def check_arguments(given: Given) -> None:

@@ -18,8 +18,8 @@ from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.languages import passes_by_language
-from domainbert.pretraining.phases import RowPhase
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.phases import RowPhase
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -193,7 +193,7 @@ def test_folders_together_have_the_shares_of_all_their_text(tokenizer: Path, rea
     plain = open_prepared([tmp_path / "none"]).train
     reader = PackedRowsReader(plain, readers[0].objective, LENGTH)
     assert type(reader.order(4, 0)) is GlobalOrder and reader.tokens_per_pass == plain.num_tokens
-    assert passes_by_language(reader, 10**6) == ({}, []) and reader.by_language() == {}
+    assert passes_by_language([phase(reader, 10**6)]) == ({}, []) and reader.by_language() == {}
 
 
 def test_an_objective_that_mixes_languages_in_a_row_is_refused(readers: list[PackedRowsReader]) -> None:

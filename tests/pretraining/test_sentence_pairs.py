@@ -57,7 +57,7 @@ BERT = BertConfig(32, 2, 2, 48, max_position_embeddings=40, initializer_range=0.
 ALBERT = AlbertConfig(
     32, 2, 2, 48, embedding_size=16, max_position_embeddings=40, initializer_range=0.1, classifier_dropout_prob=0.0
 )
-ORDER, NEXT = SentencePairs("order"), SentencePairs("next")
+ORDER, NEXT = SentencePairs(relation="order"), SentencePairs(relation="next")
 LENGTH = 32
 WORDS = ["banken", "zürich", "##s", "##ing", *(f"w{number}" for number in range(40))]
 SIGNS = [".", "!", "?", '"', ")", "(", ",", "2", "5"]
@@ -250,7 +250,7 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
     ids = np.arange(14, 54)  # no signs
 
     class Alone:
-        num_documents, num_tokens = 1, 40
+        num_documents, num_tokens, languages = 1, 40, None
         document_offsets = np.asarray([0, 40])
 
         def take(self, start: int, stop: int) -> np.ndarray:
@@ -308,7 +308,7 @@ def test_a_pair_is_one_text_with_two_types(
         assert packed.labels[row].tolist() == labels + [IGNORED] * free
 
 
-@pytest.mark.parametrize("settings", [ORDER, SentencePairs("next", MaskingConfig(whole_word=True))])
+@pytest.mark.parametrize("settings", [ORDER, SentencePairs(MaskingConfig(whole_word=True), relation="next")])
 def test_counts_of_a_global_batch_are_exact_and_parts_make_it_up(made: Any, settings: SentencePairs) -> None:
     """Also where it spans the end of a pass, and exchanged segments have other numbers of [UNK]."""
     reader = made(settings)[0]
@@ -426,7 +426,7 @@ def test_report_adds_both_losses_and_tells_the_base_rate(made: Any) -> None:
 
 
 def test_validation_is_the_same_whatever_is_hidden_in_training(tokenizer: DomainTokenizer) -> None:
-    odd = SentencePairs("next", MaskingConfig(0.4, whole_word=True)).build(tokenizer)
+    odd = SentencePairs(MaskingConfig(0.4, whole_word=True), relation="next").build(tokenizer)
     assert odd.for_validation().config == NEXT
 
 

@@ -136,7 +136,15 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
     named = {f"{one}.label_names_file" for one in formats}
     named |= {f"LabelledFile.{one}" for one in ("path", "text", "label")}
     named |= {f"LabelledSets.{one}" for one in ("train", "validation", "test") if name == "check"}
-    assert set(found) == (named if "task" in get_type_hints(stage.settings) else set())
+    named = named if "task" in get_type_hints(stage.settings) else set()
+    assert set(found) == named | ({"Source.translation"} & set(found))
+    if name == "prepare":
+        for one in ("a", "b"):
+            (tmp_path / f"{one}.txt").write_text("one\n")
+        source = {"path": str(tmp_path / "a.txt"), "documents": "line", "translation": str(tmp_path / "b.txt")}
+        inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items() if key != "corpus"}
+        settings = read(stage, {**inputs, "corpus": [source]}, tmp_path)
+        assert {tmp_path / f"{one}.txt" for one in ("a", "b")} <= set(settings.inputs)
     if name == "finetune":
         inputs = {key: value_of(key, hint, tmp_path) for key, hint in inputs_of(stage).items()}
         (tmp_path / "names.json").write_text('["a", "b"]')

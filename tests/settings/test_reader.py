@@ -178,7 +178,8 @@ def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
     ]
     assert read(vocab, "corpus: {sources: []}\n")[1] == [
         "0.yaml:1: corpus.sources: found []; expected a list of one or more items, each item a mapping "
-        "with the keys path, format, text_key, documents, weight, hub_config, hub_split, or path alone"
+        "with the keys path, format, text_key, translation_key, translation, documents, weight, language, hub_config, "
+        "hub_split, or path alone"
     ]
 
 
