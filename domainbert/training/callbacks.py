@@ -37,9 +37,10 @@ class Remembering(Callback):
         return {name: getattr(self, name) for name in self.remembered}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The reverse of `state_dict`; what the version that wrote it did not remember begins anew."""
-        for name in self.remembered:
-            setattr(self, name, state_dict.get(name, getattr(self, name)))
+        """The reverse of `state_dict`. One of an older version that lacks something is left out: all begins anew."""
+        if state_dict.keys() >= set(self.remembered):
+            for name in self.remembered:
+                setattr(self, name, state_dict[name])
 
 
 class ProgressLines(Callback):

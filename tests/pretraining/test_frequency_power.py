@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.prepared import PreparedCorpus
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
@@ -16,6 +17,7 @@ from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.masked_lm.objective import loss_without_context, unigram_entropy
+from domainbert.tokenization.load import load_tokenizer
 
 MASK, SEP = 4, 3
 COUNTS = np.asarray([0] * 5 + [100, 25, 4, 1, 0])
@@ -90,3 +92,13 @@ def test_without_context_the_guess_is_of_what_was_hidden_in_training(toy_corpus:
 def test_words_have_no_frequency(other: dict[str, Any]) -> None:
     with pytest.raises(DomainbertError, match=rf"frequency_power: 0\.5 beside {next(iter(other))}; expected single"):
         MaskingConfig(frequency_power=0.5, **other)
+
+
+def test_a_loss_is_judged_by_the_masks_of_validation(toy_corpus: PreparedCorpus) -> None:
+    """Validation keeps a tenth of the tokens and replaces another, whatever is trained."""
+    tokenizer = load_tokenizer(toy_corpus.tokenizer_folder)
+    judged = [
+        MaskedLM(masking).build(tokenizer).judge(toy_corpus, {"loss": 9.0})[0]["loss_without_context"]
+        for masking in (MaskingConfig(), MaskingConfig(mask_share=1.0, random_share=0.0))
+    ]
+    assert judged[0] == judged[1] == loss_without_context(toy_corpus, MaskingConfig())

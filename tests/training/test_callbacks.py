@@ -155,3 +155,12 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
     lines.advanced.clear()
     fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3])], 4, accumulation=accumulation)
     assert [told for _, told in lines.advanced[2:]] == [f"phase {phase} of 2, validation F1 0.2500" for phase in (1, 2)]
+
+
+def test_a_state_of_an_older_version_is_left_out_as_a_whole() -> None:
+    """Half of it would make a wrong rate."""
+    throughput = Throughput({0: 6.0}, 1e9)
+    throughput.load_state_dict({"tokens": 9, "seconds": 2.0})
+    assert (throughput.tokens, throughput.seconds, throughput.flops) == (0, 0.0, 0.0)
+    throughput.load_state_dict({"tokens": 9, "seconds": 2.0, "flops": 54.0})
+    assert (throughput.tokens, throughput.seconds, throughput.flops) == (9, 2.0, 54.0)

@@ -108,8 +108,9 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {"unigram_entropy": unigram_entropy(corpus)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """A loss that needs no context is a warning."""
-        without = loss_without_context(corpus, self.config.masking)
+        """A loss that needs no context is a warning: of masks as validation has them, and of guesses as trained."""
+        of_validation = MaskingConfig(frequency_power=self.config.masking.frequency_power)
+        without = loss_without_context(corpus, of_validation)
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
     def flops_per_token(self, models: Models, length: int) -> float:

@@ -60,6 +60,7 @@ class PairPlan(RowPlan):
     num_cuts: Ints  # (pieces,) 0 where it is too short
     at_sentences: int  # pieces that are cut where a sentence begins
     unmaskable: Ints  # places in the stream that masked LM may not hide, ascending
+    passes_at_once: int  # that a batch may span: two, of each language if there are several
     drawn: dict[tuple[int, int], Halves] = field(default_factory=dict, compare=False)
 
     @property
@@ -83,9 +84,9 @@ class PairPlan(RowPlan):
         )
 
     def halves(self, seed: int, epoch: int) -> Halves:
-        """The whole pass; the last two are remembered, since a batch may span them."""
+        """The whole pass; as many are remembered as a batch may span."""
         if (seed, epoch) not in self.drawn:
-            for old in list(self.drawn)[:-1]:
+            for old in list(self.drawn)[: 1 - self.passes_at_once]:
                 del self.drawn[old]
             self.drawn[seed, epoch] = self._draw(seed, epoch)
         return self.drawn[seed, epoch]
@@ -166,6 +167,7 @@ def pair_plan(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Dom
         first_cut=first_cut,
         num_cuts=num_cuts,
         at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[lacking])),
+        passes_at_once=2 * (1 if split.languages is None else int(split.languages.max()) + 1),
         unmaskable=places(split, lambda ids: np.isin(ids, specials)),
     )
 
