@@ -141,7 +141,7 @@ class CorpusConfig:
     then read three times."""
 
     languages: Languages | None = None
-    """How often each language is read, in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
+    """Shares of the languages in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
     source then has a `language`, and none a `weight`."""
 
     def __post_init__(self) -> None:

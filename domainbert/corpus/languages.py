@@ -1,4 +1,4 @@
-"""How often each language of a corpus is read."""
+"""Shares of the languages of a corpus in what is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LanguageShares:
 
 @dataclass(frozen=True)
 class Languages:
-    """How much more often than it occurs a language with little text is read."""
+    """Shares that give a language with little text more than its part of the text."""
 
     alpha: Fraction
     """Each language is read in proportion to its share of the text to this power: 1 as often as it occurs, 0 all

@@ -69,7 +69,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Presented:
-    """What the card of a model says: what it is, how it is loaded, and what it does in the words of the Hugging Face
+    """Words for the card of a model: its summary, the code that loads it, and its task in the words of the Hugging Face
     hub, if that has a word for it."""
 
     summary: str
@@ -158,7 +158,7 @@ class Objective(ABC, Generic[Config]):
         return built
 
     def presented(self, name: str) -> Presented:
-        """What the card of a model says, by its name; that of `MODEL`, unless told."""
+        """Words for the card of the model with a name; those of `MODEL`, unless told."""
         return Presented(self.summary, self.usage, self.pipeline_tag)
 
     @abstractmethod

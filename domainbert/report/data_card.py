@@ -16,7 +16,7 @@ _DEEPEST = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule of `check` found."""
+    """Finding of a rule of `check`."""
 
     severity: str
     rule: str

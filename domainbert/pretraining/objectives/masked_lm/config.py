@@ -18,7 +18,7 @@ class MaskedLM(ObjectiveConfig):
     """Predict hidden tokens (Devlin et al. 2019, section 3.1)."""
 
     masking: MaskingConfig = MaskingConfig()
-    """Which tokens are hidden and predicted."""
+    """Choice of the tokens that are hidden and predicted."""
 
     z_loss: ZLoss = 0.0
     """Factor of the squared logarithm of the softmax's normaliser, which keeps logits from drifting; PaLM has 1e-4

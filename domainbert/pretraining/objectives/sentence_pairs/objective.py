@@ -120,8 +120,8 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return CorpusRows(PairedRows(**vars(packed), **places), starts_word.reshape(packed.input_ids.shape))
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """What masked LM makes of the rows; `token_type_ids` (R, S); where the pairs begin in the flattened tokens,
-        `pairs` (R * P,), and their `labels` (R * P,)."""
+        """The batch of masked LM, and beside it `token_type_ids` (R, S), the places in the flattened tokens where pairs
+        begin, `pairs` (R * P,), and their `labels` (R * P,)."""
         packed = cast(PairedRows, rows.packed)
         pairs = {"pairs": packed.pairs.ravel(), "labels": packed.labels.ravel()}
         return {**self.masked_lm.corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
@@ -169,7 +169,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         }
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """What masked LM reports, but for the `loss`, which is the sum of both; of the pairs loss and accuracy.
+        """The report of masked LM, but for the `loss`, which is the sum of both; of the pairs loss and accuracy.
 
         `base_rate_entropy` is the loss of saying of each pair how many of a hundred are apart: ln 2 where half are.
         """
@@ -191,7 +191,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return self.masked_lm.baselines(corpus)
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """What masked LM says; pairs of which no more is known than how many are apart are a warning, too."""
+        """The judgement of masked LM; pairs of which only the share that is apart is known are a warning, too."""
         facts, warned = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
         return facts, warned + warnings(validation["pair_loss"], validation["base_rate_entropy"])
 
