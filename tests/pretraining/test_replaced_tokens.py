@@ -29,13 +29,13 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
+from domainbert.pretraining.base_rate import entropy
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
 from domainbert.pretraining.objectives.replaced_tokens.objective import (
     ReplacedTokensObjective,
-    entropy,
     replaced,
     sampled,
     warnings,

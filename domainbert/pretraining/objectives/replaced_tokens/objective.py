@@ -5,7 +5,6 @@ Clark et al. 2020 (ELECTRA, arXiv:2003.10555), section 2, and He et al. 2021 (De
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
+from domainbert.pretraining.base_rate import entropy, is_learnt
 from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 GENERATOR, DISCRIMINATOR = "generator", "discriminator"
 LABELS = ("original", "replaced")
 _SAMPLE = 4  # stream of random numbers, behind those of masking
-_LEARNT = 0.05  # of the entropy of the base rate, by which a discriminator that has learnt is below it
 
 
 class ReplacedTokensObjective(Objective["ReplacedTokens"]):
@@ -238,14 +237,9 @@ def score(logits: Tensor) -> Tensor:
     return logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
 
 
-def entropy(share: float) -> float:
-    """That of an event with this probability, in nats."""
-    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
-
-
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
     """A discriminator's loss that is hardly below what the base rate gives; both in nats per token."""
-    if loss < (1 - _LEARNT) * base_rate_entropy:
+    if is_learnt(loss, base_rate_entropy):
         return []
     return [
         f"the discriminator's loss is {loss:.4f}, and {base_rate_entropy:.4f} is reached by saying the same of each "

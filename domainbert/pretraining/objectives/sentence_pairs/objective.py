@@ -20,10 +20,10 @@ from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.pretraining.base_rate import entropy, is_learnt
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
-from domainbert.pretraining.objectives.replaced_tokens.objective import entropy
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import Start
@@ -37,7 +37,6 @@ _SAID = {
     "order": ("in order (0)", "swapped (1)"),
     "next": ("the second segment follows (0)", "the second segment is of another document (1)"),
 }
-_LEARNT = 0.05  # of the entropy of the base rate, by which a head that has learnt is below it
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> tuple[Tensor
 
 def warnings(loss: float, base_rate_entropy: float) -> list[str]:
     """A loss on pairs that is hardly below what the base rate gives; both in nats per pair."""
-    if loss < (1 - _LEARNT) * base_rate_entropy:
+    if is_learnt(loss, base_rate_entropy):
         return []
     return [
         f"the loss on pairs is {loss:.4f}, and {base_rate_entropy:.4f} is reached by saying the same of each pair: "
