@@ -8,7 +8,7 @@ from pathlib import Path
 
 from domainbert.base.hashes import hash_file
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE
+from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE
 from domainbert.stages.prepare import prepare
 from domainbert.stages.sample import sample
 from domainbert.stages.vocab import vocab

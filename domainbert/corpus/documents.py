@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
-from domainbert.corpus.sources import Excerpt, check_sources, read_source
+from domainbert.corpus.sources import CorpusFile, Excerpt, check_sources, read_source
 
 Split = Literal["train", "validation"]
 
@@ -99,40 +99,54 @@ class _Cleaned:
 
 
 def read_documents(
-    config: CorpusConfig, report: CorpusReport | None = None, most_characters: int | None = None
+    config: CorpusConfig,
+    report: CorpusReport | None = None,
+    most_characters: int | None = None,
+    files: Sequence[CorpusFile] | None = None,
 ) -> Generator[Document, None, None]:
     """Stream the documents of a corpus, always in the same order, in bounded memory.
 
     The report counts what is read, kept, dropped and changed; it is complete when the iterator is exhausted. With
     `select` the sources are read three times, and 8 bytes are held for each training document.
-    `most_characters` reads an excerpt (see `Excerpt`), each of the times.
+    `most_characters` reads an excerpt (see `Excerpt`), each of the times. `files` are those to read; None is those of
+    the shard.
 
     Raises:
-        DomainbertError: a source is missing or broken (with file and line), or no document is left.
+        DomainbertError: a source is missing or broken (with file and line), or no document is left, but of `files`.
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
     selected = None if config.select is None else _selected(config, config.select, report, most_characters)
-    for document in _read(config, report, most_characters):
+    for document in _read(config, report, most_characters, files):
         if selected is None or document.split == "validation" or next(selected):
             yield from _copies(document)
         else:
             document.counts.dropped["not selected"] += 1
-    if not any(report.documents(split) for split in ("train", "validation")):
+    if files is None and not any(report.documents(split) for split in ("train", "validation")):
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
         why = f" ({dropped})" if dropped else ""
         raise DomainbertError(f"corpus: no document left of {report.read:,} read{why}; expected at least one")
 
 
-def _read(config: CorpusConfig, report: CorpusReport, most_characters: int | None) -> Iterator[_Cleaned]:
+def _read(
+    config: CorpusConfig,
+    report: CorpusReport,
+    most_characters: int | None,
+    files: Sequence[CorpusFile] | None = None,
+) -> Iterator[_Cleaned]:
+    if files is None and config.shard is not None:
+        files = config.shard_files()
     excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
         near = stack.enter_context(NearDuplicates(threshold)) if threshold is not None else None
         for source in config.sources:
+            only = None if files is None else {file.path for file in files if file.source is source}
+            if only is not None and not only:
+                continue
             counts = report.add_source(source.path)
-            for identity, *raw in read_source(source, counts, excerpt):
+            for identity, *raw in read_source(source, counts, excerpt, only):
                 cleaned = clean_sides(raw)
                 _count_read(counts, sum(map(len, raw)), cleaned)
                 text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()

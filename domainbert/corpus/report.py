@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,18 @@ class CorpusReport:
         """Begin the counts of one more source."""
         self.sources.append(SourceReport(path))
         return self.sources[-1]
+
+    def add(self, others: Mapping[str, Any]) -> None:
+        """Add the counts of a report of other files, as `as_dict` gave them, to those of the same sources."""
+        for other in others["sources"]:
+            found = next((source for source in self.sources if source.path == other["path"]), None)
+            found = found or self.add_source(other["path"])
+            for name, value in other.items():
+                mine = getattr(found, name)
+                if isinstance(mine, Counter):
+                    mine.update(value)
+                elif isinstance(mine, int):
+                    setattr(found, name, mine + value)
 
     @property
     def read(self) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import stream_kind
@@ -22,15 +22,29 @@ if TYPE_CHECKING:
 Read = tuple[str, ...]  # an id, a text, and perhaps its translation
 
 
+class CorpusFile(NamedTuple):
+    """A file of a corpus, which holds documents."""
+
+    number: int  # from 0, in the order in which they are read
+    source: Source
+    path: Path
+
+
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
     """The files of all sources, in the order in which they are read; an error if a source holds nothing.
 
     Messages call them by the key of the setting that lists them.
     """
+    files = [file.path for file in corpus_files(sources, key)]
+    return files + [source.translation for source in sources if source.translation is not None]
+
+
+def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[CorpusFile]:
+    """The files with documents; see `list_files`."""
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
-    files = [file for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
-    return files + [source.translation for source in on_disk if source.translation is not None]
+    found = [(source, file) for source in on_disk for _, file in find_files(source.path) if _is_read(file, source)]
+    return [CorpusFile(number, *one) for number, one in enumerate(found)]
 
 
 def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
@@ -95,9 +109,12 @@ class Excerpt:
         counts.files_cut += 1
 
 
-def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = None) -> Iterator[Read]:
+def read_source(
+    source: Source, counts: SourceReport, excerpt: Excerpt | None = None, only: Collection[Path] | None = None
+) -> Iterator[Read]:
     """The id and the unchanged text of each document of one source, or of an excerpt of it, and its translation if the
-    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`."""
+    source has some. An id is the file's name below the source, and the line or row: `speeches/1996.jsonl.gz:12`. Of a
+    shard `only` some files are read."""
     if source.hub_name:
         rows: Callable[[], Iterator[Read]] = partial(_read_hub, source)
         if source.translation_key is not None:
@@ -106,7 +123,9 @@ def read_source(source: Source, counts: SourceReport, excerpt: Excerpt | None = 
         return
     for name, path in find_files(source.path):
         if not _is_read(path, source):
-            counts.files_ignored += 1
+            counts.files_ignored += only is None
+            continue
+        if only is not None and path not in only:
             continue
         counts.files += 1
         texts = partial(_read_file, name, path, source, counts)

@@ -7,10 +7,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.base.counter_random import permutation, random_bits
+from domainbert.base.counter_random import permutation, permuted, random_bits
 
 Ints = NDArray[np.int64]
 _ORDER = 0  # stream of random numbers; masking has the others
+_WINDOWS = 1 << 22  # stream of the order of parts, and of the rows of each window
 _CLASSES = 1 << 21  # stream of the seeds of classes, far from those of order, masking and dropout
 
 
@@ -28,9 +29,7 @@ class GlobalOrder:
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """The pass each item of global batch `step` belongs to, and the item; both (batch_size,)."""
-        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
-        place = np.arange(first, first + self.batch_size, dtype=np.int64)
-        epochs, ranks = np.divmod(place, self.size)
+        epochs, ranks = self._places(step)
         items = np.empty_like(ranks)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
@@ -40,6 +39,76 @@ class GlobalOrder:
     def whole_pass(self, epoch: int) -> Ints:
         """The items of a pass, in its order: (size,)."""
         return _pass(self.size, self.seed, epoch)
+
+    def _places(self, step: int) -> tuple[Ints, Ints]:
+        """The pass of each item of a global batch, and its place in it; both (batch_size,)."""
+        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
+        epochs, places = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
+        return epochs, places
+
+
+class WindowedOrder(GlobalOrder):
+    """Passes over a corpus of parts that may be too large for a list of its items.
+
+    A pass takes the parts in an order of its own, a window of so many at a time, and mixes the items of a window. Any
+    place of a pass is found without the others (see `permuted`), so memory does not grow with the items, and only the
+    files of one window, or two where a batch spans them, have to be at hand.
+
+    Args:
+        sizes: (parts,) items of each part; they are numbered part by part.
+        window: parts that are mixed.
+        batch_size, seed, first_step, first_pass: as of `GlobalOrder`.
+    """
+
+    def __init__(
+        self, sizes: Ints, window: int, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0
+    ) -> None:
+        super().__init__(int(sizes.sum()), batch_size, seed, first_step, first_pass)
+        self.sizes, self.window = sizes, window
+        self.firsts = np.cumsum(sizes) - sizes  # (parts,) the first item of each
+        self._drawn: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may span them
+
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """See `GlobalOrder.batch`."""
+        epochs, places = self._places(step)
+        items = np.empty_like(places)
+        for epoch in np.unique(epochs).tolist():
+            here = epochs == epoch
+            items[here] = self._items(epoch, places[here])
+        return epochs, items
+
+    def whole_pass(self, epoch: int) -> Ints:
+        """See `GlobalOrder.whole_pass`; for tests, as it holds all items."""
+        return self._items(epoch, np.arange(self.size))
+
+    def parts_from(self, step: int) -> Ints:
+        """The parts in the order in which they are read from the window of a step on, to the end of the pass that the
+        step ends in."""
+        epochs, places = self._places(step)
+        parts, starts = self._windows(int(epochs[-1]))
+        return parts[self.window * int(np.searchsorted(starts, places[-1], side="right") - 1) :]
+
+    def _items(self, epoch: int, places: Ints) -> Ints:
+        parts, starts = self._windows(epoch)
+        windows = np.searchsorted(starts, places, side="right") - 1
+        items = np.empty_like(places)
+        for number in np.unique(windows).tolist():
+            here = windows == number
+            members = parts[self.window * number : self.window * (number + 1)]
+            stops = np.cumsum(self.sizes[members])
+            mixed = permuted(places[here] - starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1)
+            owners = np.searchsorted(stops, mixed, side="right")
+            items[here] = self.firsts[members][owners] + mixed - (stops - self.sizes[members])[owners]
+        return items
+
+    def _windows(self, epoch: int) -> tuple[Ints, Ints]:
+        """The parts in the order of a pass (parts,), and the place in it where each window begins (windows,)."""
+        if epoch not in self._drawn:
+            parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
+            totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))
+            drawn = {epoch: (parts, np.cumsum(totals) - totals)}
+            self._drawn = {**dict(list(self._drawn.items())[-1:]), **drawn}
+        return self._drawn[epoch]
 
 
 class SharesOrder(GlobalOrder):

@@ -75,6 +75,12 @@ class RowPlan:
     def _sum_rows(self, of_pieces: Ints) -> Ints:
         return np.add.reduceat(of_pieces, self.row_offsets[:-1]) if self.num_rows else of_pieces
 
+    def pieces_of(self, rows: Ints) -> Ints:
+        """The numbers of the pieces that stand in some rows, row by row: (pieces in them,)."""
+        firsts = self.row_offsets[rows]
+        counts = self.row_offsets[rows + 1] - firsts
+        return np.repeat(firsts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
     @property
     def fullness(self) -> float:
         """Share of the positions that are not padding."""
@@ -113,7 +119,7 @@ def plan_rows(
     pieces: list[int] = []  # of each document
     for begin, end in itertools.pairwise(document_offsets.tolist()):
         tokens = take(begin, end)
-        cuts = _cuts(take_starts(begin, end), room)
+        cuts = [0, end - begin] if 0 < end - begin <= room else _cuts(take_starts(begin, end), room)
         pieces.append(len(cuts) - 1)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from datasets import DatasetInfo, Features, List, Value
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
-from domainbert.base.hashes import hash_file, hash_json
+from domainbert.base.hashes import hash_json
 from domainbert.corpus.documents import Document
 from domainbert.corpus.languages import Languages
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_type
-from domainbert.data.prepared import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER
+from domainbert.data.parts import COUNTS_FILE
+from domainbert.data.plan_files import write_plan
+from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER, file_facts
+from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
 _BATCH_TOKENS = 1024**2
@@ -66,24 +70,44 @@ class PreparedWriter:
         """Write what is left, the tokenizer and, last, `prepared.json`, whose content is returned; an error if a split
         has no document."""
         self._refuse_empty_split(report)
+        splits = self._close_splits()
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)
-        splits = {split: writer.close() for split, writer in self._splits.items()}
-        write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, as_is=True)
-        others = [self.out / "dataset_dict.json"]
-        for folder in (TOKENIZER_FOLDER, *SPLITS):
-            others += sorted(path for path in (self.out / folder).iterdir() if path.suffix != ".arrow")
-        facts = {
-            "format_version": FORMAT_VERSION,
-            "tokenizer_fingerprint": self.tokenizer.fingerprint,
-            "vocab_size": self.tokenizer.vocab_size,
-            "splits": splits,
-            "other_files": [_file_facts(path, self.out) for path in others],
-        }
+        facts: dict[str, Any] = {"splits": splits, "other_files": self._other_files(TOKENIZER_FOLDER)}
         if self.languages is not None:
             facts["languages"] = {"alpha": self.languages.alpha, "tokens": dict(self.language_tokens)}
-        facts["sha256"] = hash_json(facts)
-        write_json(self.out / PREPARED_FILE, facts, as_is=True)
-        return facts
+        return write_facts(self.out, self.tokenizer, facts)
+
+    def close_part(self, row_lengths: Sequence[int], kept: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a part of a corpus, see `parts`: a split may be empty, the tokenizer stands elsewhere, and rows
+        of some lengths are planned. Facts to be `kept` stand beside."""
+        splits = self._close_splits()
+        counts = []
+        for name, facts in splits.items():
+            split = PreparedSplit([self.out / name / file["name"] for file in facts["files"]])
+            counts.append(split.token_counts(self.tokenizer.vocab_size))
+            facts["plans"] = {}
+            for length in row_lengths:
+                plan, path = split.row_plan(self.tokenizer, length), self.out / "plans" / f"{name}-{length}.arrow"
+                write_plan(path, plan)
+                sizes = {"rows": plan.num_rows, "pieces": len(plan.starts)}
+                facts["plans"][str(length)] = {**sizes, "file": file_facts(path, self.out)}
+        np.save(self.out / COUNTS_FILE, np.stack(counts), allow_pickle=False)
+        return write_facts(
+            self.out, self.tokenizer, {"splits": splits, "other_files": self._other_files(COUNTS_FILE), **kept}
+        )
+
+    def _close_splits(self) -> dict[str, dict[str, Any]]:
+        splits = {split: writer.close() for split, writer in self._splits.items()}
+        write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, as_is=True)
+        return splits
+
+    def _other_files(self, *names: str) -> list[dict[str, Any]]:
+        """Facts of all files but those of tokens, and of files or folders with these names."""
+        found = [self.out / "dataset_dict.json"]
+        for path in map(self.out.joinpath, (*names, *SPLITS)):
+            inside = sorted(path.iterdir()) if path.is_dir() else [path]
+            found += (file for file in inside if file.suffix != ".arrow")
+        return [file_facts(path, self.out) for path in found]
 
     def _refuse_empty_split(self, report: CorpusReport) -> None:
         counts = {split: writer.documents for split, writer in self._splits.items()}
@@ -96,6 +120,19 @@ class PreparedWriter:
                     f"{dropped}); expected some for both: {advice[split]}, or set documents: blank_line or line to "
                     "make more documents of a text file"
                 )
+
+
+def write_facts(out: Path, tokenizer: DomainTokenizer, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the `prepared.json` of a folder, and return it."""
+    content: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "vocab_size": tokenizer.vocab_size,
+        **facts,
+    }
+    content["sha256"] = hash_json(content)
+    write_json(out / PREPARED_FILE, content, as_is=True)
+    return content
 
 
 class _SplitWriter:
@@ -123,6 +160,7 @@ class _SplitWriter:
         if self._rows:
             self._write_batch()
         self._close_shard()
+        self.folder.mkdir(exist_ok=True)
         DatasetInfo(features=self.features).write_to_directory(str(self.folder))
         hashes = "".join(file["sha256"] for file in self._files)
         state: dict[str, Any] = {  # the names are those of Dataset.save_to_disk
@@ -167,10 +205,4 @@ class _SplitWriter:
             self._stream.close()
             self._sink.close()
             self._sink = None
-            self._files.append(_file_facts(self._shard, self.folder))
-
-
-def _file_facts(path: Path, folder: Path) -> dict[str, Any]:
-    """Facts of a file that `open_prepared` checks, with its name below `folder`."""
-    name = path.relative_to(folder).as_posix()
-    return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
+            self._files.append(file_facts(self._shard, self.folder))

@@ -52,8 +52,7 @@ class CountedRows(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Micro-batch `index`."""
         batch, plan = self.batches[index], self.batches.reader.plan
-        rows = self.batches.order.batch(batch["step"])[1]
-        pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
+        pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
         return batch | segment_counts(plan.lengths[pieces] + plan.extra)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -9,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
-from domainbert.data.order import GlobalOrder, SharesOrder
-from domainbert.data.packing import Ints, text_numbers
-from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
+from domainbert.data.packing import text_numbers
+from domainbert.data.parts import PartedPlan
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch, Share
-from domainbert.pretraining.languages import RowLanguages, documents_of
+from domainbert.pretraining.languages import RowLanguages
 from domainbert.pretraining.objective import Key, Objective
 
 _VALIDATION_SEED = 0
@@ -25,12 +27,14 @@ class PackedRowsReader:
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.lay_out(split, max_length)
-        self.rows: Ints = np.arange(self.plan.num_rows)  # those that validation reads
+        self.rows: Sequence[int] = range(self.plan.num_rows)  # those that validation reads
         self.languages = RowLanguages.of(split, self.plan)
 
     def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
         """The order of the rows in training, see `GlobalOrder`; each language has its share of the tokens."""
         how = (batch_size, seed, first_step, first_pass)
+        if isinstance(self.plan, PartedPlan):
+            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *how)
         if self.languages is None:
             return GlobalOrder(self.plan.num_rows, *how)
         return SharesOrder(self.languages.of_row, self.languages.row_shares, *how)
@@ -46,8 +50,8 @@ class PackedRowsReader:
             return {}
         found = {}
         for number, name in enumerate(self.languages.sampling.names):
-            rows = self.rows[self.languages.of_row == number]
-            if len(rows):
+            rows = np.flatnonzero(self.languages.of_row == number).tolist()
+            if rows:
                 found[name] = copy(self)
                 found[name].rows = rows
         return found
@@ -55,8 +59,7 @@ class PackedRowsReader:
     def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
         """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
         plan = self.plan
-        pieces = np.concatenate([np.arange(plan.row_offsets[row], plan.row_offsets[row + 1]) for row in rows])
-        documents = np.unique(documents_of(plan.starts[pieces], self.split))
+        documents = np.unique(self.split.documents_at(plan.starts[plan.pieces_of(rows)]))
         return {"rows": rows.tolist(), "documents": documents.tolist()}
 
     def batch(self, key: Key) -> Batch:
@@ -114,7 +117,7 @@ class ValidationRows(Dataset[Batch]):
     """Every row of a reader once over all ranks, `batch_size` at once, and the same in every run."""
 
     def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
-        rows = reader.rows[share.rank :: share.world_size]
+        rows = np.asarray(reader.rows[share.rank :: share.world_size], np.int64)
         self.reader = reader
         self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 

@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus.languages import LanguageShares
 from domainbert.data.order import whole_shares
 from domainbert.data.packing import Ints, RowPlan
-from domainbert.data.prepared import LanguageSampling, PreparedSplit
+from domainbert.data.splits import LanguageSampling, PreparedSplit
 
 if TYPE_CHECKING:
     from domainbert.pretraining.phases import RowPhase
@@ -40,7 +40,7 @@ class RowLanguages:
         """Those of a plan, None without languages; `DomainbertError` where it puts several of them into a row."""
         if split.sampling is None or split.languages is None:
             return None
-        of_piece = split.languages[documents_of(plan.starts, split)]
+        of_piece = split.languages[split.documents_at(plan.starts)]
         of_row = of_piece[plan.row_offsets[:-1]]
         if not np.array_equal(np.repeat(of_row, np.diff(plan.row_offsets)), of_piece):
             raise DomainbertError("prepared: a corpus with languages; this objective puts several of them into a row")
@@ -75,11 +75,6 @@ class RowLanguages:
     def passes(self, rows_read: int) -> NDArray[np.float64]:
         """(languages,) passes over the text of each in so many rows."""
         return rows_read / len(self.of_row) * self.draws / self.rows
-
-
-def documents_of(starts: Ints, split: PreparedSplit) -> Ints:
-    """The documents (pieces,) in which pieces begin at those places of the token stream."""
-    return (np.searchsorted(split.document_offsets, starts, side="right") - 1).astype(np.int64)
 
 
 def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list[str]]:

@@ -7,6 +7,7 @@ the processes which make batches take a copy of it and no weights.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
-from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import Batch
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.heads import EncoderWithHead
@@ -112,17 +113,15 @@ class Objective(ABC, Generic[Config]):
 
     def lay_out(self, split: PreparedSplit, length: int) -> RowPlan:
         """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
-        tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
-        special_ids, extra = tokenizer.special_ids, tokenizer.template.extra()
-        return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, split.languages)
+        return split.row_plan(self.tokenizer, length)
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""
-        bounds = zip(plan.row_offsets[key.rows].tolist(), plan.row_offsets[key.rows + 1].tolist(), strict=True)
-        places = [
-            [(int(plan.starts[p]), int(plan.starts[p] + plan.lengths[p])) for p in range(first, last)]
-            for first, last in bounds
-        ]
+        pieces = plan.pieces_of(key.rows)
+        starts = plan.starts[pieces]
+        every = iter(zip(starts.tolist(), (starts + plan.lengths[pieces]).tolist(), strict=True))
+        counts = (plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]).tolist()
+        places = [list(itertools.islice(every, count)) for count in counts]
         texts = [[split.take(*place) for place in row] for row in places]
         packed = fill_rows(texts, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)

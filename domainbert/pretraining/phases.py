@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset
 
 from domainbert.data.order import GlobalOrder
-from domainbert.data.prepared import PreparedSplit
+from domainbert.data.splits import PreparedSplit
 from domainbert.data.types import Batch, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Objective

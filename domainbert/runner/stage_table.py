@@ -21,6 +21,7 @@ STAGES = {
     "transfer": "domainbert.stages.transfer:transfer",
     "check": "domainbert.stages.check:check",
     "prepare": "domainbert.stages.prepare:prepare",
+    "merge": "domainbert.stages.merge:merge",
     "pretrain": "domainbert.stages.pretrain:pretrain",
     "distill": "domainbert.stages.distill:distill",
     "distill-task": "domainbert.stages.distill_task:distill_task",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from domainbert.base.errors import Problems
+from domainbert.base.hashes import hash_json, quick_look
 from domainbert.base.paths import ModelPath
-from domainbert.base.ranges import Workers
+from domainbert.base.ranges import Items, Length, Workers, check_fields
 from domainbert.corpus.config import CorpusConfig
+from domainbert.settings.reader import as_plain
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.settings.stage import stage
 from domainbert.stages.early_checks import Given
+
+if TYPE_CHECKING:
+    from domainbert.base.progress import Progress
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.data.parallel_encoding import EncodedBatch
 
 _COUNTED = ("documents", "tokens", "characters")
 
@@ -26,8 +35,29 @@ class Prepare:
     tokenizer: ModelPath
     """A tokenizer folder, as `vocab` writes it."""
 
+    row_lengths: Annotated[list[Length], Items(different=True)] | None = None
+    """Lengths of the rows of trainings to come, for a corpus too large to plan them at each start: each file becomes
+    a part, in which rows of these lengths are planned now, and duplicates are looked for. Then `corpus.shard` lets
+    several tasks share the work, and `merge` binds what they wrote together."""
+
     num_workers: Workers = field(default=2, metadata=SPEED_ONLY)
     """Processes that tokenize; 0 works without further processes. The result is the same."""
+
+    def __post_init__(self) -> None:
+        """Check that a corpus in parts is one of files that stand for themselves."""
+        check_fields(self)
+        corpus, problems = self.corpus, Problems("prepare")
+        if self.row_lengths is None:
+            if corpus.shard is not None:
+                problems.add(f"corpus.shard: {corpus.shard} without row_lengths; expected the max_length of trainings")
+        else:
+            for number, source in enumerate(corpus.sources):
+                if source.hub_name is not None:
+                    problems.add(f"row_lengths: found beside corpus.sources[{number}], {source.path}; expected files")
+            for name in ("languages", "select"):
+                if getattr(corpus, name) is not None:
+                    problems.add(f"row_lengths: found beside corpus.{name}; expected one of the two")
+        problems.raise_if_any()
 
 
 @stage
@@ -44,6 +74,8 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
     from domainbert.data.prepared_writer import PreparedWriter
     from domainbert.tokenization.load import load_tokenizer
 
+    if settings.row_lengths is not None:
+        return _prepare_parts(out, settings, settings.row_lengths)
     loaded = load_tokenizer(settings.tokenizer)
     report = CorpusReport()
     writer = PreparedWriter(out, loaded, settings.corpus.languages)
@@ -55,24 +87,66 @@ def prepare(out: Path, settings: Prepare) -> dict[str, Any]:
             unknown += int((batch.input_ids == loaded.unk_id).sum())
             progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
     languages = settings.corpus.language_shares(writer.language_tokens)
-    splits = writer.close(report)["splits"]
-    counts = {split: {name: facts[name] for name in _COUNTED} for split, facts in splits.items()}
-    unknown_share = unknown / sum(facts["tokens"] for facts in counts.values())
-    print("\n".join(report.lines()))
-    for split, facts in counts.items():
-        share = f"{facts['characters'] / facts['tokens']:.2f} characters per token"
-        print(f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, {share}")
-    print(f"unknown tokens: {100 * unknown_share:.3f} %")
-    if writer.empty_documents:
-        print(f"dropped: {writer.empty_documents:,} documents without a single token")
+    metrics = _told([writer.close(report)["splits"]], report, unknown, writer.empty_documents)
     if languages is not None:
         print("\n".join(languages.lines("tokens")))
+        metrics["languages"] = languages.as_dict("tokens")
+    return {**metrics, "tokenizer_fingerprint": loaded.fingerprint}
+
+
+def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict[str, Any]:
+    """Write a part for each file of the shard; those that an interrupted run has written stay as they are."""
+    from domainbert.base.progress import Progress
+    from domainbert.corpus.documents import read_documents
+    from domainbert.corpus.report import CorpusReport
+    from domainbert.corpus.sources import corpus_files
+    from domainbert.data.parallel_encoding import encode_documents
+    from domainbert.data.parts_writer import bind_parts, finished_part, part_folder, write_part
+    from domainbert.tokenization.load import load_tokenizer
+
+    corpus, loaded = settings.corpus, load_tokenizer(settings.tokenizer)
+    common = as_plain(replace(corpus, shard=None)) | {"row_lengths": row_lengths}
+    files, parts, total = corpus.shard_files(), dict[Path, dict[str, Any]](), CorpusReport()
+    with Progress("prepare", unit="tokens") as progress:
+        for place, file in enumerate(files, start=1):
+            folder, looked = part_folder(out, file.number), quick_look(file.path.stat())
+            made_from = hash_json([common, loaded.fingerprint, file.number, str(file.path), looked])
+            facts = finished_part(folder, made_from)
+            if facts is None:
+                report = CorpusReport()
+                documents = read_documents(corpus, report, files=[file])
+                encoded = encode_documents(documents, settings.tokenizer, settings.num_workers)
+                batches = _counted(encoded, progress, f"file {place:,} of {len(files):,}")
+                facts = write_part(folder, batches, loaded, report, row_lengths, made_from)
+            parts[folder] = facts
+            total.add(facts["report"])
+    bind_parts(out, loaded, parts, {"files": len(corpus_files(corpus.sources)), "corpus": common})
+    unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
+    metrics = _told([facts["splits"] for facts in parts.values()], total, unknown, empty)
+    return {**metrics, "parts": len(parts), "tokenizer_fingerprint": loaded.fingerprint}
+
+
+def _counted(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:
+    for batch in batches:
+        progress.advance(len(batch.input_ids), lambda: note)
+        yield batch
+
+
+def _told(splits: list[dict[str, Any]], report: CorpusReport, unknown: int, empty: int) -> dict[str, Any]:
+    """Print and return what was prepared, in one part or several."""
+    counts = {split: {name: sum(one[split][name] for one in splits) for name in _COUNTED} for split in splits[0]}
+    unknown_share = unknown / max(sum(facts["tokens"] for facts in counts.values()), 1)
+    print("\n".join(report.lines()))
+    for split, facts in counts.items():
+        share = f"{facts['characters'] / max(facts['tokens'], 1):.2f} characters per token"
+        print(f"{split}: {facts['documents']:,} documents, {facts['tokens']:,} tokens, {share}")
+    print(f"unknown tokens: {100 * unknown_share:.3f} %")
+    if empty:
+        print(f"dropped: {empty:,} documents without a single token")
     return {
         "splits": counts,
-        **({} if languages is None else {"languages": languages.as_dict("tokens")}),
         "unknown_share": unknown_share,
-        "documents_without_tokens": writer.empty_documents,
-        "tokenizer_fingerprint": loaded.fingerprint,
+        "documents_without_tokens": empty,
         "corpus": report.as_dict(),
     }
 

@@ -20,7 +20,7 @@ from domainbert.stages.warnings import say
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
-    from domainbert.data.prepared import PreparedCorpus
+    from domainbert.data.splits import PreparedCorpus
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.objective import Built, Objective, ValidationText
     from domainbert.stages.early_checks import Given

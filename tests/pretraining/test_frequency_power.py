@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.prepared import PreparedCorpus
+from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig

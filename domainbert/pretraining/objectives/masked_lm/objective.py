@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.data.packing import RowPlan
-from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 MASKED = "masked_lm"  # the loss of hidden tokens among the terms
 _LEARNT = 0.3  # nats per token below the unigram entropy
-_CHUNK = 1_000_000  # tokens counted at once
 FloatArray = NDArray[np.float64]
 
 
@@ -53,7 +52,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         if not self.config.masking.frequency_power:
             return self
         learnt = copy(self)
-        learnt.masker = replace(self.masker, counts=_frequencies(corpus.train, corpus.vocab_size))
+        learnt.masker = replace(self.masker, counts=corpus.train.token_counts(corpus.vocab_size))
         return learnt
 
     def for_validation(self) -> MaskedLMObjective:
@@ -150,8 +149,8 @@ def unigram_entropy(corpus: PreparedCorpus) -> float:
 
     A model that has not beaten it has learnt nothing about context. Frequencies are smoothed by adding one.
     """
-    train = _frequencies(corpus.train, corpus.vocab_size) + 1
-    validation = _frequencies(corpus.validation, corpus.vocab_size)
+    train = corpus.train.token_counts(corpus.vocab_size) + 1
+    validation = corpus.validation.token_counts(corpus.vocab_size)
     return float(-(validation * np.log(train / train.sum())).sum() / max(validation.sum(), 1))
 
 
@@ -164,9 +163,9 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig) -> floa
     saves some 0.7. Where masking gives away nothing, 0.3 nats below the entropy is the least that counts as reading.
     How many tokens are hidden, and which of them together, does not matter: validation hides single pieces.
     """
-    counts = _frequencies(corpus.train, corpus.vocab_size)
+    counts = corpus.train.token_counts(corpus.vocab_size)
     train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
-    validation = _frequencies(corpus.validation, corpus.vocab_size).astype(np.float64)
+    validation = corpus.validation.token_counts(corpus.vocab_size).astype(np.float64)
     return float(_without_context(train / train.sum(), validation / max(validation.sum(), 1), masking))
 
 
@@ -182,10 +181,3 @@ def _without_context(guess: FloatArray, truth: FloatArray, masking: MaskingConfi
     if each > 0:
         loss += masking.random_share * (hidden + np.log(seen / each).mean()) - each * np.log((kept + each) / each)
     return min(float(loss), float(hidden) - _LEARNT)
-
-
-def _frequencies(split: PreparedSplit, vocab_size: int) -> NDArray[np.int64]:
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for start in range(0, split.num_tokens, _CHUNK):
-        counts += np.bincount(split.take(start, min(start + _CHUNK, split.num_tokens)), minlength=vocab_size)
-    return counts

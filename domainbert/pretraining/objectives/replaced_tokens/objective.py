@@ -17,7 +17,7 @@ from torch.nn import functional
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import RowPlan
-from domainbert.data.prepared import PreparedCorpus
+from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds

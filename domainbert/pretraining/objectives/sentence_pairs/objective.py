@@ -15,7 +15,7 @@ from torch import Tensor
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
-from domainbert.data.prepared import PreparedCorpus, PreparedSplit
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead

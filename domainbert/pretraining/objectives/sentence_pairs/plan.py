@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from domainbert.base.counter_random import random_bits
 from domainbert.data.packing import Ints, RowPlan
-from domainbert.data.prepared import PreparedSplit
+from domainbert.data.splits import PreparedSplit
 from domainbert.data.types import IGNORED
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.sentence_pairs.sentences import places, sentence_starts

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.data.packing import Ints
-from domainbert.data.prepared import PreparedSplit
+from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
 _WIDE_ENDS = ("\u3002", "\uff01", "\uff1f")  # full-width . ! ? as in Chinese, behind which there is no space

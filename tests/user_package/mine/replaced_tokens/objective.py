@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.data.packing import RowPlan
-from domainbert.data.prepared import PreparedCorpus
+from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, Batch
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig

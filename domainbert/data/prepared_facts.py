@@ -1,0 +1,66 @@
+"""Facts of a prepared corpus: `prepared.json`, which says what a folder holds, and its checks."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import hash_file, hash_json
+
+PREPARED_FILE = "prepared.json"
+TOKENIZER_FOLDER = "tokenizer"
+FORMAT_VERSION = 3
+SPLITS = ("train", "validation")
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The content of the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or was changed."""
+    path = folder / PREPARED_FILE
+    if not path.is_file():
+        raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
+    try:
+        facts: dict[str, Any] = dict(json.loads(path.read_bytes()))
+        version, digest = facts["format_version"], facts.pop("sha256", None)
+        unchanged = hash_json(facts) == digest
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DomainbertError(f"{path}: broken ({error!r}); expected the file that `prepare` wrote") from error
+    if version != FORMAT_VERSION:
+        raise DomainbertError(f"{path}: format version {version!r}; expected {FORMAT_VERSION}: run `prepare` again")
+    if not unchanged:  # what is unchanged needs no further check
+        raise DomainbertError(f"{path}: changed since `prepare` wrote it; expected it as it was: run `prepare` again")
+    return facts
+
+
+def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
+    """Compare every file with what is recorded of it; hashing leaves Python's lock, so threads share the work."""
+    splits = facts.get("splits", {})  # a corpus in parts has its files in these
+    files = [(folder / split / file["name"], file) for split in splits for file in splits[split]["files"]]
+    plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
+    files += [(folder / file["name"], file) for file in [*plans, *facts["other_files"]]]
+    with ThreadPoolExecutor() as pool:
+        for problem in pool.map(_problem_with, *zip(*files, strict=True)):
+            if problem:
+                problems.add(problem)
+
+
+def _problem_with(path: Path, recorded: dict[str, Any]) -> str:
+    """Difference of a file from what is recorded of it, in words; empty where there is none."""
+    try:
+        if not path.is_file():
+            return f"{path}: missing; expected {recorded['bytes']:,} bytes"
+        if (size := path.stat().st_size) != recorded["bytes"]:
+            return f"{path}: {size:,} bytes; expected {recorded['bytes']:,}"
+        if hash_file(path) != recorded["sha256"]:
+            return f"{path}: changed or damaged since `prepare` wrote it; expected it as it was: run `prepare` again"
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror}); expected {recorded['bytes']:,} bytes"
+    return ""
+
+
+def file_facts(path: Path, folder: Path) -> dict[str, Any]:
+    """Facts of a file that are checked when it is opened, with its name below `folder`."""
+    name = path.relative_to(folder).as_posix()
+    return {"name": name, "bytes": path.stat().st_size, "sha256": hash_file(path)}
