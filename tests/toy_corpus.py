@@ -10,8 +10,9 @@ import pytest
 from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import encode_documents
-from domainbert.data.prepared import PreparedCorpus, open_prepared
+from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.data.splits import PreparedCorpus
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM

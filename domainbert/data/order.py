@@ -82,11 +82,12 @@ class WindowedOrder(GlobalOrder):
         return self._items(epoch, np.arange(self.size))
 
     def parts_from(self, step: int) -> Ints:
-        """The parts in the order in which they are read from the window of a step on, to the end of the pass that the
-        step ends in."""
+        """The parts that are read from a step on, in order: those of the window that it ends in, of all after it in the
+        pass, and of the first in the next pass."""
         epochs, places = self._places(step)
         parts, starts = self._windows(int(epochs[-1]))
-        return parts[self.window * int(np.searchsorted(starts, places[-1], side="right") - 1) :]
+        window = int(np.searchsorted(starts, places[-1], side="right")) - 1
+        return np.concatenate([parts[self.window * window :], self._windows(int(epochs[-1]) + 1)[0][: self.window]])
 
     def _items(self, epoch: int, places: Ints) -> Ints:
         parts, starts = self._windows(epoch)

@@ -79,10 +79,11 @@ class Parts:
     def __init__(self, split: str, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
         self.split, self.parts, self.files, self.window = split, parts, files, window
         self._opened: dict[Any, Any] = {}
+        self._coming = b""  # parts that were asked for last
 
     def __getstate__(self) -> dict[str, Any]:
         """A worker process of a loader opens parts itself."""
-        return vars(self) | {"_opened": {}}
+        return vars(self) | {"_opened": {}, "_coming": b""}
 
     def tokens(self, number: int) -> PreparedSplit:
         """The tokens of a part."""
@@ -93,8 +94,13 @@ class Parts:
         return self._open((length, number), lambda: read_plan(self.files.path(self.parts[number].plans[length])))
 
     def prefetch(self, numbers: Ints, length: int) -> None:
-        """Have parts fetched that are read next, in this order, where the files are elsewhere."""
-        parts = [self.parts[number] for number in numbers.tolist()]
+        """Have parts fetched that are read next, in this order, where the files are elsewhere; the window and the next
+        ones, as far as they are kept."""
+        coming = numbers[: 2 * self.window]
+        if coming.tobytes() == self._coming:
+            return
+        self._coming = coming.tobytes()
+        parts = [self.parts[number] for number in coming.tolist()]
         self.files.prefetch([file for part in parts for file in (part.plans[length], *part.files)])
 
     def _open(self, key: Any, opened: Callable[[], Opened]) -> Opened:
@@ -183,7 +189,8 @@ class PartedSplit(PreparedSplit):
         pieces = []
         for number in range(first, last + 1):
             begin, end = int(self._firsts[number]), int(self._stops[number])
-            pieces.append(take(self.parts.tokens(number), max(start, begin) - begin, min(stop, end) - begin))
+            if begin < end:
+                pieces.append(take(self.parts.tokens(number), max(start, begin) - begin, min(stop, end) - begin))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _parts_of(self, places: Ints) -> Ints:

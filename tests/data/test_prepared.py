@@ -19,8 +19,9 @@ from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
 from domainbert.data import parallel_encoding, prepared_writer
 from domainbert.data.parallel_encoding import encode_documents, split_text, token_type
-from domainbert.data.prepared import PreparedSplit, open_prepared
+from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -277,8 +278,8 @@ def test_what_is_no_prepared_json_is_refused(tmp_path: Path, content: bytes) -> 
 def test_a_loader_worker_does_not_check_again(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = open_prepared([prepared]).train
     content = pickle.dumps(split)
-    monkeypatch.delattr("domainbert.data.prepared.hash_file")
-    monkeypatch.delattr("domainbert.data.prepared.hash_json")
+    monkeypatch.delattr("domainbert.data.prepared_facts.hash_file")
+    monkeypatch.delattr("domainbert.data.prepared_facts.hash_json")
     assert np.array_equal(pickle.loads(content).lengths, split.lengths)
 
 

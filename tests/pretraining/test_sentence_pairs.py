@@ -21,8 +21,9 @@ from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.order import GlobalOrder
 from domainbert.data.parallel_encoding import encode_documents
-from domainbert.data.prepared import PreparedCorpus, open_prepared
+from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.data.splits import PreparedCorpus
 from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig

@@ -1,0 +1,308 @@
+"""A corpus in parts: the same batches from any number of shards, and from no part more is read than is needed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.data.parts import PartedPlan, PartedSplit
+from domainbert.data.prepared import open_prepared
+from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.data.remote_files import FileFacts, LocalFiles
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
+from domainbert.data.types import Share
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_rows
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
+from domainbert.stages.merge import merge
+from domainbert.stages.prepare import prepare
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.toy_corpus import WORDS
+
+FILES = 7
+LENGTHS = [16, 40]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of very different sizes, one of them empty and one of nothing but repeated lines."""
+    folder, generator = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
+    words = [*WORDS[:3], "rates", "bankings", "men's", "é中", *WORDS[7:]]
+    for number in range(FILES):
+        count = [30, 1, 0, 60, 5, 3, 22][number]
+        lines = [" ".join(generator.choice(words, 1 + generator.integers(70))) for _ in range(count)]
+        (folder / f"{number}.txt").write_text("\n".join([*lines, *lines[:2]] if number != 5 else lines[:1] * 3))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    toy_tokenizer.save(folder)
+    return folder
+
+
+def prepared(out: Path, text: Path, tokenizer: Path, shard: str | None = None, **corpus: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {"min_characters": 1, "validation_fraction": 0.2, **corpus}
+    sources = [{"path": str(text), "documents": "line"}]
+    given = {"sources": sources, "shard": shard, **settings}
+    return prepare(out, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS, num_workers=0)
+
+
+@pytest.fixture(scope="module")
+def whole(text: Path, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    prepared(out, text, tokenizer)
+    return out
+
+
+@pytest.fixture(scope="module")
+def shards(text: Path, tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("shards")
+    for number in range(3):
+        prepared(folder / str(number), text, tokenizer, f"{number}/3")
+    return [folder / str(number) for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def merged(shards: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("merged")
+    merge(out, prepared=[shards[2], shards[0], shards[1]], window=2)
+    return out
+
+
+def reader(corpus: PreparedCorpus, length: int = 16) -> PackedRowsReader:
+    return PackedRowsReader(corpus.train, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), length)
+
+
+def batches(rows: PackedRowsReader, share: Share, steps: int = 60) -> list[Any]:
+    found = TrainRows(pickle.loads(pickle.dumps(rows)), rows.order(8, 5), share, range(steps))
+    return [found[index] for index in range(len(found))]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_batches_do_not_depend_on_shards(whole: Path, shards: list[Path], tmp_path: Path, length: int) -> None:
+    merge(tmp_path, prepared=shards)  # with the same window
+    one, other = (batches(reader(open_prepared([folder]), length), Share(0, 1, 2)) for folder in (whole, tmp_path))
+    assert len(one) == len(other) == 120
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_each_token_of_each_file_is_read_once_in_a_pass(merged: Path, text: Path, tokenizer: Path) -> None:
+    corpus = open_prepared([merged])
+    rows = reader(corpus)
+    assert isinstance(rows.plan, PartedPlan)
+    order = rows.order(8, 5)
+    in_order = order.whole_pass(0)
+    assert sorted(in_order.tolist()) == list(range(rows.plan.num_rows))
+    pieces = rows.plan.pieces_of(in_order)
+    places = [
+        place
+        for start, length in zip(rows.plan.starts[pieces], rows.plan.lengths[pieces], strict=True)
+        for place in range(start, start + length)
+    ]
+    assert sorted(places) == list(range(corpus.train.num_tokens))
+    counts = np.bincount(corpus.train.take(0, corpus.train.num_tokens), minlength=corpus.vocab_size)
+    assert np.array_equal(corpus.train.token_counts(corpus.vocab_size), counts)
+    assert rows.plan.text_tokens[in_order].sum() == len(places)
+    alone = [split.row_plan(rows.objective.tokenizer, 16) for split in own_splits(merged).values()]
+    assert rows.plan.num_rows == sum(plan.num_rows for plan in alone), "rows do not cross files"
+    assert np.array_equal(rows.plan.lengths[np.arange(len(pieces))], np.concatenate([plan.lengths for plan in alone]))
+    used = sum(plan.fullness * plan.num_rows for plan in alone)
+    assert rows.plan.fullness == pytest.approx(used / rows.plan.num_rows)
+
+
+def own_splits(merged: Path) -> dict[int, PreparedSplit]:
+    """The training split of each part that has one, opened by itself."""
+    found = {}
+    for number, part in enumerate(json.loads((merged / "prepared.json").read_text())["parts"]):
+        folder, files = merged / part["folder"] / "train", part["splits"]["train"]["files"]
+        found[number] = PreparedSplit([folder / file["name"] for file in files])
+    return {number: split for number, split in found.items() if split.num_tokens}
+
+
+@pytest.mark.parametrize("number", [0, 3, 6])
+def test_a_part_is_its_file_prepared_alone(
+    merged: Path, text: Path, tokenizer: Path, tmp_path: Path, number: int
+) -> None:
+    source = {"path": str(text / f"{number}.txt"), "documents": "line"}
+    corpus = {"sources": [source], "min_characters": 1, "validation_fraction": 0.2}
+    prepare(tmp_path, corpus=corpus, tokenizer=tokenizer, num_workers=0)
+    alone, part = open_prepared([tmp_path]).train, own_splits(merged)[number]
+    assert np.array_equal(alone.lengths, part.lengths)
+    assert np.array_equal(alone.take(0, alone.num_tokens), part.take(0, part.num_tokens))
+    assert np.array_equal(alone.take_starts(0, alone.num_tokens), part.take_starts(0, part.num_tokens))
+
+
+def test_a_split_of_parts_reads_like_one_stream(merged: Path) -> None:
+    split, alone = open_prepared([merged]).train, own_splits(merged).values()
+    assert isinstance(split, PartedSplit)
+    tokens = np.concatenate([one.take(0, one.num_tokens) for one in alone])
+    starts = np.concatenate([one.take_starts(0, one.num_tokens) for one in alone])
+    generator = np.random.default_rng(1)
+    for start, stop in np.sort(generator.integers(0, len(tokens), (50, 2)), axis=1).tolist():
+        assert np.array_equal(split.take(start, stop), tokens[start:stop])
+        assert np.array_equal(split.take_starts(start, stop), starts[start:stop])
+    lengths = np.concatenate([one.lengths for one in alone])
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    places = generator.integers(0, len(tokens), 50)
+    assert np.array_equal(split.documents_at(places), owners[places])
+    assert (split.num_tokens, split.num_documents) == (len(tokens), len(lengths))
+    assert split.tokens_per_character == len(tokens) / sum(one.num_characters.sum() for one in alone)
+    with pytest.raises(IndexError, match="tokens 0 to"):
+        split.take(0, len(tokens) + 1)
+
+
+def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = reader(open_prepared([merged]))
+    order, opened = rows.order(8, 5), set[str]()
+    path = LocalFiles.path
+
+    def noted(files: LocalFiles, file: FileFacts) -> Path:
+        opened.add(file.name.split("/parts/")[1][:5])
+        return path(files, file)
+
+    monkeypatch.setattr(LocalFiles, "path", noted)
+    TrainRows(rows, order, Share(0, 1, 1), range(60))[0]
+    assert opened <= {f"{part:05d}" for part in order.parts_from(0)[:2].tolist()}
+
+
+def test_validation_reads_each_row_once(merged: Path) -> None:
+    corpus = open_prepared([merged])
+    rows = validation_rows(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 16)
+    seen = [ValidationRows(rows, 4, Share(rank, 2, 1)) for rank in range(2)]
+    numbers = np.concatenate([batch for one in seen for batch in one.batches])
+    assert sorted(numbers.tolist()) == list(range(rows.plan.num_rows))
+    assert sum(len(one[index]["position_ids"]) for one in seen for index in range(len(one))) == rows.plan.num_rows
+
+
+def test_a_killed_shard_keeps_the_parts_it_has_written(
+    text: Path, tokenizer: Path, shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = PreparedWriter.close_part
+
+    def killed(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
+        if writer.out.name == "00003":
+            raise KeyboardInterrupt
+        return close(writer, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PreparedWriter, "close_part", killed)
+        prepared(tmp_path, text, tokenizer, "0/3")
+    first = tmp_path / "parts" / "00000" / "prepared.json"
+    before = first.stat().st_mtime_ns
+    prepared(tmp_path, text, tokenizer, "0/3")
+    assert first.stat().st_mtime_ns == before, "it was not written again"
+    assert content(tmp_path) == content(shards[0])
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+def test_a_file_that_changed_is_prepared_again(text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    own = tmp_path / "text"
+    own.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (own / name).write_text((text / "0.txt").read_text())
+    out = tmp_path / "out"
+    before = prepared(out, own, tokenizer)["splits"]
+    (own / "b.txt").write_text((text / "6.txt").read_text())
+    after = prepared(out, own, tokenizer)["splits"]
+    assert after["train"]["tokens"] != before["train"]["tokens"]
+    parts = open_prepared([out]).train.parts.parts
+    assert sum(part.tokens for part in parts) == after["train"]["tokens"]
+
+
+def test_metrics_add_up_over_shards(whole: Path, text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    one = prepared(tmp_path / "one", text, tokenizer)
+    several = [prepared(tmp_path / str(number), text, tokenizer, f"{number}/2") for number in range(2)]
+    for split in ("train", "validation"):
+        for name, value in one["splits"][split].items():
+            assert value == sum(each["splits"][split][name] for each in several)
+    report = one["corpus"]["sources"][0]
+    for name in ("read", "read_characters", "files"):
+        assert report[name] == sum(each["corpus"]["sources"][0][name] for each in several)
+    assert report["files"] == FILES and report["dropped"] == {"exact duplicates": 2 + 1 + 2 + 2 + 2 + 2}
+
+
+def test_what_is_not_a_whole_corpus_is_refused(
+    text: Path, tokenizer: Path, shards: list[Path], whole: Path, tmp_path: Path
+) -> None:
+    def refused(sentence: str, *folders: Path) -> None:
+        with pytest.raises(DomainbertError, match=re.escape(sentence)):
+            merge(tmp_path / "out", prepared=list(folders))
+
+    refused("3 of 7 files are in no shard (0, 3, 6, from 0)", shards[1], shards[2])
+    refused("00000: the same file of the corpus as", *shards, whole)
+    prepared(tmp_path / "other", text, tokenizer, "0/3", min_characters=5)
+    refused(f"another corpus.min_characters than {shards[1]}", shards[1], shards[2], tmp_path / "other")
+    with pytest.raises(DomainbertError, match="is a shard with 3 of 7 parts; expected the folder that `merge` makes"):
+        open_prepared([shards[0]])
+    with pytest.raises(DomainbertError, match="is a corpus in parts; expected it alone"):
+        open_prepared([whole, whole])
+
+
+@pytest.mark.parametrize("name", ["train/data-00000.arrow", "plans/train-16.arrow", "token_counts.npy"])
+def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: str) -> None:
+    prepared(tmp_path / "shard", text, tokenizer)
+    file = tmp_path / "shard" / "parts" / "00003" / name
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(DomainbertError, match=f"{name}: changed or damaged since `prepare` wrote it"):
+        merge(tmp_path / "out", prepared=[tmp_path / "shard"])
+    file.write_bytes(damaged[:-1])
+    if name.endswith("arrow"):
+        with pytest.raises(DomainbertError, match=f"{name}: .* bytes; expected"):
+            batches(reader(open_prepared([tmp_path / "shard"])), Share(0, 1, 1))
+
+
+def test_other_rows_are_refused(merged: Path) -> None:
+    corpus = open_prepared([merged])
+    with pytest.raises(DomainbertError, match="max_length: 20; the corpus is prepared in parts with row_lengths 16"):
+        reader(corpus, 20)
+    with pytest.raises(DomainbertError, match="a corpus in parts, which the objective reads as a whole"):
+        SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).lay_out(corpus.train, 16)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "sentence"),
+    [
+        ({"shard": "3/3"}, "shard: found '3/3'; expected i/n with i from 0 to below n"),
+        ({"shard": "a"}, "shard: found 'a'; expected i/n"),
+        ({"shard": "0/8"}, "found 0/8, and 7 files; expected no more shards than files"),
+        (
+            {"sources": ["hub:owner/name"]},
+            "row_lengths: found beside corpus.sources[0], hub:owner/name",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(
+    text: Path, tokenizer: Path, tmp_path: Path, corpus: dict[str, Any], sentence: str
+) -> None:
+    given = {"sources": [{"path": str(text), "documents": "line"}], **corpus}
+    with pytest.raises(DomainbertError, match=re.escape(sentence)):
+        prepare(tmp_path, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS)
+
+
+def test_a_shard_needs_row_lengths(text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    with pytest.raises(DomainbertError, match="0/3 without row_lengths; expected the max_length of trainings"):
+        prepare(tmp_path, corpus={"sources": [str(text)], "shard": "0/3"}, tokenizer=tokenizer)
+
+
+def test_a_shard_is_sealed_by_its_own_files(text: Path) -> None:
+    own = CorpusConfig([Source(str(text), documents="line")], shard="1/3").input_files()
+    assert [path.name for path in own] == ["1.txt", "4.txt"]
