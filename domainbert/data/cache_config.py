@@ -1,0 +1,32 @@
+"""Settings of the folder in which files of a corpus at a URL are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from domainbert.base.ranges import Range, check_fields
+
+Gigabytes = Annotated[float, Range(0, 1_000_000, above=True)]
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """The files of a corpus at a URL that are kept on this machine."""
+
+    folder: Path
+    """Folder on a disk of this machine, the same for all its processes and for any number of runs and corpora; it is
+    made where there is none. What it holds may be deleted while nothing runs."""
+
+    gigabytes: Gigabytes
+    """Gigabytes (of a thousand million bytes) that the folder holds at most, files on their way included: those used
+    longest ago make room. Two windows of parts, or more."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def bytes(self) -> int:
+        """The bound in bytes."""
+        return round(self.gigabytes * 1e9)
