@@ -15,6 +15,7 @@ _HUB = "hub:"
 _PART = r"(?!\S*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HUB_NAME = re.compile(rf"{_PART}(/{_PART})?")
 _REVISION = re.compile(rf"{_PART}(/{_PART})*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 STDIN = Path("-")  # where a stage reads streams
 
 
@@ -27,6 +28,11 @@ class OnHub:
 
 
 ModelPath = Annotated[Path, OnHub()]  # a model or tokenizer folder
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL, `s3://bucket/corpus`, as opposed to a path."""
+    return _URL.match(text) is not None
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from domainbert.base.ranges import Range, check_fields
@@ -15,7 +14,7 @@ Gigabytes = Annotated[float, Range(0, 1_000_000, above=True)]
 class CacheConfig:
     """The files of a corpus at a URL that are kept on this machine."""
 
-    folder: Path
+    folder: str
     """Folder on a disk of this machine, the same for all its processes and for any number of runs and corpora; it is
     made where there is none. What it holds may be deleted while nothing runs."""
 

@@ -108,6 +108,7 @@ def bind_parts(
     parts: Mapping[Path, Mapping[str, Any]],
     corpus: Mapping[str, Any],
     window: int = WINDOW,
+    url: str | None = None,
 ) -> dict[str, Any]:
     """Write what makes parts a corpus, `prepared.json` last, whose content is returned.
 
@@ -117,6 +118,7 @@ def bind_parts(
         parts: the facts of each by its folder, in the order of the corpus.
         corpus: what all shards have in common: `files`, how many there are in all shards, and settings.
         window: see `WindowedOrder`.
+        url: that of a copy of the folder which holds those of all shards; None where the parts stay here.
 
     Raises:
         DomainbertError: these are all parts, and a split has no document in any of them.
@@ -130,9 +132,11 @@ def bind_parts(
     counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)
     np.save(out / COUNTS_FILE, counts, allow_pickle=False)
     others = [*sorted((out / TOKENIZER_FOLDER).iterdir()), out / COUNTS_FILE]
+    # the folder of a part is that of its shard, "parts" and its own
+    root = out if url is None else os.path.commonpath([folder.parents[2].resolve() for folder in parts])
     described = [
-        {"folder": Path(os.path.relpath(folder, out)).as_posix(), "splits": facts["splits"]}
+        {"folder": Path(os.path.relpath(folder.resolve(), Path(root).resolve())).as_posix(), "splits": facts["splits"]}
         for folder, facts in parts.items()
     ]
-    facts = {**corpus, "window": window, "parts": described}
+    facts = {**corpus, "window": window, "url": url, "parts": described}
     return write_facts(out, tokenizer, {**facts, "other_files": [file_facts(path, out) for path in others]})

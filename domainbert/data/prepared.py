@@ -21,19 +21,22 @@ import numpy as np
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.languages import Languages
+from domainbert.data.cache_config import CacheConfig
 from domainbert.data.parts import COUNTS_FILE, split_parts
 from domainbert.data.prepared_facts import SPLITS, TOKENIZER_FOLDER, check_files, read_facts
-from domainbert.data.remote_files import LocalFiles
+from domainbert.data.remote_files import open_files
 from domainbert.data.splits import LanguageSampling, PreparedCorpus, PreparedSplit
 
 
-def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = None) -> PreparedCorpus:
+def open_prepared(
+    folders: Sequence[Path], tokenizer_fingerprint: str | None = None, cache: CacheConfig | None = None
+) -> PreparedCorpus:
     """Open folders that `prepare` wrote, all with the same tokenizer, one after the other as one corpus.
 
     Every file is hashed, about a second per gigabyte and processor: a bit that flipped on a disk is told here, and not
     by a training that fails, or learns nonsense, hours later. Of a corpus in parts the files were hashed by `merge`;
     their sizes are compared as they are opened. The fingerprint is that of the tokenizer to be used with
-    them; None takes whichever it is.
+    them; None takes whichever it is. The `cache` is for a corpus whose parts are at a URL.
 
     Raises:
         DomainbertError: no folder, one that `prepare` did not finish, another tokenizer, a file that is missing or is
@@ -59,7 +62,7 @@ def open_prepared(folders: Sequence[Path], tokenizer_fingerprint: str | None = N
             problems.add(f"{folder}: prepared with languages.alpha {found}; expected {alpha}, as in {folders[0]}")
         check_files(folder, content, problems)
     problems.raise_if_any()
-    splits = _parted(folders[0], facts[0]) if parted else _whole(folders, facts)
+    splits = _parted(folders[0], facts[0], cache) if parted else _whole(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
 
 
@@ -69,13 +72,13 @@ def _whole(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence
     return [PreparedSplit(_files(folders, facts, split), sampling) for split in SPLITS]
 
 
-def _parted(folder: Path, facts: Mapping[str, Any]) -> Sequence[PreparedSplit]:
+def _parted(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
     """Both splits of a corpus in parts; an error if not all parts of the corpus are there."""
     if (count := len(facts["parts"])) < facts["files"]:
         found = f"a shard with {count:,} of {facts['files']:,} parts"
         raise DomainbertError(f"prepared: {folder} is {found}; expected the folder that `merge` makes of all shards")
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
-    return split_parts(facts["parts"], LocalFiles(folder), facts["window"], counts)
+    return split_parts(facts["parts"], open_files(facts["url"] or str(folder), cache), facts["window"], counts)
 
 
 def _alpha(facts: Mapping[str, Any]) -> float | None:

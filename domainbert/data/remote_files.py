@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import hash_file
+from domainbert.base.paths import is_url
 from domainbert.base.redact import redact
 from domainbert.data.cache_config import CacheConfig
 from domainbert.data.file_cache import FileCache
 from domainbert.data.remote_store import RemoteStore, wait_after
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRIES = 10  # of a block that training waits for: four minutes
 _TRIES_AHEAD = 3  # of one that is fetched ahead
@@ -63,7 +63,7 @@ class RemoteFiles:
 
     def __init__(self, url: str, cache: CacheConfig) -> None:
         self.url, self.cache = url, cache
-        self._store, self._copies = RemoteStore(url), FileCache(cache.folder, cache.bytes)
+        self._store, self._copies = RemoteStore(url), FileCache(Path(cache.folder), cache.bytes)
         # passwords in a URL change, and the corpus stays the same
         self._prefix = hashlib.sha256(redact(url.rstrip("/"), {}).encode()).hexdigest()[:16]
         self._believed: dict[str, int] = {}  # names of copies that this process knows to be right, and their inodes
@@ -200,11 +200,6 @@ class _Ahead:
 
 
 Files = LocalFiles | RemoteFiles
-
-
-def is_url(text: str) -> bool:
-    """Whether a text is a URL, `s3://bucket/corpus`, as opposed to a path."""
-    return _URL.match(text) is not None
 
 
 def open_files(root: str, cache: CacheConfig | None) -> Files:

@@ -89,7 +89,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.tokenization.load import load_tokenizer
 
     lightning.seed_everything(settings.seed, verbose=False)
-    corpus = open_prepared(settings.prepared)
+    corpus = open_prepared(settings.prepared, cache=settings.cache)
     models, folders = _load_teachers(settings, corpus.tokenizer_fingerprint)
     model, config, keeps_head = _student(settings, models[0], folders)
     weighted = _weighted(settings, model, models[0], folders)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from domainbert.base.ranges import Items, PositiveInt
+from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import is_url
+from domainbert.base.ranges import Items, PositiveInt, check_fields
 from domainbert.settings.stage import stage
 
 
@@ -19,6 +21,16 @@ class Merge:
 
     window: PositiveInt = 64
     """Parts whose rows are mixed in training. More mix better; all of them have to be at hand at once."""
+
+    url: str | None = None
+    """The URL of a copy of the folder that holds the shards, `s3://bucket/law`: trainings then read the parts from
+    there, into their `cache`. None reads them where they are now."""
+
+    def __post_init__(self) -> None:
+        """Check the form of the URL."""
+        check_fields(self)
+        if self.url is not None and not is_url(self.url):
+            raise DomainbertError(f"url: found {self.url!r}; expected a URL, s3://bucket/law")
 
 
 @stage
@@ -35,7 +47,8 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     from domainbert.tokenization.load import load_tokenizer
 
     shards = read_shards(settings.prepared)
-    facts = bind_parts(out, load_tokenizer(shards.tokenizer_folder), shards.parts, shards.corpus, settings.window)
+    tokenizer, how = load_tokenizer(shards.tokenizer_folder), (settings.window, settings.url)
+    facts = bind_parts(out, tokenizer, shards.parts, shards.corpus, *how)
     splits = [part["splits"] for part in facts["parts"]]
     counts: dict[str, Any] = {}
     for split in splits[0]:

@@ -150,7 +150,8 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
     from domainbert.tokenization.load import load_tokenizer
 
     init_from = settings.init_from
-    corpus = open_prepared(settings.prepared, open_model(init_from).tokenizer().fingerprint if init_from else None)
+    fingerprint = open_model(init_from).tokenizer().fingerprint if init_from else None
+    corpus = open_prepared(settings.prepared, fingerprint, settings.cache)
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
     return corpus, learnt.for_training(corpus)
@@ -166,7 +167,7 @@ def _validations(
     from domainbert.pretraining.objective import ValidationText
 
     held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
-    others = {name: open_prepared([path], fingerprint) for name, path in held_out.items()}
+    others = {name: open_prepared([path], fingerprint, settings.cache) for name, path in held_out.items()}
     own = validation_rows(corpus, learnt, settings.row_length)
     languages = own.by_language()
     if twice := sorted(languages.keys() & held_out.keys()):

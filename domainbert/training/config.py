@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import is_installed
 from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Workers, check_fields
+from domainbert.data.cache_config import CacheConfig
 from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY
 from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, steps_of_phases
@@ -132,6 +133,10 @@ class CorpusTraining(Training):
 
     validate_every: PositiveInt | None = None
     """Optimiser steps between validations; None validates ten times."""
+
+    cache: CacheConfig | None = field(default=None, metadata=SPEED_ONLY)
+    """Folder of this machine for what is read of a corpus whose parts are at a URL (see `merge`), and its size:
+    {folder: /local/law, gigabytes: 100}."""
 
     def __post_init__(self) -> None:
         """Check that the phases follow each other, and that each has a step, where the budget tells."""

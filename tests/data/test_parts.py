@@ -13,6 +13,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.data.cache_config import CacheConfig
 from domainbert.data.parts import PartedPlan, PartedSplit
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
@@ -175,6 +176,18 @@ def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest
     monkeypatch.setattr(LocalFiles, "path", noted)
     TrainRows(rows, order, Share(0, 1, 1), range(60))[0]
     assert opened <= {f"{part:05d}" for part in order.parts_from(0)[:2].tolist()}
+
+
+def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], tmp_path: Path) -> None:
+    merge(tmp_path / "merged", prepared=shards, url=f"file://{shards[0].parent}")
+    with pytest.raises(DomainbertError, match=r"cache: not given, and file://.* is read from afar; expected cache: "):
+        open_prepared([tmp_path / "merged"])
+    cache = CacheConfig(str(tmp_path / "cache"), 1)
+    one, other = reader(open_prepared([whole])), reader(open_prepared([tmp_path / "merged"], cache=cache))
+    for mine, theirs in zip(batches(one, Share(0, 1, 1)), batches(other, Share(0, 1, 1)), strict=True):
+        assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
+        merge(tmp_path / "other", prepared=shards, url="runs/law")
 
 
 def test_validation_reads_each_row_once(merged: Path) -> None:

@@ -19,9 +19,10 @@ import pytest
 from fsspec.registry import known_implementations
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import is_url
 from domainbert.data import file_cache, remote_files, remote_store
 from domainbert.data.cache_config import CacheConfig
-from domainbert.data.remote_files import FileFacts, LocalFiles, RemoteFiles, is_url, open_files
+from domainbert.data.remote_files import FileFacts, LocalFiles, RemoteFiles, open_files
 from domainbert.data.remote_store import read_remote
 
 FORK = multiprocessing.get_context("fork")
