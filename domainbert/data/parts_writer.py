@@ -14,7 +14,15 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch
 from domainbert.data.parts import COUNTS_FILE
-from domainbert.data.prepared_facts import PREPARED_FILE, SPLITS, TOKENIZER_FOLDER, check_files, file_facts, read_facts
+from domainbert.data.prepared_facts import (
+    PARTS_FOLDER,
+    PREPARED_FILE,
+    SPLITS,
+    TOKENIZER_FOLDER,
+    check_files,
+    file_facts,
+    read_facts,
+)
 from domainbert.data.prepared_writer import PreparedWriter, write_facts
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -24,7 +32,7 @@ WINDOW = 64
 
 def part_folder(out: Path, number: int) -> Path:
     """The folder of a part, whose number is that of its file in the corpus."""
-    return out / "parts" / f"{number:05d}"
+    return out / PARTS_FOLDER / f"{number:05d}"
 
 
 def finished_part(folder: Path, made_from: str) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from domainbert.base.hashes import hash_file, hash_json
 
 PREPARED_FILE = "prepared.json"
 TOKENIZER_FOLDER = "tokenizer"
+PARTS_FOLDER = "parts"
 FORMAT_VERSION = 3
 SPLITS = ("train", "validation")
 

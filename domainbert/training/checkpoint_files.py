@@ -19,6 +19,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import hash_file
+from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
 FOLDER = "checkpoints"
 STATE = "state.pt"
@@ -102,8 +103,10 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
 
 
 def holds_progress(out: Path) -> bool:
-    """Whether a stage's folder has something that an interrupted run can resume."""
-    return any(any(out.glob(one)) for one in (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}"))
+    """Whether a stage's folder has something that an interrupted run can resume: checkpoints, finished seeds, or parts
+    of a corpus."""
+    parts = f"{PARTS_FOLDER}/*/{PREPARED_FILE}"
+    return any(any(out.glob(one)) for one in (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}", parts))
 
 
 def remove_progress(out: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.cache_config import CacheConfig
 from domainbert.data.parts import PartedPlan, PartedSplit
@@ -217,6 +218,29 @@ def test_a_killed_shard_keeps_the_parts_it_has_written(
     prepared(tmp_path, text, tokenizer, "0/3")
     assert first.stat().st_mtime_ns == before, "it was not written again"
     assert content(tmp_path) == content(shards[0])
+
+
+def test_an_interrupted_shard_goes_on_from_the_command_line(
+    text: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    close, finished = PreparedWriter.close_part, list[str]()
+
+    def killed(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
+        if writer.out.name == "00003" and finished == ["00000"]:
+            raise KeyboardInterrupt
+        finished.append(writer.out.name)
+        return close(writer, *arguments)
+
+    monkeypatch.setattr(PreparedWriter, "close_part", killed)
+    corpus = ["--corpus", str(text), "--corpus.shard", "0/3", "--corpus.min_characters", "1"]
+    how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(tmp_path / "out")]
+    words = ["prepare", *corpus, *how]
+    assert main(words) == 130
+    assert main(words) == 2
+    assert "holds other work (interrupted); expected a new folder, --resume auto to go on" in capsys.readouterr().err
+    finished.append("again")
+    assert main([*words, "--resume", "auto"]) == 0
+    assert finished == ["00000", "again", "00003", "00006"]
 
 
 def content(folder: Path) -> dict[str, bytes]:

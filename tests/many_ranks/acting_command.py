@@ -2,7 +2,8 @@
 
 The environment variable ACT says which: `{"rank": 1, "step": 7, "signal": "SIGTERM", "during": "training"}`; step 7 is
 the eighth. `to` may be `group`, for all processes of the session's group, or `parent`, and `times` a number of signals.
-With `during: start` it is before the first step, while the first process waits for the others.
+With `during: start` it is before the first step, while the first process waits for the others. Processes that torchrun
+has started again do not act.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def _prepare_step(act: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     wanted = json.loads(os.environ.get("ACT", "{}"))
-    if wanted and process_rank() == wanted["rank"]:
+    again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if wanted and process_rank() == wanted["rank"] and not again:
         (_prepare_start if wanted.get("during") == "start" else _prepare_step)(wanted)
     sys.exit(main())

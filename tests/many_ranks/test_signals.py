@@ -153,3 +153,18 @@ def test_a_signal_to_a_process_of_torchrun(trainings, commands, uninterrupted):
     assert not launch.left(seconds=30)
     assert trainings.json("elastic-rank", "status.json")["state"] == "stopped"
     assert_goes_on(trainings, commands, "elastic-rank", uninterrupted)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_torchrun_starts_again_after_a_death(trainings, commands, uninterrupted, rank):
+    """As after a lost node: both processes are started again, and go on from the last checkpoint to the same bits."""
+    out = f"restarted-{rank}"
+    words = trainings.pretrain(out, *TWO, "--resume", "auto")
+    how = {"standalone": None, "nproc_per_node": 2, "max_restarts": 1, "script": commands["acting"]()[1]}
+    launch = trainings.run(commands["torchrun"](*words, **how), **act(rank=rank, signal="SIGKILL"))
+    assert "Traceback" not in launch.said.replace("Traceback : Signal 9 (SIGKILL)", "")
+    for name in ("train/loss", "train/grad_norm", "validation/loss"):
+        assert trainings.lines(out, name) == trainings.lines("two", name)
+    models = [(folder / "model.safetensors").read_bytes() for folder in (trainings / out, uninterrupted)]
+    assert models[0] == models[1]
+    assert trainings.json(out, "status.json") == {"state": "done", "stage": "pretrain"}
