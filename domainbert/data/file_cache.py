@@ -97,8 +97,8 @@ class FileCache:
         """
         if size > self.limit:
             raise DomainbertError(
-                f"cache.gigabytes: {self.limit / 1e9:g}, and a file has {size:,} bytes; expected room for the "
-                "files of two windows of parts"
+                f"cache.gigabytes: {self.limit / 1e9:g}, and a file of the corpus has {size:,} bytes; expected room "
+                "for the files of two windows of parts"
             )
         temporary = self.path(name + _ON_ITS_WAY)
         with _told(self.folder):
