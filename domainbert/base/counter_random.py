@@ -64,26 +64,29 @@ def permuted(places: NDArray[np.integer], size: int, *counters: int) -> NDArray[
     """Where a permutation of `range(size)` takes some places, without the others: memory and time for `places` alone.
 
     The permutation depends on the counters only; it is not that of `permutation`. A Feistel network (Luby and Rackoff
-    1988) with six rounds of SplitMix64 permutes the next power of four above `size`; whatever falls outside is permuted
-    again until it does not (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002, section
-    3), some four times at most in the mean. `size` is at most 2^62.
+    1988), whose halves take turns in six rounds of SplitMix64, permutes the next power of two above `size`; whatever
+    falls outside is permuted again until it does not (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite
+    domains", 2002, section 3), less than twice in the mean. `size` is at most 2^62.
     """
-    half = max((size - 1).bit_length() + 1, 2) // 2  # bits of each half
+    bits = max((size - 1).bit_length(), 2)
     keys = random_bits(*counters, np.arange(_ROUNDS))
     found = places.astype(np.uint64)
     outside = np.ones(found.shape, dtype=np.bool_)
     while outside.any():
-        found[outside] = _feistel(found[outside], half, keys)
+        found[outside] = _feistel(found[outside], bits, keys)
         outside &= found >= np.uint64(size)
     return found.astype(np.int64)
 
 
-def _feistel(values: UInts, half: int, keys: UInts) -> UInts:
-    """Permute numbers of twice `half` bits."""
-    bits = np.uint64(half)
-    mask = np.uint64((1 << half) - 1)
-    left, right = values >> bits, values & mask
+def _feistel(values: UInts, bits: int, keys: UInts) -> UInts:
+    """Permute numbers of so many bits."""
+    low = bits // 2
+    shift, low_mask, high_mask = (np.uint64(one) for one in (low, (1 << low) - 1, (1 << (bits - low)) - 1))
+    high, rest = values >> shift, values & low_mask
     with np.errstate(over="ignore"):
-        for key in keys:
-            left, right = right, left ^ (_mix(right + key) & mask)
-    return (left << bits) | right
+        for number, key in enumerate(keys):
+            if number % 2:
+                rest = rest ^ (_mix(high + key) & low_mask)
+            else:
+                high = high ^ (_mix(rest + key) & high_mask)
+    return (high << shift) | rest
