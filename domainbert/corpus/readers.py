@@ -55,12 +55,12 @@ def read_jsonl(path: Path, source: Source) -> Texts:
     """Read JSON Lines, with the text under `text_key`; blank lines are skipped, a null is an empty text. Lines that are
     no such objects are an error, the first 20 of them together."""
     problems = Problems(str(path), most=_MAX_PROBLEMS)
-    key = source.text_key
+    key, setting = source.text_key, "translation_key" if source.text_key == source.translation_key else "text_key"
     for number, row in json_rows(path, problems):
         text = row.get(key)
         if key not in row:
             found = f"no key {key!r} (keys found: {listed(row)})"
-            problems.add(f"{path}:{number}: {found}; expected it to hold the text (text_key)")
+            problems.add(f"{path}:{number}: {found}; expected it to hold the text ({setting})")
         elif text is not None and not isinstance(text, str):
             problems.add(f"{path}:{number}: {key!r} holds a {type(text).__name__}; expected a string")
         elif not problems.messages:  # after a problem the rest is read only for further ones

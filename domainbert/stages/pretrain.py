@@ -173,7 +173,11 @@ def _validations(
     if twice := sorted(languages.keys() & held_out.keys()):
         raise DomainbertError(f"held_out: {twice[0]} is a language of the corpus; expected another name")
     rows = [*(languages.values() or [own])]
-    rows += [validation_rows(other, learnt, settings.row_length) for other in others.values()]
+    for name, other in others.items():
+        try:
+            rows.append(validation_rows(other, learnt, settings.row_length))
+        except DomainbertError as error:
+            raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
     density = corpus.validation.tokens_per_character_of
     texts = [ValidationText("", corpus.validation.tokens_per_character, learnt.baselines(corpus))]
     texts += [ValidationText(name, density(name), {}, is_language=True) for name in languages]

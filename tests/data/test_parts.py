@@ -26,6 +26,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.stages.merge import merge
 from domainbert.stages.prepare import prepare
+from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.toy_corpus import WORDS
 
@@ -313,6 +314,18 @@ def test_other_rows_are_refused(merged: Path) -> None:
         reader(corpus, 20)
     with pytest.raises(DomainbertError, match="a corpus in parts, which the objective reads as a whole"):
         SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).lay_out(corpus.train, 16)
+
+
+def test_a_held_out_text_that_cannot_be_laid_out_is_named(
+    whole: Path, text: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    corpus = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
+    prepare(tmp_path / "plain", corpus=corpus, tokenizer=tokenizer, num_workers=0)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    encoder = {"class_path": "BertConfig", "init_args": sizes}
+    how = {"encoder": encoder, "max_length": 20, "budget": {"max_steps": 1}, "held_out": {"other": whole}}
+    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; the corpus is prepared in parts with"):
+        pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 
 
 @pytest.mark.parametrize(
