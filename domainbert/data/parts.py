@@ -70,14 +70,13 @@ class Parts:
     """One split of all parts, opened as they are read: the last ones stay open.
 
     Args:
-        split: `train` or `validation`.
         parts: of the corpus, in order.
         files: gives the path of a file on this machine.
         window: parts that a training mixes.
     """
 
-    def __init__(self, split: str, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
-        self.split, self.parts, self.files, self.window = split, parts, files, window
+    def __init__(self, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
+        self.parts, self.files, self.window = parts, files, window
         self._opened: dict[Any, Any] = {}
         self._coming = b""  # parts that were asked for last
 
@@ -271,8 +270,8 @@ class _Joined:
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
     """Both splits of a corpus, by what its `prepared.json` says of the parts."""
-    described = [[SplitOfPart.of(part["folder"], split, part["splits"][split]) for part in parts] for split in SPLITS]
-    return [
-        PartedSplit(Parts(split, those, files, window), counts)
-        for split, those, counts in zip(SPLITS, described, token_counts, strict=True)
-    ]
+    splits = []
+    for split, counts in zip(SPLITS, token_counts, strict=True):
+        described = [SplitOfPart.of(part["folder"], split, part["splits"][split]) for part in parts]
+        splits.append(PartedSplit(Parts(described, files, window), counts))
+    return splits

@@ -324,7 +324,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     encoder = {"class_path": "BertConfig", "init_args": sizes}
     how = {"encoder": encoder, "max_length": 20, "budget": {"max_steps": 1}, "held_out": {"other": whole}}
-    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; the corpus is prepared in parts with"):
+    with pytest.raises(DomainbertError, match=r"^held_out\.other: max_length: 20; the corpus is prepared in parts"):
         pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 
 
