@@ -16,10 +16,12 @@ _DIGITS = re.compile(r"\d+")
 
 @rule("error")
 def only_one_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """All texts of training have the same class, so that there is nothing to learn.
+    """All texts of training have the same class, or no sentence has an entity, so that there is nothing to learn.
 
     Look at `label_key` and at the file: perhaps it is a part of the set.
     """
+    if one.labels_stretches and not one.label_counts:
+        yield rule.finding(f"none of the {len(one.items):,} sentences of {one.name} has an entity")
     if one.one_label_each and len(one.label_counts) == 1:
         yield rule.finding(f"all {len(one.items):,} texts of {one.name} have the label {one.items[0].labels[0]!r}")
 

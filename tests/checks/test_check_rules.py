@@ -114,6 +114,15 @@ def test_files_that_cannot_be_read_are_findings_and_the_others_are_looked_at(tmp
     assert [place["line"] for place in first["places"]] == [7, 8] and first["severity"] == "error"
 
 
+def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
+    rows = planted.TASKS["Ner"]()
+    for row in rows["train"]:
+        row["tags"] = ["O"] * len(row["tags"])
+    result, _ = looked_at(tmp_path, rows, "Ner")
+    assert "only-one-label" in result["findings"] and len(result["errors"]) == 1
+    assert "none of the 200 sentences of train has an entity" in result["errors"][0]
+
+
 def test_all_classes_are_one(tmp_path: Path) -> None:
     rows = planted.classes()
     for row in (row for name in rows for row in rows[name]):
