@@ -3,6 +3,7 @@
     locks                         is locked byte by byte: one for the account of the folder, one for each file
     0f3a...-9c41...               a whole file; its modification time is when it was last used
     0f3a...-9c41....tmp           one on its way; it has its final size from the start, so that it counts in full
+    0f3a...-9c41....checked       which run last found which copy to be right
 
 Locks are those of `lockf`: they end with their process, where those of `flock` would live on in a loader's worker that
 was forked meanwhile. They are tried in turn, since the kernel takes threads of two processes that wait for each other's
@@ -17,17 +18,17 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import told_if_full
 
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.05
 _GRACE_SECONDS = 5.0  # from the use of a file, in which its user opens it
 _NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{64}(\.tmp)?")
-_ON_ITS_WAY = ".tmp"
+_ON_ITS_WAY, _CHECKED = ".tmp", ".checked"
 _ACCOUNT = ""
 
 
@@ -41,52 +42,66 @@ class FileCache:
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
 
-    def holds(self, name: str, size: int) -> bool:
-        """Whether there is a file of this name and size."""
-        try:
-            return self.path(name).stat().st_size == size
-        except FileNotFoundError:
-            return False
-
     def path(self, name: str) -> Path:
         """The place of a file."""
         return self.folder / name
 
-    def touch(self, name: str) -> bool:
-        """Record that a file is used now; False if it has left."""
-        now = time.time_ns()  # the system's own time of a file steps by milliseconds
+    def status(self, name: str) -> os.stat_result | None:
+        """Size and inode of a file; None if there is none."""
         try:
-            os.utime(self.path(name), ns=(now, now))
-        except FileNotFoundError:
-            return False
-        return True
+            return self.path(name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def use(self, name: str) -> bool:
+        """Record that a file is used now, so that it stays for some seconds, in which it can be opened; False if it has
+        left."""
+        with self._alone(_ACCOUNT):  # else it might be chosen to leave, and leave a moment after this
+            return self._used_at(name, time.time_ns())  # the system's own time of a file steps by milliseconds
 
     def expect(self, name: str) -> None:
         """Record that a file will be used: it leaves after those that were used before, and is not held as one that is
         being opened."""
-        with suppress(FileNotFoundError):
-            then = max(time.time() - _GRACE_SECONDS, self.path(name).stat().st_mtime)
-            os.utime(self.path(name), (then, then))
+        status = self.status(name)
+        if status is not None:
+            self._used_at(name, max(time.time_ns() - int(_GRACE_SECONDS * 1e9), status.st_mtime_ns))
 
-    def discard(self, name: str, inode: int) -> None:
-        """Delete a file, unless it is already another one than that with this inode."""
-        with self.alone_with(name):
-            path = self.path(name)
-            if path.is_file() and path.stat().st_ino == inode:
-                path.unlink()
+    def _used_at(self, name: str, nanoseconds: int) -> bool:
+        try:
+            os.utime(self.path(name), ns=(nanoseconds, nanoseconds))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def mark(self, name: str, text: str) -> None:
+        """Note a text beside a file, by the one who is alone with it."""
+        self.path(name + _CHECKED).write_text(text, encoding="utf-8")
+
+    def marked(self, name: str) -> str:
+        """The text that was noted last; empty if there is none."""
+        try:
+            return self.path(name + _CHECKED).read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
 
     @contextmanager
     def alone_with(self, name: str) -> Iterator[None]:
         """Keep all other threads and processes from writing a file of this name."""
         with _told(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+        with self._alone(name):
+            yield
+
+    @contextmanager
+    def _alone(self, lock: str) -> Iterator[None]:
+        with _told(self.folder):
             locks = _locks_of(self.folder)
-            while not locks.take(name):
+            while not locks.take(lock):
                 time.sleep(_POLL_SECONDS)
         try:
             yield
         finally:
-            locks.leave(name)
+            locks.leave(lock)
 
     @contextmanager
     def written(self, name: str, size: int) -> Iterator[BinaryIO]:
@@ -116,27 +131,23 @@ class FileCache:
 
     def _room_for(self, name: str, size: int) -> bool:
         """Evict what has to leave, and reserve the room; False if for now too little can leave."""
-        locks = _locks_of(self.folder)
-        if not locks.take(_ACCOUNT):
-            return False
-        try:
+        with self._alone(_ACCOUNT):
             whole, on_their_way = self._entries(name)
             excess = sum(entry.size for entry in whole) + on_their_way + size - self.limit
             leaving = []
             for entry in sorted(whole):
                 if excess <= 0 or abs(time.time() - entry.used) < _GRACE_SECONDS:
                     break
-                leaving.append(entry)
+                leaving.append(entry.path)
                 excess -= entry.size
             if excess > 0:
                 return False
-            for entry in leaving:
-                entry.path.unlink(missing_ok=True)
+            for path in leaving:
+                self.path(path.name + _CHECKED).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
             with open(self.path(name + _ON_ITS_WAY), "wb") as file:
                 file.truncate(size)
             return True
-        finally:
-            locks.leave(_ACCOUNT)
 
     def _entries(self, but: str) -> tuple[list[_Entry], int]:
         """The whole files, and the bytes of those on their way; what a killed process left is deleted."""

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import hash_file
 from domainbert.base.paths import is_url
+from domainbert.base.ranks import launch_id
 from domainbert.base.redact import redact
 from domainbert.data.cache_config import CacheConfig
 from domainbert.data.file_cache import FileCache
@@ -55,23 +56,30 @@ class LocalFiles:
 
 class RemoteFiles:
     """Files at a URL, of which copies are kept in a folder that all processes of this machine share: each is fetched
-    once, and believed once its SHA-256 is right. An object can be sent to other processes, and survives a fork.
+    by one of them. Their SHA-256 is compared as they are fetched, and by the first process of a run that uses copies of
+    earlier runs. An object can be sent to other processes, and survives a fork.
+
+    Args:
+        url: of the root of the corpus.
+        cache: where the copies are kept.
+        run: a text that all processes of a run have in common; None takes that of the launch.
 
     Raises:
         DomainbertError: nothing installed reads URLs of this kind.
     """
 
-    def __init__(self, url: str, cache: CacheConfig) -> None:
+    def __init__(self, url: str, cache: CacheConfig, run: str | None = None) -> None:
         self.url, self.cache = url, cache
+        self.run = run or launch_id() or f"{os.getpid()} {time.time_ns()}"
         self._store, self._copies = RemoteStore(url), FileCache(Path(cache.folder), cache.bytes)
         # passwords in a URL change, and the corpus stays the same
         self._prefix = hashlib.sha256(redact(url.rstrip("/"), {}).encode()).hexdigest()[:16]
-        self._believed: dict[str, int] = {}  # names of copies that this process knows to be right, and their inodes
+        self._right: dict[str, tuple[int, int]] = {}  # inode and size of copies that this process knows to be right
         self._ahead: _Ahead | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., RemoteFiles], tuple[str, CacheConfig]]:
+    def __reduce__(self) -> tuple[Callable[..., RemoteFiles], tuple[str, CacheConfig, str]]:
         """Threads and locks are made anew by each process."""
-        return RemoteFiles, (self.url, self.cache)
+        return RemoteFiles, (self.url, self.cache, self.run)
 
     def path(self, file: FileFacts) -> Path:
         """The path of a whole, right copy, which is waited for.
@@ -83,9 +91,13 @@ class RemoteFiles:
             DomainbertError: it cannot be fetched, is not what was written, or finds no room.
         """
         name = self._name(file)
-        while not self._is_right(name, file):
-            self._fetch(file, _TRIES)
-        return self._copies.path(name)
+        while True:
+            status = self._copies.status(name)
+            known = status is not None and self._right.get(name) == (status.st_ino, status.st_size)
+            if not known:
+                self._fetch(file, _TRIES)
+            elif self._copies.use(name):
+                return self._copies.path(name)
 
     def prefetch(self, files: Sequence[FileFacts]) -> None:
         """Fetch the files in the background, in this order, as many of them as the folder has room for; those that an
@@ -110,23 +122,6 @@ class RemoteFiles:
             raise DomainbertError(f"{redact(self.url)}: {file.name}: {file.sha256!r}; expected a SHA-256")
         return f"{self._prefix}-{file.sha256}"
 
-    def _is_right(self, name: str, file: FileFacts) -> bool:
-        """Whether the copy is there and is right, and so is used now; a wrong one is deleted."""
-        path = self._copies.path(name)
-        try:
-            status = path.stat()
-            wrong = "" if status.st_size == file.bytes else f"{status.st_size:,} bytes"
-            if not wrong and self._believed.get(name) != status.st_ino and hash_file(path) != file.sha256:
-                wrong = "damaged"
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        if wrong:
-            self._copies.discard(name, status.st_ino)
-            print(f"{path}: {wrong}; {redact(self._store.url_of(file.name))} is fetched again", flush=True)
-            return False
-        self._believed[name] = status.st_ino
-        return self._copies.touch(name)
-
     def _expect(self, files: Sequence[FileFacts]) -> None:
         for file in reversed(files):
             self._copies.expect(self._name(file))
@@ -138,19 +133,37 @@ class RemoteFiles:
             return
 
     def _fetch(self, file: FileFacts, tries: int) -> None:
-        """Fetch a file, unless it is there or comes while another thread or process is waited for."""
+        """Have a right copy: the one that is there, also from another process that is waited for, or a new one."""
         name = self._name(file)
         with self._copies.alone_with(name):
+            if self._is_right(name, file):
+                return
             for number in range(1, _WHOLE_TRIES + 1):
-                if self._copies.holds(name, file.bytes):
-                    return
                 try:
-                    self._download(name, file, tries)
+                    return self._download(name, file, tries)
                 except _OtherContent as error:
                     if number == _WHOLE_TRIES:
                         raise DomainbertError(str(error)) from None
                     print(f"{error}; tried again", flush=True)
                     time.sleep(wait_after(number))
+
+    def _is_right(self, name: str, file: FileFacts) -> bool:
+        """Whether there is a copy that is right; a wrong one is deleted."""
+        path, status = self._copies.path(name), self._copies.status(name)
+        if status is None:
+            return False
+        found = f"{status.st_size:,} bytes" if status.st_size != file.bytes else ""
+        if not found and self._copies.marked(name) != self._mark(status):
+            try:
+                found = "damaged" if hash_file(path) != file.sha256 else ""
+            except FileNotFoundError:  # made room for another one meanwhile
+                return False
+        if found:
+            path.unlink(missing_ok=True)
+            print(f"{path}: {found}; {redact(self._store.url_of(file.name))} is fetched again", flush=True)
+            return False
+        self._believe(name, status)
+        return True
 
     def _download(self, name: str, file: FileFacts, tries: int) -> None:
         digest = hashlib.sha256()
@@ -161,8 +174,16 @@ class RemoteFiles:
             if digest.hexdigest() != file.sha256:
                 found = f"SHA-256 {digest.hexdigest()[:12]}; expected {file.sha256[:12]}, as `prepare` wrote it"
                 raise _OtherContent(f"{redact(self._store.url_of(file.name))}: {found}")
-            inode = os.fstat(copy.fileno()).st_ino
-        self._believed[name] = inode
+            status = os.fstat(copy.fileno())
+        self._believe(name, status)
+
+    def _believe(self, name: str, status: os.stat_result) -> None:
+        """Remember, for the other processes of the run too, that a copy is right."""
+        self._copies.mark(name, self._mark(status))
+        self._right[name] = status.st_ino, status.st_size
+
+    def _mark(self, status: os.stat_result) -> str:
+        return f"{self.run} {status.st_ino}"
 
 
 class _OtherContent(Exception):

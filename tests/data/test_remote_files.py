@@ -130,6 +130,8 @@ def held(cache: CacheConfig) -> int:
     """Bytes in the folder, files on their way included."""
     total = 0
     for path in cache.folder.iterdir():
+        if path.suffix == ".checked":
+            continue
         try:
             total += path.stat().st_size
         except FileNotFoundError:
@@ -140,7 +142,10 @@ def held(cache: CacheConfig) -> int:
 def names(files: RemoteFiles) -> set[str]:
     """The corpus' names of the whole files in the folder, and whatever else there is."""
     known = {f"{files._prefix}-{file.sha256}": file.name for file in FILES}
-    return {known.get(path.name, path.name) for path in files.cache.folder.glob("*")} - {"locks"}
+    found = {path.name for path in files.cache.folder.glob("*")} - {"locks"}
+    marks = {name for name in found if name.endswith(".checked")}
+    assert marks <= {f"{name}.checked" for name in found}
+    return {known.get(name, name) for name in found - marks}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -326,7 +331,8 @@ def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
     files = RemoteFiles(server.url, CacheConfig(tmp_path / "cache", 3e-6))
     assert files.path(FILES[0]).stat().st_size == 2_500
     with pytest.raises(
-        DomainbertError, match=r"^cache.gigabytes: 3e-06, and a file of the corpus has 3,001 bytes; expect"
+        DomainbertError,
+        match=r"^cache.gigabytes: 3e-06, and a file of the corpus has 3,001 bytes; expected room for the files",
     ):
         files.path(FILES[3])
     assert names(files) == {FILES[0].name}
@@ -367,13 +373,24 @@ def test_a_damaged_copy_is_fetched_again_and_told(
     assert RemoteFiles(server.url, cache).path(FILES[0]) == path and capsys.readouterr().out == ""
 
 
-def test_each_process_hashes_a_copy_once(server: Server, cache: CacheConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[Path] = []
-    monkeypatch.setattr(remote_files, "hash_file", lambda path: hashed.append(path) or FILES[1].sha256)
-    here, other = RemoteFiles(server.url, cache), RemoteFiles(server.url, cache)
-    for files in (here, here, other, other, other):
-        path = files.path(FILES[1])
-    assert hashed == [path]  # by the second one: the first one hashed what it fetched
+def test_a_run_hashes_the_copies_of_earlier_runs_once(
+    server: Server, cache: CacheConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    monkeypatch.setattr(remote_files, "hash_file", lambda path: hashed.append(path.name) or FILES[1].sha256)
+    first, run = RemoteFiles(server.url, cache), RemoteFiles(server.url, cache)
+    assert first.run != run.run
+    first.path(FILES[1])  # was hashed as it came
+    assert hashed == []
+    for files in (run, run, pickle.loads(pickle.dumps(run)), RemoteFiles(server.url, cache, run.run)):
+        files.path(FILES[1])
+    assert hashed == [run._name(FILES[1])]
+    monkeypatch.setenv("DOMAINBERT_LAUNCH", "one")
+    assert RemoteFiles(server.url, cache).run == RemoteFiles(server.url, cache).run == "one"
+    RemoteFiles(server.url, cache).prefetch(FILES[1:2])
+    wait_for(lambda: len(hashed) == 2)
+    files = RemoteFiles(server.url, cache)
+    assert files.path(FILES[1]).read_bytes() == content("b", 1_000) and len(hashed) == 2 and len(server.requests) == 1
 
 
 def test_files_come_ahead_in_order_and_a_new_call_replaces_what_waits(server: Server, cache: CacheConfig) -> None:
