@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import lightning
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
+from domainbert.data.splits import PreparedSplit
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
@@ -73,15 +73,24 @@ def reader(tokenizer: DomainTokenizer) -> PackedRowsReader:
     ids = (5 + np.cumsum(steps) % (tokenizer.vocab_size - 5)).astype(np.uint16)
     ids[::17] = tokenizer.unk_id
     begins = tokenizer.pieces.begins_word
-    split = SimpleNamespace(
-        document_offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        sampling=None,
-        languages=None,
-        take=lambda start, stop: ids[start:stop],
-        take_starts=lambda start, stop: begins[ids[start:stop]],
-    )
     objective = MaskedLM().build(tokenizer)
-    return PackedRowsReader(split, objective, 24)
+    return PackedRowsReader(SplitInMemory(sizes, ids, begins[ids]), objective, 24)
+
+
+class SplitInMemory(PreparedSplit):
+    """Documents of some sizes, with their ids and where words begin, which never were on a disk."""
+
+    def __init__(self, sizes, ids, starts) -> None:
+        self.lengths, self.ids, self.starts = sizes, ids, starts
+        self.sampling = self.languages = None
+
+    def take(self, start: int, stop: int) -> np.ndarray:
+        """See `PreparedSplit`."""
+        return self.ids[start:stop]
+
+    def take_starts(self, start: int, stop: int) -> np.ndarray:
+        """See `PreparedSplit`."""
+        return self.starts[start:stop]
 
 
 def masked_lm_module(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from domainbert.base.ranges import Range, check_fields
 
-Gigabytes = Annotated[float, Range(0, 1_000_000, above=True)]
+Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from domainbert.data import splits
 from domainbert.pretraining.batches import rows_of_corpus
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.objectives.masked_lm import objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
 
@@ -24,7 +24,7 @@ def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
 
 
 def test_unigram_entropy_by_hand(toy_corpus, monkeypatch):
-    monkeypatch.setattr(objective, "_CHUNK", 100)
+    monkeypatch.setattr(splits, "_COUNTED_AT_ONCE", 100)
     train = Counter(toy_corpus.train.take(0, toy_corpus.train.num_tokens).tolist())
     validation = toy_corpus.validation.take(0, toy_corpus.validation.num_tokens).tolist()
     total = toy_corpus.train.num_tokens + toy_corpus.vocab_size

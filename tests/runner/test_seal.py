@@ -33,6 +33,7 @@ READS = {
     "transfer": ["corpus", "model", "tokenizer"],
     "check": ["corpus", "other_corpora", "tokenizer"],
     "prepare": ["corpus", "tokenizer"],
+    "merge": ["prepared"],
     "pretrain": ["held_out", "init_from", "prepared"],
     "distill": ["prepared", "teachers"],
     "distill-task": ["model", "teachers", "train", "unlabelled", "validation"],
