@@ -33,7 +33,7 @@ _PACKAGES = ("domainbert", "numpy")
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the numbers are of, and what they are computed from."""
+    """Numbers that are assumed; the rest is computed from them."""
 
     terabytes: float = 1.0
     bytes_per_token: float = 4.5  # of English text in UTF-8, with a vocabulary of 30,000
@@ -117,7 +117,7 @@ def ordered(given: Assumptions) -> dict[str, Any]:
 
 
 def fed(given: Assumptions, gpus: int) -> dict[str, float]:
-    """What so many GPUs read. Rows of a window are mixed over all ranks, so each node reads each part once a pass."""
+    """Reading of so many GPUs. Rows of a window are mixed over all ranks, so each node reads each part once a pass."""
     nodes = max(gpus // given.gpus_per_node, 1)
     seconds = given.tokens / (gpus * given.tokens_per_second_per_gpu)
     corpus = given.num_parts * given.bytes_per_part

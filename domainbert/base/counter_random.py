@@ -61,7 +61,7 @@ def permutation(size: int, *counters: int) -> NDArray[np.int64]:
 
 
 def permuted(places: NDArray[np.integer], size: int, *counters: int) -> NDArray[np.int64]:
-    """Where a permutation of `range(size)` takes some places, without the others: memory and time for `places` alone.
+    """Some places of a permutation of `range(size)`, without the others: memory and time for `places` alone.
 
     The permutation depends on the counters only; it is not that of `permutation`. A Feistel network (Luby and Rackoff
     1988), whose halves take turns in six rounds of SplitMix64, permutes the next power of two above `size`; whatever

@@ -103,7 +103,7 @@ class Parts:
         self.files.prefetch([file for part in parts for file in (part.plans[length], *part.files)])
 
     def _open(self, key: Any, opened: Callable[[], Opened]) -> Opened:
-        """What was opened before, or is now; of the rest the least recently used is let go. A batch may span two
+        """Give what was opened before, or is now; of the rest the least recently used is let go. A batch may span two
         windows, and each part of it has a plan and tokens."""
         found = self._opened.pop(key) if key in self._opened else opened()
         self._opened[key] = found

@@ -68,7 +68,7 @@ def write_part(
 
 
 class Shards(NamedTuple):
-    """What several calls of `prepare` wrote of one corpus."""
+    """Shards of one corpus, as several calls of `prepare` wrote them."""
 
     tokenizer_folder: Path
     parts: Mapping[Path, Mapping[str, Any]]  # the facts of each by its folder, in the order of the corpus
