@@ -38,7 +38,7 @@ Numbers = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Settings:
-    """What all sides score."""
+    """The predictions that all sides score."""
 
     tokens: int
     seed: int = 0
@@ -124,7 +124,7 @@ def _score(turns: Turns, settings: Settings, numbers: Callable[[Tags, Tags], Num
 
 
 def _seconds_of_the_rest(settings: Settings) -> dict[str, Any]:
-    """What has no peer: the bootstrap interval alone, and all that `evaluate` says of a system, interval included."""
+    """Work without a peer: bootstrap interval alone, and all that `evaluate` says of a system, interval included."""
     from domainbert.metrics.bootstrap import interval, resample_scores
     from domainbert.metrics.counts import micro_f1
     from domainbert.metrics.entities import count_entities

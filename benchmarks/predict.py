@@ -34,7 +34,7 @@ _BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Settings:
-    """What a side predicts, and with what.
+    """Texts and model of a side.
 
     Attributes:
         model: a model folder, or an `.onnx` file.
@@ -50,7 +50,7 @@ class Settings:
 
 
 def predict_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """What `load_tagger` and the stage `predict` do; `how` is the precision."""
+    """The work of `load_tagger` and of the stage `predict`; `how` is the precision."""
     from domainbert.serving.by_name import load_tagger
 
     tagger = load_tagger(settings.model, settings.how)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ _FOLDER = CACHE / "prepare"
 
 @dataclass(frozen=True)
 class Settings:
-    """What all sides prepare.
+    """The corpus that all sides prepare.
 
     Attributes:
         files: JSON Lines of documents, `{"text": ...}`.
@@ -179,7 +179,7 @@ def grow(turns: Turns, settings: Settings) -> dict[str, Any]:
 
 
 def slopes(measurements: Sequence[Measurement], facts: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    """How time and memory grow with the tokens, by least squares.
+    """Growth of time and memory with the tokens, by least squares.
 
     `time_exponent` is b in seconds = a * tokens ** b: 1 where time is linear, and less as long as starting, which takes
     the same for any size, still counts. The others are those of a straight line: its slope and where it begins.

@@ -31,7 +31,7 @@ _PACKAGES = ("domainbert", "torch", "lightning", "transformers", "accelerate", "
 
 
 def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """What the stage `pretrain` does by default; on a GPU with `compile: true`."""
+    """The work of the stage `pretrain` by default; on a GPU with `compile: true`."""
     return train(settings, turns.num_units, turns.done, CACHE / "domainbert")
 
 

@@ -19,7 +19,7 @@ LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
 
 @dataclass(frozen=True)
 class Settings:
-    """What all sides train; `rows` of `length` tokens make an optimiser step, over all devices."""
+    """The work of all sides; `rows` of `length` tokens make an optimiser step, over all devices."""
 
     prepared: Path
     encoder: str
@@ -49,7 +49,7 @@ def train(
     out: Path,
     trainer_arguments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the stage `pretrain` does by default (on a GPU with `compile: true`), without validation and checkpoints.
+    """The work of the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
 
     Args:
         settings: model, rows and corpus.

@@ -49,7 +49,7 @@ class PeakMemory:
         self._peak |= now
 
     def as_dict(self) -> dict[str, int]:
-        """What was seen, empty if nothing was sampled.
+        """Numbers that were seen, empty if nothing was sampled.
 
         `peak_tree_memory_bytes` is resident memory, mapped files included; `peak_tree_anonymous_bytes` leaves out the
         pages of files, which the system may take back at any time. On Linux both count a page that n processes share as

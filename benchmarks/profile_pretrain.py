@@ -1,4 +1,4 @@
-"""Where the time of masked-LM pretraining goes: the operations that take most of it, on the device that computes.
+"""Profile of masked-LM pretraining: the operations that take most of it, on the device that computes.
 
 python benchmarks/profile_pretrain.py [--encoder small] [--length 128] [--tokens 8192] [--steps 5]
 """

@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Rounds:
-    """How much is measured: `count` rounds in which each side does `units`, after `warm_up` units of its own.
+    """Amount of measured work: `count` rounds in which each side does `units`, after `warm_up` units of its own.
 
     When its turn comes, a side first does `settle` units unmeasured: caches are cold and threads asleep.
     """
@@ -93,7 +93,7 @@ class Measurement:
 
 
 class Turns:
-    """What a side calls after each unit of work: lets it run when it is its turn and measures it."""
+    """Callback of a side after each unit of work: lets it run when it is its turn and measures it."""
 
     def __init__(self, side: str, rounds: Rounds, connection: Connection) -> None:
         self._side, self._rounds, self._connection = side, rounds, connection

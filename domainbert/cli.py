@@ -38,7 +38,8 @@ _COMMANDS = {
     "runs": ("domainbert.runner.listing_table", "List runs: how far each has come, its scores, time and size."),
     "report": ("domainbert.report.command", "One page of HTML about a run, or several side by side."),
 }
-"""What is no stage: a module with `FLAGS`, `help_text` and `perform`, imported when it is asked for; what it does."""
+"""Commands that are no stages: a module with `FLAGS`, `help_text` and `perform`, imported when it is asked for, and its
+help."""
 
 _STAGE_FLAGS = {
     "out": "one",

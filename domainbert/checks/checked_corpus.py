@@ -39,7 +39,7 @@ _AROUND = 60  # characters beside what is shown
 
 @dataclass
 class Hits:
-    """How many documents have something, and what of the first of them is shown."""
+    """Number of documents that have something, and the excerpts of the first of them."""
 
     documents: int = 0
     shown: list[tuple[str, str]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Hits:
 
 @dataclass(frozen=True)
 class VocabularyView:
-    """How a vocabulary reads a sample of 10 MB of a corpus."""
+    """A sample of 10 MB of a corpus, as a vocabulary reads it."""
 
     pieces: WordStatistics
     with_capitals: int
@@ -86,7 +86,7 @@ def _read_twice(tokenizer: DomainTokenizer, words: Sequence[str]) -> list[tuple[
 
 @dataclass
 class CheckedCorpus:
-    """What was counted while a corpus was read, each document once, whatever its weight."""
+    """Counts that were made while a corpus was read, each document once, whatever its weight."""
 
     config: CorpusConfig
     overlaps: Sequence[Overlap]

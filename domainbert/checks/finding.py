@@ -1,4 +1,4 @@
-"""What a check finds: rules, their findings, the places in files, and `check.json`. Free of anything heavy.
+"""Findings of a check: rules, their findings, the places in files, and `check.json`. Free of anything heavy.
 
 A rule is a function of a subject (a labelled set, two of them, a corpus, ...) with `@rule(...)` above it, and stands in
 the list of its subject. Its name is the function's; its docstring says what it means and, after a blank line, what to
@@ -31,13 +31,13 @@ _KINDS = ("error", "warning", "ignored")
 
 @dataclass(frozen=True)
 class Place:
-    """Where something was found."""
+    """A place where something was found."""
 
     path: str
     line: int | None
     """The line of the file, from 1; None where it is in no line."""
     text: str
-    """What stands there, shortened by `place`."""
+    """The text that stands there, shortened by `place`."""
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path}:{self.line}"
@@ -63,20 +63,20 @@ def visible(text: str) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found."""
+    """One finding of a rule."""
 
     rule: str
     severity: Severity
     message: str
     """One sentence."""
     count: int
-    """How often, in the unit that the message names."""
+    """Number of cases, in the unit that the message names."""
     threshold: float | None
-    """What had to be passed to be told; None where a single case is."""
+    """The limit that had to be passed; None where a single case is."""
     places: Sequence[Place]
     """The first of them."""
     ignored: str | None = None
-    """Why it does not count, as the user said."""
+    """The reason why it does not count, as the user said."""
 
     @property
     def is_error(self) -> bool:

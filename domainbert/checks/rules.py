@@ -30,7 +30,7 @@ OF_LABELLED_SETS: list[Rule[Any]] = [
 
 @dataclass(frozen=True)
 class LabelledCheck:
-    """What there is to look at: sets, and perhaps the vocabulary and the window that will read them."""
+    """Things to look at: sets, and perhaps the vocabulary and the window that will read them."""
 
     sets: Sequence[CheckedSet]
     """Each once, training before validation before test."""

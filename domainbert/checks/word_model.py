@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Predicted:
-    """How a corpus predicts one text."""
+    """Prediction of one text by a corpus."""
 
     words: int
     bits: float

@@ -90,7 +90,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Select:
-    """Which part of the documents is kept: those most like some text, such as that of a task."""
+    """The part of the documents that is kept: those most like some text, such as that of a task."""
 
     like: Annotated[list[Source], Items()]
     """Text of the task, labelled or not: of CoNLL the words are read, of JSONL the text under `text_key`. Never its
@@ -116,7 +116,7 @@ class Select:
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Where the documents come from, which are kept, and which are held out for validation."""
+    """Sources of the documents, the choice of those that are kept, and the share held out for validation."""
 
     shorthand = "sources"  # a path alone is one source, a list is several
 

@@ -49,7 +49,7 @@ class Relations(LayerLossConfig):
     layer if none is named."""
 
     relations: Annotated[tuple[Literal["queries", "keys", "values"], ...], Items()] = ("queries", "keys", "values")
-    """Which relations are compared."""
+    """Relations that are compared."""
 
     relation_heads: Annotated[int, Range(1, 10_000)] | None = None
     """Into how many heads both widths are divided, MiniLMv2: 48 or 64; None takes each model's own, as many in both."""

@@ -19,7 +19,7 @@ class StudentConfig:
     """Its architecture, of any size; None takes the teacher's, with as many layers as are chosen below."""
 
     family: str | None = None
-    """Where `encoder` is None: the family to build, such as `distilbert`; None is the teacher's."""
+    """The family to build where `encoder` is None, such as `distilbert`; None is the teacher's."""
 
     layers: Annotated[tuple[Annotated[int, Range(0, 999)], ...], Items()] | None = None
     """The teacher's layers that the student's start from, as their weights are numbered, from 0: DistilBERT's are
@@ -32,8 +32,8 @@ class StudentConfig:
     """The first so many of the teacher's layers instead."""
 
     narrow: Literal["pca", "svd", "random"] = "pca"
-    """Where the student is narrower than its teacher: its embeddings are the teacher's along their principal
-    directions (`pca` about their mean, `svd` about 0), as in XtremeDistil, or random; its layers start at random."""
+    """Embeddings of a student that is narrower than its teacher: the teacher's along their principal directions (`pca`
+    about their mean, `svd` about 0), as in XtremeDistil, or random; its layers start at random."""
 
     init: Literal["teacher", "random"] = "teacher"
     """`random` takes nothing over from the teacher."""

@@ -26,7 +26,7 @@ COUNTS: dict[Unit, str] = {
     "segments": "num_segments",
     "pairs": "num_pairs",
 }
-"""What the number of units is called in a batch."""
+"""Name of the number of units in a batch."""
 
 
 class WeightedLosses(nn.Module):

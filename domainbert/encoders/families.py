@@ -28,7 +28,7 @@ TOKENS, SEQUENCE, SPAN = "tokens", "sequence", "span"
 some tokens how well a span begins there, and how well it ends."""
 
 SPAN_OUTPUTS = ("start", "end")
-"""What the outputs of a head of spans are called; transformers gives them no names."""
+"""Names of the outputs of a head of spans; transformers gives them no names."""
 
 REPLACED = "replaced"
 """For each token one number, the higher the likelier it is none of the text's own (Clark et al. 2020, section 2)."""

@@ -33,7 +33,7 @@ class BestThreshold(NamedTuple):
     score: float
     threshold: float
     answered: int
-    """How many questions get an answer."""
+    """Number of questions that get an answer."""
 
 
 def normalise(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which label is taken for which: one matrix for classes, entities, words, arcs and answers."""
+"""Confusion of labels, gold against predicted: one matrix for classes, entities, words, arcs and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often items are right as a whole, by how many words they have."""
+"""Share of the items that are right as a whole, by their number of words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often predictions are right beside how sure the model is of them.
+"""Reliability: the share of right predictions beside the confidence of the model in them.
 
 The expected calibration error is that of Naeini, Cooper and Hauskrecht (2015, "Obtaining well calibrated probabilities
 using Bayesian binning", AAAI), in use for neural networks since Guo et al. (2017, arXiv:1706.04599). Its bins hold as

@@ -52,7 +52,7 @@ NO_SLICES = Slices()
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the bootstrap gives of each part: by system the scores in every resample, (resamples, parts)."""
+    """Result of the bootstrap for each part: by system the scores in every resample, (resamples, parts)."""
 
     parts: Mapping[str, IntArray]
     scores: Mapping[str, FloatArray]

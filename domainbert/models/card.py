@@ -29,7 +29,7 @@ class Result:
     """A score of a model on labelled data."""
 
     task: str
-    """What was predicted, in words."""
+    """The thing that was predicted, in words."""
     dataset: str
     """The name of the file."""
     split: str

@@ -1,4 +1,4 @@
-"""What a user may say on a model card that no run knows by itself. Free of torch."""
+"""Content of a model card that only a user knows. Free of torch."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from copy import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
@@ -61,11 +60,11 @@ class PackedRowsReader:
                 found[name].rows = rows
         return found
 
-    def describe(self, rows: NDArray[np.int64]) -> dict[str, list[int]]:
-        """The rows as plain values, with the numbers of the documents (from 0, in the split) that stand in them."""
-        plan = self.plan
-        documents = np.unique(self.split.documents_at(plan.starts[plan.pieces_of(rows)]))
-        return {"rows": rows.tolist(), "documents": documents.tolist()}
+    def describe(self, key: Key) -> dict[str, list[int]]:
+        """The rows of a key as plain values, with the numbers of the documents (from 0, in the split) that are read."""
+        pieces = self.objective.pieces_read(self.plan, key)
+        documents = np.unique(self.split.documents_at(self.plan.starts[pieces]))
+        return {"rows": key.rows.tolist(), "documents": documents.tolist()}
 
     def batch(self, key: Key) -> Batch:
         """The rows of a key as `position_ids` and `segment_ids` (R, S), and what the objective makes of them."""

@@ -77,6 +77,11 @@ class MaskingConfig:
         first, final = self.mlm_probabilities
         return first + (final - first) * progress
 
+    def step_of_most(self, steps: range) -> int:
+        """The one of some optimiser steps that predicts the most tokens."""
+        first, final = self.mlm_probabilities
+        return steps[-1] if final > first else steps[0]
+
 
 @dataclass(frozen=True)
 class ObjectiveConfig(ABC):

@@ -15,7 +15,7 @@ from torchmetrics import Metric, SumMetric
 from domainbert.data.types import Batch, Share
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
-from domainbert.pretraining.objective import MODEL, Objective, ValidationText
+from domainbert.pretraining.objective import MODEL, Key, Objective, ValidationText
 from domainbert.pretraining.phases import PhasedRows, RowPhase, described, phase_of
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
@@ -125,12 +125,13 @@ def fit_rows(
 
     def describe(step: int) -> dict[str, list[int]]:
         phase = phase_of(train, step)
-        return phase.reader.describe(phase.order.batch(step)[1])
+        return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
 
     data = TrainingData(
         lambda share, steps: PhasedRows(train, share, steps, batches),
         [partial(validation_rows, reader) for reader in validations],
         describe,
+        [phase.reader.objective.heaviest_step(phase.steps) for phase in train],
     )
     print(*described(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

@@ -115,6 +115,10 @@ class Objective(ABC, Generic[Config]):
         """Plan of the rows of `length` tokens: which pieces of the documents stand in each."""
         return split.row_plan(self.tokenizer, length)
 
+    def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
+        """The pieces of documents that are read in the rows of a key: (pieces,)."""
+        return plan.pieces_of(key.rows)
+
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, as the plan lays them out."""
         pieces = plan.pieces_of(key.rows)
@@ -143,6 +147,10 @@ class Objective(ABC, Generic[Config]):
         for row, place in np.argwhere(written != read).tolist():
             notes[row][place] = f"stands for {self.tokenizer.pieces.shown(self.tokenizer.tokens[written[row, place]])}"
         return notes
+
+    def heaviest_step(self, steps: range) -> int:
+        """The one of some optimiser steps whose batch needs the most memory: the first, unless told."""
+        return steps[0]
 
     @abstractmethod
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:

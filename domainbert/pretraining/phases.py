@@ -1,6 +1,7 @@
 """A training whose rows grow longer: each phase has a plan of the corpus, an order and passes of its own.
 
-Passes are numbered through the training, so no two rows of it have the same (pass, row) to draw their masks by.
+Passes are numbered through the training, so no two rows of it have the same (pass, row) to draw their masks by. Where
+languages have passes of their own, numbered one by one, a row of another phase, with another text, may have the same.
 """
 
 from __future__ import annotations
@@ -37,14 +38,19 @@ def plan_phases(
 ) -> tuple[list[RowPhase], Steps]:
     """The phases of a training on a split, and its steps; `DomainbertError` where a phase has none."""
     readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
-    num_rows = [reader.plan.num_rows for reader in readers]
-    steps = Steps.of_budget(settings, num_rows, readers[-1].tokens_per_pass, validate_first)
+    num_rows, num_tokens = zip(*((reader.plan.num_rows, reader.tokens_per_pass) for reader in readers), strict=True)
+    steps = Steps.of_budget(settings, num_rows, num_tokens, validate_first)
     phases, passes = list[RowPhase](), 0
     for phase, reader in zip(steps.phases, readers, strict=True):
         order = reader.order(phase.batch_size, seed, phase.steps.start, passes)
         phases.append(RowPhase(phase.steps, reader, order))
         passes += -(-phase.items_seen // phase.num_items)
     return phases, steps
+
+
+def tokens_seen(phases: Sequence[RowPhase]) -> int:
+    """Tokens that a training reads, special tokens and padding apart."""
+    return round(sum(phase.rows_read * phase.reader.tokens_per_pass / phase.reader.plan.num_rows for phase in phases))
 
 
 def phase_of(phases: Sequence[RowPhase], step: int) -> RowPhase:

@@ -33,7 +33,7 @@ def _shown(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     read: Ints = np.asarray(batch["input_ids"])[0]
     segments = rows.packed.segment_ids[0]
     pieces, notes = shown_pieces(tokenizer, read.tolist()), objective.notes(rows, batch)[0]
-    documents = ", ".join(map(str, reader.describe(key.rows)["documents"]))
+    documents = ", ".join(map(str, reader.describe(key)["documents"]))
     sizes = f"{int((segments > 0).sum())} of {len(segments)} tokens, of documents {documents}"
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]
     for segment in range(1, int(segments.max()) + 1):

@@ -1,4 +1,4 @@
-"""What the page of a text shows, as plain values for its templates: words with their values, maps as small pictures."""
+"""Content of the page of a text, as plain values for its templates: words with their values, maps as small pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `evaluate` found: systems by test set, and their differences, also of systems that different runs evaluated.
+"""Results of `evaluate`: systems by test set, and their differences, also of systems that different runs evaluated.
 
 Two evaluations have the same test set if their manifests say so: the same files by name and content. The bootstrap
 draws its documents from its seed alone, so the draws that two runs have saved for one test set are of the same
@@ -41,9 +41,9 @@ class System:
     """As `systems.NAME` of `metrics.json`."""
     run: Run
     folder: Path
-    """Where its mistakes and predictions stand: `mistakes/NAME` below the folder of `evaluate`."""
+    """Place of its mistakes and predictions: `mistakes/NAME` below the folder of `evaluate`."""
     drawn: dict[str, Any]
-    """How the bootstrap drew: `seed`, `resamples`, `units`, `metric`; empty where an older version did not write it."""
+    """Settings of the bootstrap: `seed`, `resamples`, `units`, `metric`; empty in those of an older version."""
     draws: list[float]
     """The score in each resample."""
 

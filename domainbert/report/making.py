@@ -1,4 +1,4 @@
-"""How runs were made: settings that differ, commands, versions, hashes."""
+"""The making of runs: settings that differ, commands, versions, hashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODEL = ".safetensors"
 
 @dataclass(frozen=True)
 class Command:
-    """How a stage is made again by itself."""
+    """The command that makes a stage again by itself."""
 
     stage: str
     text: str

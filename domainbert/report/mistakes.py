@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Side:
-    """What gold, or the model, says of a text."""
+    """Labels of a text, of gold or of the model."""
 
     pieces: list[Piece]
     """The text, cut at the marks; empty where nothing in it is marked."""

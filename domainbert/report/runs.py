@@ -22,7 +22,7 @@ _CONFIG, _STATUS = "config.yaml", "status.json"
 
 @dataclass(frozen=True)
 class StageFolder:
-    """What one stage has written."""
+    """The folder that one stage has written."""
 
     name: str
     path: Path
@@ -54,7 +54,7 @@ class Run:
     path: Path
     stages: list[StageFolder]
     missing: list[str] = field(default_factory=list)
-    """What could not be read, in sentences; filled while the report is made."""
+    """Parts that could not be read, in sentences; filled while the report is made."""
 
     def json(self, path: Path, expected: str, optional: bool = False) -> dict[str, Any]:
         """The JSON object in a file; empty, and noted unless it is optional, where there is none."""

@@ -184,7 +184,7 @@ def _in_words(key: str) -> str:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Which gold label is taken for which: counts, and a shade from 0 to 10 by the share of the row."""
+    """Confusion matrix of gold and predicted labels: counts, and a shade from 0 to 10 by the share of the row."""
 
     system: str
     labels: list[str]

@@ -1,4 +1,4 @@
-"""What came out, in plain sentences."""
+"""Verdict: the outcome in plain sentences."""
 
 from __future__ import annotations
 

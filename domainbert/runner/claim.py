@@ -26,7 +26,7 @@ STATUS = "status.json"
 
 NEVER_RUN, NOT_FINISHED, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
-"""How a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
+"""State in which a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
 
 
 @contextmanager

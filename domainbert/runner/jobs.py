@@ -75,11 +75,12 @@ class FolderState:
 
 
 def sealed_in(out: Path) -> dict[str, Any] | None:
-    """The seal of the stage that wrote a folder, or began to; None if there is none that can be read."""
+    """The seal of the stage that wrote a folder, or began to and can resume; None if there is none that can be read."""
     try:
-        found = (read_manifest(out, foreign_too=True) or read_status(out)).get("seal")
+        left, manifest = left_in(out)
     except DomainbertError:
         return None
+    found = None if left == NOT_FINISHED else (manifest or read_status(out)).get("seal")
     return None if odd_in_seal(found) else found
 
 

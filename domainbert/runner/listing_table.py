@@ -1,4 +1,4 @@
-"""What `domainbert runs` prints: a table that fits a terminal, or JSON."""
+"""Output of `domainbert runs`: a table that fits a terminal, or JSON."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.base.sealed import read_manifest
 from domainbert.report.command import FILE, report_after_run
-from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job
-from domainbert.runner.manifest import referred_stages
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job, sealed_in
+from domainbert.runner.manifest import make_seal, referred_stages
 from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
 
@@ -92,6 +92,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     _check_names(recipe, selection)
     chosen = _chosen(recipe, selection)
     forced = _asked(recipe, selection) if selection.force == () else recipe.dependents(selection.force or ())
+    recipe = _sealed_anew(recipe, {name for name in forced if name in chosen})
     problems, states = Problems("plan"), {}
     for name, job in recipe.jobs.items():
         try:
@@ -217,6 +218,16 @@ def _asked(recipe: Recipe, selection: Selection) -> list[str]:
     names = list(recipe.jobs)
     names = names[names.index(selection.first) :] if selection.first is not None else names
     return [name for name in names if not selection.only or name in selection.only]
+
+
+def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:
+    """The recipe with new seals of the stages that are made again, and of those that depend on them: what their folders
+    hold by now, perhaps of an older version, counts no more."""
+    jobs = dict[str, Job]()
+    for name, job in recipe.jobs.items() if names else ():
+        keys, known = {other: made.key for other, made in jobs.items()}, None if name in names else sealed_in(job.out)
+        jobs[name] = replace(job, seal=make_seal(job.stage, job.settings, recipe.hashes, keys, known))
+    return replace(recipe, jobs=jobs) if names else recipe
 
 
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> PlannedStage:

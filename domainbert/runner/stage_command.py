@@ -148,9 +148,9 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     if typed.flags.get("resume", "auto") != "auto":
         problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")
     problems.raise_if_any()
-    folder = Path(str(out))
-    job = Job(stage, settings, folder, make_seal(stage, settings, FileHashes(), {}, sealed_in(folder)))
-    force = "force" in typed.flags
+    folder, force = Path(str(out)), "force" in typed.flags
+    known = None if force else sealed_in(folder)
+    job = Job(stage, settings, folder, make_seal(stage, settings, FileHashes(), {}, known))
     if process_rank() > 0:
         if force or not folder_state(job).done:  # problems that end the first process have to end the others, too
             add_early_problems(stage, settings, tree, problems)

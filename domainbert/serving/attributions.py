@@ -1,4 +1,4 @@
-"""Which words made a prediction: integrated gradients (Sundararajan et al. 2017), from the text with pieces hidden."""
+"""Attribution to words: integrated gradients (Sundararajan et al. 2017), from the text with pieces hidden."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WordAttribution:
 
 @dataclass(frozen=True)
 class Attribution:
-    """What each word gave to one prediction: `value`s add up to `output - hidden`, but for the `error`."""
+    """Contribution of each word to one prediction: `value`s add up to `output - hidden`, but for the `error`."""
 
     label: str
     text: str
@@ -53,7 +53,7 @@ class Attribution:
     end: int | None
     words: tuple[WordAttribution, ...]
     output: float
-    """How much the model says so, in `unit`: the logarithm of the probability, or the number that it gives a text."""
+    """Strength of the claim, in `unit`: the logarithm of the probability, or the number that it gives a text."""
     hidden: float
     """The same with [MASK] in place of every piece, special tokens apart."""
     unit: str

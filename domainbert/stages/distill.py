@@ -85,7 +85,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
     from domainbert.pretraining.batches import validation_rows
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
-    from domainbert.pretraining.phases import plan_phases
+    from domainbert.pretraining.phases import plan_phases, tokens_seen
     from domainbert.tokenization.load import load_tokenizer
 
     lightning.seed_everything(settings.seed, verbose=False)
@@ -119,7 +119,7 @@ def distill(out: Path, settings: Distill) -> dict[str, Any]:
         **fitted.facts,
         **languages,
         "warnings": often + warnings,
-        "tokens_seen": steps.tokens_seen(train[-1].reader.tokens_per_pass),
+        "tokens_seen": tokens_seen(train),
     }
     head = "masked_lm" if keeps_head or weighted.reads else None
     _save(out, settings, model, config, masked_lm.tokenizer, head, metrics, folders)

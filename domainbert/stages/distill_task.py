@@ -146,7 +146,7 @@ def check_arguments(given: Given) -> None:
 
 @dataclass(frozen=True)
 class _Lesson:
-    """What the students of all seeds learn from."""
+    """Data that the students of all seeds learn from."""
 
     settings: DistillTask
     task: Task[Any, Any]

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_url
 from domainbert.base.ranges import Items, PositiveInt, check_fields
+from domainbert.base.redact import redact
 from domainbert.settings.stage import stage
 
 
@@ -31,6 +32,12 @@ class Merge:
         check_fields(self)
         if self.url is not None and not is_url(self.url):
             raise DomainbertError(f"url: found {self.url!r}; expected a URL, s3://bucket/law")
+        if self.url is not None and redact(self.url) != self.url:
+            raise DomainbertError(
+                f"url: found a secret in {redact(self.url)}, which prepared.json would show to all readers of the "
+                "corpus; expected a URL without one, and the secret where fsspec looks for it: environment variables, "
+                "or ~/.config/fsspec"
+            )
 
 
 @stage

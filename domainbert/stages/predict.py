@@ -48,7 +48,7 @@ class Predict:
     """Column of the words in CoNLL, by number or name."""
 
     output_format: str = "jsonl"
-    """How predictions are written: `jsonl`; entities also as `prodigy`, `label_studio` or `brat`, to be corrected in
+    """Format of the predictions: `jsonl`; entities also as `prodigy`, `label_studio` or `brat`, to be corrected in
     these tools."""
 
     precision: Precision = "32-true"

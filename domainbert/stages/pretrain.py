@@ -84,7 +84,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
 
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import Pretraining, fit_rows
-    from domainbert.pretraining.phases import plan_phases
+    from domainbert.pretraining.phases import plan_phases, tokens_seen
     from domainbert.pretraining.start import Start
 
     lightning.seed_everything(settings.seed, verbose=False)
@@ -117,7 +117,7 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
         **facts,
         **languages,
         "warnings": warnings,
-        "tokens_seen": steps.tokens_seen(train[-1].reader.tokens_per_pass),
+        "tokens_seen": tokens_seen(train),
     }
     _save(out, settings, learnt, built, metrics)
     return metrics

@@ -1,4 +1,4 @@
-"""What a model says of one text, as functions of its logits that have a gradient: what attributions explain."""
+"""Claims of a model about one text, as functions of its logits that have a gradient: attributions explain them."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class TaskConfig(ABC):
     """Name of a model of the task, for its card."""
 
     pipeline_tag: ClassVar[str | None] = None
-    """What its models do in the words of the Hugging Face hub, for its card; None where the hub has no word for it."""
+    """Its kind of work in the words of the Hugging Face hub, for model cards; None where the hub has no word for it."""
 
     reads_training = False
     """Whether scores of a test set tell apart what training has seen."""

@@ -1,4 +1,4 @@
-"""What a model got wrong in an item of a test set, for a person to look at."""
+"""Mistakes of a model in an item of a test set, for a person to look at."""
 
 from __future__ import annotations
 

@@ -30,16 +30,16 @@ class PlainItem:
     """All that is to be learnt of it: equal where two items are labelled alike."""
 
     marks: Hashable = None
-    """What a model reads of it beside the texts, such as which places of them are marked."""
+    """Inputs that a model reads of it beside the texts, such as which places of them are marked."""
 
     stretches: tuple[LabelledStretch, ...] | None = None
-    """What is labelled in the first text, where a task labels all that there is of it; else None."""
+    """The stretches that are labelled in the first text, where a task labels all of a kind; else None."""
 
     document: int | None = None
     """The number of its document in the file; None where items are no parts of documents."""
 
     document_name: str = ""
-    """What identifies its document in other files, too; empty where nothing does."""
+    """Identity of its document, in other files, too; empty where nothing does."""
 
     by: Mapping[str, str] = field(default_factory=dict)
     """The slices that it is in, by key."""

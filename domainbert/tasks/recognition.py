@@ -1,4 +1,4 @@
-"""Which task a labelled file is for, by its beginning: each task says whether a file looks like one of its own."""
+"""The task that a labelled file is for, by its beginning: each task says whether a file looks like one of its own."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Sample:
     """The columns of the first words of CoNLL; of comments and lines between sentences there is nothing."""
 
     value: Any = None
-    """What a JSON file holds that is not one of lines."""
+    """Content of a JSON file that is not one of lines."""
 
     asked: Mapping[str, str] = field(default_factory=dict)
-    """What the user says of it: `text_key`, `text_pair_key`, `label_key`."""
+    """Settings that the user gives for it: `text_key`, `text_pair_key`, `label_key`."""
 
     @property
     def is_table(self) -> bool:
@@ -64,10 +64,10 @@ class Recognised:
     """With the keys and columns of the file."""
 
     reason: str
-    """What of the file says so."""
+    """The part of the file that says so."""
 
     specificity: int = 1
-    """How much of the file the task explains; of several tasks the one with most is taken."""
+    """Measure of how much of the file the task explains; of several tasks the one with most is taken."""
 
     others: tuple[str, ...] = ()
     """Further tasks that the file may be for, by the names of their classes."""

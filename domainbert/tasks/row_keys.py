@@ -1,4 +1,4 @@
-"""Where text and label stand in rows of JSONL, CSV and TSV: by the usual names, else by what the values are."""
+"""Columns of text and label in rows of JSONL, CSV and TSV: by the usual names, else by what the values are."""
 
 from __future__ import annotations
 

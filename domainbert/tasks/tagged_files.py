@@ -25,7 +25,7 @@ _TAG_KEYS = ("tags", "ner_tags")
 
 @dataclass(frozen=True)
 class TaggedColumns:
-    """Where words and tags stand in a CoNLL or JSONL file, and what numbers in the place of tags mean."""
+    """Columns of words and tags in a CoNLL or JSONL file, and names of tags that are numbers."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
@@ -35,7 +35,7 @@ class TaggedColumns:
     """Column of the tags, likewise. In JSONL a number means the key "tags", or "ner_tags"."""
 
     label_names: tuple[str, ...] | None = None
-    """What the numbers 0, 1, ... stand for in a file that has tags as numbers. They may also stand in its first row,
+    """Names of the numbers 0, 1, ... in a file that has tags as numbers. They may also stand in its first row,
     as a list under "label_names"."""
 
     label_names_file: Path | None = None
@@ -48,10 +48,10 @@ class TaggedColumns:
 
 @dataclass(frozen=True)
 class TaggedFormat(TaggedColumns):
-    """How words and tags stand in a CoNLL or JSONL file."""
+    """Columns of words and tags in a CoNLL or JSONL file."""
 
     kind: Literal["auto", "conll", "jsonl"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TaggedFile(SentenceFile[AnySentence]):
     marks: list[int]
     """The lines that say where documents begin; empty if none does."""
     mark_names: list[str] = field(default_factory=list, kw_only=True)
-    """What stands behind the mark in each of these lines, such as the number of an abstract."""
+    """The text behind the mark in each of these lines, such as the number of an abstract."""
 
     @property
     def has_documents(self) -> bool:

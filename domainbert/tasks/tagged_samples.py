@@ -21,7 +21,7 @@ class TaggedSample:
 
     tags: Sequence[str]
     reason: str
-    """Where they stand."""
+    """Their place."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a `TaggedColumns` that are not as usual."""
 

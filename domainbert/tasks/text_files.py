@@ -31,7 +31,7 @@ Given = TypeVar("Given")
 
 @dataclass(frozen=True)
 class RowFormat:
-    """Where a text, or a pair of texts, and its labels stand in a JSONL, CSV or TSV file."""
+    """Columns of a text, or a pair of texts, and its labels in a JSONL, CSV or TSV file."""
 
     text_key: str = "text"
     """Key (JSONL) or column (CSV, TSV) of the text."""
@@ -43,7 +43,7 @@ class RowFormat:
     """Key or column of its labels."""
 
     kind: Literal["auto", "jsonl", "csv", "tsv"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it."""
+    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it."""
 
     by: tuple[str, ...] = ()
     """Keys or columns such as `language` or `year`, whose values are slices that `evaluate` scores apart."""
@@ -66,7 +66,7 @@ class TextFormat(RowFormat):
     """The same for labels that have names."""
 
     label_names: tuple[str, ...] | None = None
-    """What the numbers 0, 1, ... stand for in a file that has classes as numbers. They may also stand in its first row,
+    """Names of the numbers 0, 1, ... in a file that has classes as numbers. They may also stand in its first row,
     as a list under "label_names"."""
 
     label_names_file: Path | None = None
@@ -264,7 +264,7 @@ class LabelReader:
         return self.names is None and self._first is not None and self._first[0]
 
     def problem_with(self, row: Row, line: int) -> str:
-        """Why the row has no label, or an empty string."""
+        """The reason why the row has no label, or an empty string."""
         value = row.get(self.key)
         numbered = is_whole_number(value)
         if not numbered:

@@ -62,7 +62,7 @@ class Training:
     """Processes that build batches beside the training process."""
 
     loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
-    """Where metrics go; `wandb` and `mlflow` need the extra of that name."""
+    """Destinations of metrics; `wandb` and `mlflow` need the extra of that name."""
 
     checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
     """Optimiser steps between checkpoints; None writes one every ten minutes. One is written after each validation and
@@ -72,7 +72,7 @@ class Training:
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
 
     card: CardConfig = field(default_factory=CardConfig, metadata=SPEED_ONLY)
-    """What the model card says beside what is known: licence, languages, data sets, tags."""
+    """Content of the model card beside what is known: licence, languages, data sets, tags."""
 
     def runtime(self, out: Path) -> Runtime:
         """The runtime of the training that writes `out`."""
@@ -161,12 +161,12 @@ class CorpusTraining(Training):
         """Rows of an optimiser step in a phase: all steps hold equally many tokens, padding included."""
         return self.batch_size * (self.row_length // phase.length)
 
-    def num_steps(self, num_rows: Sequence[int], num_tokens: float) -> int:
+    def num_steps(self, num_rows: Sequence[int], num_tokens: Sequence[float]) -> int:
         """Optimiser steps of the budget, for `num_rows` in each phase, with `num_tokens` in all of its rows, special
         tokens and padding apart."""
-        pace = start = 0.0  # of a mean step, beside one of the last phase, in passes: 1 for a single phase
-        for phase, rows in zip(self.phases, num_rows, strict=True):
+        pace = start = more = 0.0  # pace: of a mean step, beside one of the last phase, in passes; 1 for a single phase
+        for phase, rows, tokens in zip(self.phases, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
-            pace += (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)
-            start = end
-        return self.budget.num_steps(num_rows[-1] / pace, num_tokens, self.batch_size)
+            passes = (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)
+            pace, more, start = pace + passes, more + passes * (tokens - num_tokens[-1]), end
+        return self.budget.num_steps(num_rows[-1] / pace, num_tokens[-1] + more / pace, self.batch_size)

@@ -54,9 +54,13 @@ class Steps:
 
     @classmethod
     def of_budget(
-        cls, settings: CorpusTraining, num_rows: Sequence[int], num_tokens: float, validate_first: bool = False
+        cls,
+        settings: CorpusTraining,
+        num_rows: Sequence[int],
+        num_tokens: Sequence[float],
+        validate_first: bool = False,
     ) -> Steps:
-        """Those of a budget over `num_rows` in each phase, with `num_tokens` tokens in all; ten validations unless
+        """Those of a budget over `num_rows` in each phase, with `num_tokens` in all of them; ten validations unless
         told. `DomainbertError` where a phase has no step."""
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or max(1, total // _VALIDATIONS)
@@ -75,10 +79,6 @@ class Steps:
         """The first step of each phase."""
         return [phase.steps.start for phase in self.phases]
 
-    def tokens_seen(self, num_tokens: float) -> int:
-        """Tokens that the steps read of a training set with `num_tokens`."""
-        return round(sum(phase.items_seen * num_tokens / phase.num_items for phase in self.phases))
-
     def __str__(self) -> str:
         """The steps and the passes, in words."""
         epochs = sum(phase.items_seen / phase.num_items for phase in self.phases)
@@ -94,6 +94,7 @@ class TrainingData:
     train: TrainBatches  # the micro-batches of training for a rank and a range of optimiser steps
     validations: Sequence[ValidationBatches]  # the batches of each validation set for a rank
     describe: Callable[[int], Mapping[str, Any]]  # plain values that say what the global batch of a step (from 0) is
+    heaviest: Sequence[int] = (0,)  # steps that need the most memory: one of each shape of batches, the largest last
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def fit(
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over
-    trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, steps.starts)
+    trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(one.numel() for one in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     print(f"{label}: {counts['model']:,} parameters{others}; {steps}; precision {trainer.precision}")

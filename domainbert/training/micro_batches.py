@@ -30,12 +30,12 @@ class LargestMicroBatch(Callback):
     next smaller divisor is tried. On a CPU running out of memory ends the process, so there one row is computed, and
     what its forward pass keeps for the backward pass says how many fit. All processes take the smallest that any of
     them found. Weights, optimiser and random numbers stay as they are. Stands before `Checkpoints`, which counts
-    micro-batches. `batch_size` is over all devices, `validate_every` in optimiser steps. Each shape of batches is
-    computed, by the first step of each phase in `starts`: the last one first, whose rows are the longest.
+    micro-batches. `batch_size` is over all devices, `validate_every` in optimiser steps. Of each shape of batches the
+    step that needs the most memory is computed, of those in `heaviest`: the last one first, whose rows are the longest.
     """
 
-    def __init__(self, batch_size: int, validate_every: int, starts: Sequence[int] = (0,)) -> None:
-        self.batch_size, self.validate_every, self.tried = batch_size, validate_every, starts[::-1]
+    def __init__(self, batch_size: int, validate_every: int, heaviest: Sequence[int] = (0,)) -> None:
+        self.batch_size, self.validate_every, self.tried = batch_size, validate_every, heaviest[::-1]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Choose it; `DomainbertError` if not even one row fits."""

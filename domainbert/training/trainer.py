@@ -30,10 +30,10 @@ def build_trainer(
     batch_size: int,
     validate_every: int,
     callbacks: Sequence[lightning.Callback],
-    starts: Sequence[int] = (0,),
+    heaviest: Sequence[int] = (0,),
 ) -> lightning.Trainer:
     """The Trainer of a stage, of `num_steps` optimiser steps with `batch_size` rows or examples over all devices, which
-    validates every `validate_every` of them. From the steps in `starts` on, batches have another shape.
+    validates every `validate_every` of them. `heaviest` is that of `TrainingData`.
 
     Raises:
         DomainbertError: the global batch does not divide into micro-batches, or a logger is not installed;
@@ -44,7 +44,7 @@ def build_trainer(
     if given == "auto":
         if sharded:
             raise DomainbertError("micro_batch_size: auto, but devices compute together with fsdp; expected a number")
-        given, automatic = None, [LargestMicroBatch(batch_size, validate_every, starts)]
+        given, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
     quieten()
     _keep_freed_memory()
     arguments = {**runtime.trainer, **({"strategy": FullySharded()} if sharded else {}), **_processes_of_launcher()}

@@ -170,7 +170,7 @@ class TuneConfig:
     """Name of the study in the storage; None takes the name of the folder `out`."""
 
     storage: StorageConfig = StorageConfig()
-    """Where trials are recorded."""
+    """Place where trials are recorded."""
 
     def __post_init__(self) -> None:
         check_fields(self)

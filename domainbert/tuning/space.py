@@ -28,7 +28,7 @@ class Dimension:
     key: str
     parameter: Parameter
     node: Node
-    """Where it stands."""
+    """Its place."""
     integer: bool = False
     """Whether the stage takes whole numbers only."""
 

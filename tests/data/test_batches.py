@@ -54,7 +54,7 @@ def test_the_documents_of_rows_are_named(readers):
             inside = [offsets[n] <= start and start + length <= offsets[n + 1] for n in range(len(offsets) - 1)]
             assert sum(inside) == 1
             wanted.add(inside.index(True))
-        found = reader.describe(np.asarray(rows))
+        found = reader.describe(Key(0, 0, np.zeros(len(rows), np.int64), np.asarray(rows)))
         assert found == {"rows": rows, "documents": sorted(wanted)}
     assert len(wanted) > 1
 

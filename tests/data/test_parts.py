@@ -190,6 +190,8 @@ def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], t
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=shards, url="runs/law")
+    with pytest.raises(DomainbertError, match=r"url: found a secret in https://me:\*\*\*@host/law"):
+        merge(tmp_path / "other", prepared=shards, url="https://me:hunter2@host/law")
 
 
 def test_validation_reads_each_row_once(merged: Path) -> None:

@@ -17,7 +17,7 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import PhasedRows, described, phase_of, plan_phases
+from domainbert.pretraining.phases import PhasedRows, described, phase_of, plan_phases, tokens_seen
 from domainbert.training.config import Budget, CorpusTraining
 from domainbert.training.length_phases import LengthPhase
 from tests.tiny_training import CONFIG, masked_lm_module
@@ -157,16 +157,16 @@ def test_what_is_printed_and_described(phases, toy_corpus):
 @pytest.mark.parametrize("budget", [Budget(max_epochs=1.0), Budget(max_epochs=7.3), Budget(max_tokens=12_345)])
 def test_a_budget_is_met_to_a_step_and_tokens_are_those_of_the_rows(toy_corpus, objective, budget):
     settings = replace(SETTINGS, budget=budget, batch_size=1)
-    phases, steps = plan_phases(toy_corpus.train, objective, settings, seed=3)
+    phases, _ = plan_phases(toy_corpus.train, objective, settings, seed=3)
     num_tokens = toy_corpus.train.num_tokens
     wanted = budget.max_tokens or budget.max_epochs * num_tokens
     read = [[int(one.reader.plan.text_tokens[one.order.batch(step)[1]].sum()) for step in one.steps] for one in phases]
     most = max(map(max, read))
-    assert wanted - most <= steps.tokens_seen(num_tokens) <= wanted + most
+    assert wanted - most <= tokens_seen(phases) <= wanted + most
     partial = sum(len(one.steps) * one.order.batch_size % one.reader.plan.num_rows > 0 for one in phases)
     # Of the last pass of each phase some rows are read, whose tokens are those of a mean row.
     rows = sum(np.std(one.reader.plan.text_tokens) * one.reader.plan.num_rows**0.5 for one in phases)
-    assert abs(sum(map(sum, read)) - steps.tokens_seen(num_tokens)) <= partial + 2 * rows
+    assert abs(sum(map(sum, read)) - tokens_seen(phases)) <= partial + 2 * rows
 
 
 def test_a_phase_without_steps_is_told_before_anything_runs(toy_corpus, objective):

@@ -56,6 +56,7 @@ def test_no_final_share_is_the_same_share_in_every_step() -> None:
     assert {config.mlm_probability_at(step / 7) for step in range(7)} == {0.1}
     rising = MaskingConfig(0.1, final_mlm_probability=0.5)
     assert [rising.mlm_probability_at(one) for one in (0.0, 0.25, 0.5)] == pytest.approx([0.1, 0.2, 0.3])
+    assert [one.step_of_most(range(3, 9)) for one in (MASKING, MaskingConfig(0.3), rising)] == [3, 3, 8]
     with pytest.raises(DomainbertError, match="final_mlm_probability: found 1"):
         MaskingConfig(final_mlm_probability=1.0)
 

@@ -247,6 +247,21 @@ def test_half_of_the_pairs_have_the_second_segment_of_another_document(made: Any
     assert apart == willing and 0 <= 20 * (plan.num_pairs // 2) - apart < 0.02 * count  # couples of one document
 
 
+@pytest.mark.parametrize("settings", [ORDER, NEXT])
+def test_the_documents_of_second_segments_are_named(made: Any, corpus: PreparedCorpus, settings: SentencePairs) -> None:
+    reader = made(settings)[0]
+    document = np.repeat(np.arange(corpus.train.num_documents), corpus.train.lengths)
+    more = 0
+    for rows in ([0], [3, 1], [7, 2, 5]):
+        key = Key(3, 0, np.arange(len(rows)), np.asarray(rows))
+        texts = reader.plan.texts(key)
+        stretches = [(a, b) for a, b in [*texts.first.tolist(), *texts.second.tolist()] if b > a]
+        wanted = {number for a, b in stretches for number in document[a:b].tolist()}
+        assert reader.describe(key) == {"rows": rows, "documents": sorted(wanted)}
+        more += len(wanted) - len(set(reader.plan.documents[reader.plan.pieces_of(key.rows)].tolist()))
+    assert (more > 3) == (settings is NEXT)
+
+
 def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
     ids = np.arange(14, 54)  # no signs
 

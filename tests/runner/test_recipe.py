@@ -127,12 +127,30 @@ def test_an_update_with_new_settings_runs_nothing_again(
     assert {step.reason for step in make_plan(read(), ALL)} == {f"done, by domainbert {before}"}
     assert to_run(("stages.use.optim.eps", "1e-6"))["use"] == "optim.eps was not set, is now 1e-06"
     assert to_run(("stages.make.upper", "true"))["use"] == "@make changed"
-    run(selection=Selection(force=("make",)))
-    assert to_run() == {}, "a stage that is run again has the same key"
     update(fake_stages, *fields, ("size: int = 2", "size: int = 3"))
     changed = to_run()
     assert changed.pop("make") == changed.pop("again") == "size was 2, is now 3"
     assert changed == {"use": "@make changed", "score": "@use changed"}, "a default that has changed"
+
+
+def test_what_is_made_again_counts_as_of_the_version_that_made_it(fake_stages: ModuleType) -> None:
+    """A default of a setting that came with an update changes later: seen where the stage was made after the update."""
+    run()
+    field = "    size: int = 2\n"
+    update(fake_stages, (field, f"{field}    upper: bool = False\n"))
+    assert to_run() == {}
+    run(selection=Selection(force=("make",)))
+    assert to_run() == {}
+    assert read().jobs["make"].seal["config"]["upper"] is False
+    update(fake_stages, (field, f"{field}    upper: bool = True\n"))
+    assert to_run() == {
+        "make": "upper was False, is now True",
+        "use": "@make changed",
+        "score": "@use changed",
+    }, "again, made before there was the setting, is done"
+    run(selection=Selection(only=("again",), force=()))
+    update(fake_stages, (field, f"{field}    upper: bool = False\n"))
+    assert to_run() == {"again": "upper was True, is now False"}
 
 
 def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) -> None:

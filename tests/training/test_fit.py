@@ -21,11 +21,11 @@ def test_steps_of_epochs_validate_after_each() -> None:
 
 def test_steps_of_a_budget_validate_ten_times_unless_told() -> None:
     long, short = (CorpusTraining(budget=one, batch_size=8) for one in (Budget(max_epochs=2.5), Budget(max_steps=9)))
-    steps = Steps.of_budget(long, num_rows=[100], num_tokens=1234)
-    assert steps == Steps(32, 8, 100, validate_every=3) and steps.tokens_seen(1234) == round(32 * 8 / 100 * 1234)
-    assert Steps.of_budget(short, [100], 1234).validate_every == 1
+    steps = Steps.of_budget(long, num_rows=[100], num_tokens=[1234])
+    assert steps == Steps(32, 8, 100, validate_every=3)
+    assert Steps.of_budget(short, [100], [1234]).validate_every == 1
     often = replace(short, validate_every=4)
-    assert Steps.of_budget(often, [100], 1234, True) == Steps(9, 8, 100, 4, validate_first=True)
+    assert Steps.of_budget(often, [100], [1234], True) == Steps(9, 8, 100, 4, validate_first=True)
 
 
 @pytest.mark.parametrize("keeps_best", [False, True])

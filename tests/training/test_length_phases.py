@@ -23,17 +23,16 @@ def test_a_budget_of_one_length_is_as_it_was(rows, batch_size, epochs, tokens):
         wanted = budget.num_steps(rows, 12_345, batch_size)
         for length in (128, (LengthPhase(128),)):
             settings = CorpusTraining(budget=budget, batch_size=batch_size, max_length=length)
-            assert settings.num_steps([rows], 12_345) == wanted
-            assert Steps.of_budget(settings, [rows], 12_345).phases == (Phase(range(wanted), batch_size, rows),)
+            assert settings.num_steps([rows], [12_345]) == wanted
+            assert Steps.of_budget(settings, [rows], [12_345]).phases == (Phase(range(wanted), batch_size, rows),)
 
 
 def test_the_steps_of_the_schedule_of_bert():
     """90 % of the steps at 128, of four times the rows; where rows are equally full, a length alone has as many."""
     settings = CorpusTraining(budget=Budget(max_epochs=10.0), batch_size=32, max_length=BERT)
-    steps = Steps.of_budget(settings, [4_000, 1_000], 500_000)
+    steps = Steps.of_budget(settings, [4_000, 1_000], [500_000, 500_000])
     assert steps.phases == (Phase(range(282), 128, 4_000), Phase(range(282, 313), 32, 1_000))
     assert (steps.total, steps.starts, steps.validate_every) == (math.ceil(10 * 1_000 / 32), [0, 282], 31)
-    assert steps.tokens_seen(500_000) == 313 * 32 * 500
     assert str(steps) == "313 steps in 2 phases, 10.02 epochs"
 
 
@@ -42,11 +41,24 @@ def test_passes_are_those_of_the_budget_to_a_step(rows, fuller, until, epochs):
     settings = CorpusTraining(
         budget=Budget(max_epochs=epochs), batch_size=8, max_length=(LengthPhase(16, until), LengthPhase(64))
     )
-    first, last = Steps.of_budget(settings, [round(4 * rows * fuller), rows], 10**6).phases
+    first, last = Steps.of_budget(settings, [round(4 * rows * fuller), rows], [10**6, 10**6]).phases
     passes = sum(phase.items_seen / phase.num_items for phase in (first, last))
     of_a_step = [phase.batch_size / phase.num_items for phase in (first, last)]
     rounding = abs(of_a_step[0] - of_a_step[1]) / 2
     assert -rounding - 1e-9 <= passes - epochs <= max(of_a_step) + rounding + 1e-9
+
+
+@given(st.integers(10**6, 10**9), st.floats(0.1, 0.9), st.floats(0.5, 1.0))
+def test_a_budget_in_tokens_counts_those_of_each_phase(tokens, until, fewer):
+    """With languages, as many rows hold other numbers of tokens where they are longer."""
+    settings = CorpusTraining(
+        budget=Budget(max_tokens=tokens), batch_size=8, max_length=(LengthPhase(16, until), LengthPhase(64))
+    )
+    num_tokens = [10_000.0 * fewer, 10_000.0]
+    phases = Steps.of_budget(settings, [4_000, 1_000], num_tokens).phases
+    of_a_step = [one * phase.batch_size / phase.num_items for phase, one in zip(phases, num_tokens, strict=True)]
+    seen = sum(one * len(phase.steps) for phase, one in zip(phases, of_a_step, strict=True))
+    assert -abs(of_a_step[0] - of_a_step[1]) <= seen - tokens <= sum(of_a_step)
 
 
 def test_shares_are_rounded_to_whole_steps():

@@ -37,7 +37,7 @@ _BIASES = {
     **dict.fromkeys(("expand", "contract"), "mlp_bias"),
     **dict.fromkeys(("dense", "pooler"), "classifier_bias"),
 }
-"""What says whether a module has a bias; any other one has."""
+"""Settings that say whether a module has a bias; any other one has."""
 
 
 class ModernBertEncoder(Encoder):

@@ -44,7 +44,7 @@ class LabelledFacts:
     """Contents of files that are yet to be written, where the set had to be divided."""
 
     divided: str
-    """What was divided, and why; empty where nothing had to be."""
+    """The division that was made, and its reason; empty where nothing had to be."""
 
     def describe(self) -> list[str]:
         """Lines for a person."""

@@ -11,7 +11,7 @@ _LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 @dataclass(frozen=True)
 class Machine:
-    """What a training has to go by."""
+    """Facts of the machine that a training has to go by."""
 
     cores: int
     memory_gib: float

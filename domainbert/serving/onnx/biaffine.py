@@ -1,4 +1,4 @@
-"""What scores the arcs of an exported parser: a file beside the ONNX model, which gives projections of words."""
+"""The scorer of the arcs of an exported parser: a file beside the ONNX model, which gives projections of words."""
 
 from __future__ import annotations
 

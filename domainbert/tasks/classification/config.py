@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassificationFormat(TextFormat):
-    """Where the text and its class stand in a JSONL, CSV or TSV file."""
+    """Columns of the text and its class in a JSONL, CSV or TSV file."""
 
     label_key: str = "label"
     """Key or column of the class name."""

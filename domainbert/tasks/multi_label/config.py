@@ -20,7 +20,7 @@ PROBLEM_TYPE = "multi_label_classification"
 
 @dataclass(frozen=True)
 class MultiLabelFormat(TextFormat):
-    """Where the text and its labels stand in a JSONL, CSV or TSV file."""
+    """Columns of the text and its labels in a JSONL, CSV or TSV file."""
 
     label_key: str = "labels"
     """Key or column of the labels. In JSONL a list of names, or of numbers whose names `label_names` gives; or, if all

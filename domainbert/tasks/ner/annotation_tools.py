@@ -48,7 +48,7 @@ class ToolRows:
     rows: list[tuple[int, Row]]
     """With their lines; of brat the numbers of the documents, from 1."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """What else it holds, in the plural."""
+    """Other things that it holds, in the plural."""
     place: Callable[[int, int], str] | None = None
     """Path and line of an entity, by the line of its row and its number; None where the row's line says enough."""
 

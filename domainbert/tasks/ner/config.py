@@ -23,7 +23,7 @@ SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
 @dataclass(frozen=True)
 class NerFormat(TaggedColumns):
-    """How words and entity tags stand in a CoNLL or JSONL file."""
+    """Columns of words and entity tags in a CoNLL or JSONL file."""
 
     scheme: SchemeChoice = "auto"
     """Tag scheme of the file; "auto" detects and prints it."""
@@ -32,7 +32,7 @@ class NerFormat(TaggedColumns):
     """Rewrite tags that the scheme forbids (a stray I-X becomes B-X), and list them. Otherwise they are errors."""
 
     kind: Literal["auto", "conll", "jsonl", "json", "label_studio", "brat"] = "auto"
-    """What the file is; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
+    """Format of the file; "auto" goes by its first lines, then by its suffix, and prints it. A folder is brat's."""
 
     text_key: str = "text"
     """JSONL with entities as stretches of characters: the key of the text. Its words are cut at white space and

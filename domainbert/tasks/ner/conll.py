@@ -51,7 +51,7 @@ class NerFile(TaggedFile[Sentence]):
     repairs: list[str] = field(default_factory=list)
     """One line for each tag that was rewritten because its scheme forbids it."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """What the file holds beside these entities, in the plural, and how much of it."""
+    """Other things that the file holds, in the plural, and their number."""
     export: str = ""
     """The format of an annotation tool whose texts are no lines; empty where they are."""
 

@@ -18,7 +18,7 @@ Decoding = Literal["mst", "greedy"]
 
 @dataclass(frozen=True)
 class ParsingFormat:
-    """How the labels of a file in CoNLL-U or CoNLL-X are read; the columns are where these formats have them."""
+    """Reading of the labels of a file in CoNLL-U or CoNLL-X; the columns are where these formats have them."""
 
     subtypes: bool = True
     """Keep what stands behind a colon in a label (`nsubj:pass`). `false` keeps the universal part alone (`nsubj`),
@@ -34,11 +34,11 @@ class Parsing(TaskConfig):
     has_many_targets = True
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
-    """How labels are read."""
+    """Reading of the labels."""
 
     decode: Decoding = "mst"
-    """How a tree is made of the scores, in validation and in `evaluate`; `predict` decodes as `finetune` was told.
-    `mst` gives the best tree, with one root. `greedy` gives each word its best head, as SciBERT did: there may be
+    """Algorithm that makes a tree of the scores, in validation and in `evaluate`; `predict` decodes as `finetune` was
+    told. `mst` gives the best tree, with one root. `greedy` gives each word its best head, as SciBERT did: there may be
     cycles, and several roots or none."""
 
     arc_size: Width = 100

@@ -1,4 +1,4 @@
-"""What makes a tree of the heads of words. Words are numbered from 1, and head 0 is the root."""
+"""Rules that make a tree of the heads of words. Words are numbered from 1, and head 0 is the root."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Pieces = Annotated[int, Range(1, 100_000)]
 
 @dataclass(frozen=True)
 class QuestionFormat:
-    """How questions, contexts and answers stand in a file."""
+    """Keys of questions, contexts and answers in a file."""
 
     kind: Literal["auto", "json", "jsonl"] = "auto"
     """`json` is SQuAD's, 1.1 or 2.0; `jsonl` has a question a line, with the keys `id`, `question`, `context` and

@@ -21,7 +21,7 @@ Stretch = tuple[int, int]
 """The first character of an answer, and the one behind its last."""
 
 STARTS, ENDS, FIRST, BEHIND = range(4)
-"""What stands in the columns of `targets`: whether the answer starts at a position, and whether it ends there (0, 1 or
+"""Columns of `targets`: whether the answer starts at a position, and whether it ends there (0, 1 or
 `IGNORED`); of the context the first character of the piece, and the one behind its last."""
 
 

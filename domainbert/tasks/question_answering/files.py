@@ -35,7 +35,7 @@ class Answer:
 
     text: str
     start: int
-    """Where it begins: characters of the context."""
+    """Its beginning, in characters of the context."""
 
     @property
     def end(self) -> int:
@@ -51,7 +51,7 @@ class Question:
     question: str
     context: str
     answers: tuple[Answer, ...]
-    """What several people have marked, the first of which is learnt; none where the context does not say it."""
+    """Answers that several people have marked, the first of which is learnt; none where the context does not say it."""
 
     line: int
 

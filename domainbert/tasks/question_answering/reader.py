@@ -30,14 +30,14 @@ class Reply:
 
     answer: str
     start: int | None
-    """Where it stands in the context, in characters; None without an answer."""
+    """Its place in the context, in characters; None without an answer."""
 
     end: int | None
     score: float
     """As that of a candidate."""
 
     margin: float | None
-    """How much higher no answer scores than the best candidate; None where there is no candidate."""
+    """Margin by which no answer scores higher than the best candidate; None where there is no candidate."""
 
     candidates: list[Candidate]
     """The best first."""

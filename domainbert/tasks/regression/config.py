@@ -18,7 +18,7 @@ PROBLEM_TYPE = "regression"
 
 @dataclass(frozen=True)
 class RegressionFormat(RowFormat):
-    """Where the text and its number stand in a JSONL, CSV or TSV file."""
+    """Columns of the text and its number in a JSONL, CSV or TSV file."""
 
     label_key: str = "label"
     """Key of the number, in JSONL a number; or its column, in decimal digits such as 3.5 or 2e-3."""

@@ -21,7 +21,7 @@ _MARKED = 0.95  # of the texts; the strict reader names the others
 
 @dataclass(frozen=True)
 class RelationFormat(TextFormat):
-    """Where text, entities and relation stand in a JSONL, CSV or TSV file."""
+    """Columns of text, entities and relation in a JSONL, CSV or TSV file."""
 
     head_key: str = "head"
     """Key in JSONL of the first entity, or argument: an object with `start` and `end`, characters of the text, end
@@ -31,11 +31,11 @@ class RelationFormat(TextFormat):
     """Key of the second entity."""
 
     head_markers: tuple[str, str] = ("<<", ">>")
-    """What stands before and after the first entity in the text. Around entities that are given as characters the task
+    """Markers before and after the first entity in the text. Around entities that are given as characters the task
     puts it there."""
 
     tail_markers: tuple[str, str] = ("[[", "]]")
-    """What stands before and after the second entity."""
+    """Markers before and after the second entity."""
 
     def marks(self, row: Mapping[str, Any]) -> bool:
         """Whether a row seems to say two entities."""
@@ -71,11 +71,11 @@ class Relations(TaskConfig):
     """Keys and markers of the labelled files."""
 
     markers: Literal["text", "tokens"] = "text"
-    """What the model reads around the entities: `text` is the markers of the format as text like any other; `tokens`
+    """Markers that the model reads around the entities: `text` is those of the format as text like any other; `tokens`
     adds an entry to the vocabulary for each of the four."""
 
     head: Literal["cls", "starts"] = "cls"
-    """What predicts: `cls` reads the pooled [CLS]; `starts` the states of the two markers before the entities, one
+    """Input of the head: `cls` reads the pooled [CLS]; `starts` the states of the two markers before the entities, one
     beside the other (Baldini Soares et al. 2019, arXiv:1906.03158, section 3.2)."""
 
     metric: Literal["micro", "macro"] = "micro"

@@ -1,4 +1,4 @@
-"""What stands around entities in files, and what a model reads there: settings that its folder keeps."""
+"""Markers around entities in files, and those that a model reads there: settings that its folder keeps."""
 
 from __future__ import annotations
 

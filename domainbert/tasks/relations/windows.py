@@ -17,7 +17,7 @@ from domainbert.tasks.relations.reading import Reading
 from domainbert.tokenization.align import AlignedText
 
 AT_CLS = -1
-"""Where the head reads the special token before the text."""
+"""Place at which the head reads the special token before the text."""
 
 
 class Places(NamedTuple):

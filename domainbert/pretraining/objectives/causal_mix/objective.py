@@ -42,11 +42,12 @@ class CausalMixObjective(MaskedLMObjective):
         self.share = Fraction(str(config.causal_share))  # as it was written, so that no step is lost to rounding
 
     def is_causal(self, step: int) -> bool:
-        """Whether an optimiser step, from 0, learns causal LM: of the first n steps ceil(share * n) do, evenly spread.
-
-        The first one does: it needs the most memory, and is what `micro_batch_size: auto` tries.
-        """
+        """Whether an optimiser step, from 0, learns causal LM: ceil(share * n) of the first n do, evenly spread."""
         return math.ceil(self.share * (step + 1)) > math.ceil(self.share * step)
+
+    def heaviest_step(self, steps: range) -> int:
+        """See `Objective.heaviest_step`: a causal one, which has logits for all tokens, if there is one."""
+        return next(filter(self.is_causal, steps), super().heaviest_step(steps))
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """See `MaskedLMObjective.corrupt`. In a causal step nothing is hidden: `positions` are all tokens (R * S,),

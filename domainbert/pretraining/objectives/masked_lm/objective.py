@@ -78,6 +78,10 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         length = rows.packed.input_ids.shape[1]
         return [notes[start : start + length] for start in range(0, len(notes), length)]
 
+    def heaviest_step(self, steps: range) -> int:
+        """See `Objective.heaviest_step`: the one with the most hidden tokens."""
+        return self.config.masking.step_of_most(steps)
+
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """`num_targets`: masked tokens."""
         return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())}

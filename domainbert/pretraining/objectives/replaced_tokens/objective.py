@@ -97,6 +97,10 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             "uniforms": ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32).ravel(),  # exact in 24 bits
         }
 
+    def heaviest_step(self, steps: range) -> int:
+        """See `Objective.heaviest_step`: the one with the most hidden tokens."""
+        return self.config.masking.step_of_most(steps)
+
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
         """`num_masked`: tokens that the generator predicts; `num_read`: tokens but padding."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]

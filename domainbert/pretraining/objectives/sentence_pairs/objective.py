@@ -99,6 +99,10 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             )
         return paired
 
+    def pieces_read(self, plan: RowPlan, key: Key) -> Ints:
+        """See `Objective.pieces_read`: those of exchanged segments, too."""
+        return cast(PairPlan, plan).pieces_read(key)
+
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """The rows of a key, their segments as the pass has them, and the labels of the pairs."""
         paired = cast(PairPlan, plan)

@@ -117,6 +117,13 @@ class PairPlan(RowPlan):
         partners[one[apart]], partners[other[apart]] = other[apart], one[apart]
         return partners
 
+    def pieces_read(self, key: Key) -> Ints:
+        """The pieces in the rows of a key, and those whose second segments are read there: (pieces,)."""
+        pieces = self.pieces_of(key.rows)
+        epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])
+        drawn = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
+        return np.concatenate([pieces, *(drawn[epoch][pieces[epochs == epoch]] for epoch in drawn)])
+
     def texts(self, key: Key) -> Texts:
         """The texts in the rows of a key."""
         counts = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
