@@ -9,14 +9,11 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from prepared_corpus import CACHE, empty, prepared_corpus
 from pretraining import Settings, train
+from profiling import WARM_UP, operations
 from side_by_side import write_result
-from torch.profiler import ProfilerActivity, profile, schedule
 
-_WARM_UP = 10  # steps: compiling comes with the first ones
-_SHOWN = 30
 _PACKAGES = ("domainbert", "torch", "lightning")
 
 
@@ -31,24 +28,10 @@ def main() -> None:
     options = parser.parse_args()
     name, prepared = prepared_corpus()
     settings = Settings(prepared, options.encoder, options.length, options.tokens // options.length, 0.1)
-    on_gpu = torch.cuda.is_available()
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with profile(activities=activities, schedule=schedule(wait=_WARM_UP - 1, warmup=1, active=options.steps)) as looked:
-        out = empty(CACHE / "profile")
-        facts = train(settings, _WARM_UP + options.steps + 1, lambda tokens: looked.step(), out)
-    spent = {
-        event.key: (event.self_device_time_total if on_gpu else event.self_cpu_time_total)
-        for event in looked.key_averages()
-    }
-    total = sum(spent.values())
-    shares = {key: time / total for key, time in sorted(spent.items(), key=lambda item: -item[1])[:_SHOWN]}
-    for key, share in shares.items():
-        print(f"{share:6.1%}  {key[:100]}")
-    microseconds = total / options.steps
-    print(f"{microseconds / 1000:,.1f} ms a step")
+    num_steps = WARM_UP + options.steps + 1
+    found = operations(lambda done: train(settings, num_steps, done, empty(CACHE / "profile")), options.steps)
     out = options.out or Path(__file__).parent / "results" / f"profile-{options.encoder}-{options.length}.json"
     described = {field: value for field, value in asdict(settings).items() if field != "prepared"} | {"corpus": name}
-    found = {"microseconds_a_step": microseconds, "shares": shares, "training": facts}
     write_result(out, found, described | {"steps": options.steps}, _PACKAGES, {})
 
 

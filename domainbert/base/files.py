@@ -53,6 +53,14 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
     return value
 
 
+def sync_files(folder: Path) -> None:
+    """Have the system write all files below a folder to its disk, where a crash of the machine leaves them."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
 def write_json(path: Path, value: Any, as_is: bool = False) -> None:
     """Write a JSON file completely or not at all, without what looks like a secret (see `redact`) unless `as_is`."""
     write_text(path, json.dumps(value if as_is else redact(value), indent=2, ensure_ascii=False) + "\n")

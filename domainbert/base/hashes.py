@@ -14,6 +14,7 @@ from domainbert.base.files import read_json, write_json
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
 _OF_THE_RUN = {"manifest.json", "status.json"}
+_RECORDED = {"prepared.json": "parts"}  # files that hold the hashes of all others in a folder beside them
 
 
 def hash_file(path: Path) -> str:
@@ -57,10 +58,13 @@ class FileHashes:
 
     def of(self, path: Path) -> str:
         """Hash of a file; or of the relative names and contents of the files below a folder, but for `manifest.json`
-        and `status.json` (which tell of the run)."""
+        and `status.json` (which tell of the run), and for what `prepared.json` has the hashes of: parts of a corpus,
+        which may be too large to be read at each start."""
         if not path.is_dir():
             return self.of_file(path)
-        files = [file for file in path.rglob("*") if file.is_file() and file.name not in _OF_THE_RUN]
+        recorded = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
+        found = (file for file in path.rglob("*") if file.is_file() and file.name not in _OF_THE_RUN)
+        files = [file for file in found if recorded.isdisjoint(file.parents)]
         return hash_json({file.relative_to(path).as_posix(): self.of_file(file) for file in files})
 
     def save(self) -> None:

@@ -206,7 +206,14 @@ class CorpusConfig:
         Raises:
             DomainbertError: as `input_files`.
         """
-        files = corpus_files(self.sources)
+        return self.files_of_shard(corpus_files(self.sources))
+
+    def files_of_shard(self, files: list[CorpusFile]) -> list[CorpusFile]:
+        """Those of all files of the corpus that the shard has; all, where there are no shards.
+
+        Raises:
+            DomainbertError: there are more shards than files.
+        """
         if self.shard is None:
             return files
         number, count = map(int, self.shard.split("/"))

@@ -62,9 +62,10 @@ class FileCache:
     def expect(self, name: str) -> None:
         """Record that a file will be used: it leaves after those that were used before, and is not held as one that is
         being opened."""
-        status = self.status(name)
-        if status is not None:
-            self._used_at(name, max(time.time_ns() - int(_GRACE_SECONDS * 1e9), status.st_mtime_ns))
+        with self._alone(_ACCOUNT):
+            status = self.status(name)
+            if status is not None:
+                self._used_at(name, max(time.time_ns() - int(_GRACE_SECONDS * 1e9), status.st_mtime_ns))
 
     def _used_at(self, name: str, nanoseconds: int) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 `prepare` with `row_lengths` writes it, and `merge` makes one of several:
 
-    prepared.json             the parts: how much each holds, and the SHA-256 of each of its files
+    prepared.json             the parts: how much each holds, and the SHA-256 of each of its files, as it was written
     tokenizer/                the tokenizer that made the ids
     token_counts.npy          tokens of each entry, in training and in validation: int64 (2, vocab_size)
     parts/00000/              a part, one for each file of the corpus: a folder as `prepare` writes it without
@@ -86,7 +86,7 @@ class Parts:
 
     def tokens(self, number: int) -> PreparedSplit:
         """The tokens of a part."""
-        return self._open(number, lambda: PreparedSplit([self.files.path(file) for file in self.parts[number].files]))
+        return self._open(number, lambda: PreparedSplit(map(self.files.path, self.parts[number].files)))
 
     def plan(self, length: int, number: int) -> StoredPlan:
         """The rows of a part that have a length."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,13 @@ from domainbert.tokenization.load import DomainTokenizer
 WINDOW = 64
 """Parts that a training mixes, unless told."""
 
+_IN_COMMON = {
+    "tokenizer_fingerprint": "tokenizer",
+    "files": "number of files",
+    "names": "list of files",
+    "corpus": "corpus",
+}  # keys of `prepared.json` in which shards agree, in words
+
 
 def part_folder(out: Path, number: int) -> Path:
     """The folder of a part, whose number is that of its file in the corpus."""
@@ -36,17 +43,30 @@ def part_folder(out: Path, number: int) -> Path:
 
 
 def finished_part(folder: Path, made_from: str) -> dict[str, Any] | None:
-    """The facts of a part that was written before from the same; None, and no folder, where there is none."""
+    """The facts of a part that was written before from the same; None, and no folder, where there is none.
+
+    One that is damaged, perhaps by the crash of a machine, is told and removed, too.
+    """
     if (folder / PREPARED_FILE).is_file():
-        facts = read_facts(folder)
-        if facts["made_from"] == made_from:
-            problems = Problems(str(folder))
-            check_files(folder, facts, problems)
-            problems.raise_if_any()
-            return facts
+        problems = Problems(str(folder))
+        try:
+            facts = read_facts(folder)
+            if facts["made_from"] == made_from:
+                check_files(folder, facts, problems)
+                problems.raise_if_any()
+                return facts
+        except DomainbertError as error:
+            print(f"{error}: it is prepared again", flush=True)
     if folder.is_dir():
         shutil.rmtree(folder)
     return None
+
+
+def remove_other_parts(out: Path, numbers: Collection[int]) -> None:
+    """Remove parts of an interrupted run that are none of these by now: the files of the corpus have changed."""
+    for folder in (out / PARTS_FOLDER).glob("*"):
+        if folder not in {part_folder(out, number) for number in numbers}:
+            shutil.rmtree(folder)
 
 
 def write_part(
@@ -83,9 +103,9 @@ def read_shards(folders: Sequence[Path]) -> Shards:
         if "parts" not in shard:
             problems.add(f"{folder}: prepared as a whole; expected a folder that `prepare` wrote with row_lengths")
         else:
-            for key in ("tokenizer_fingerprint", "files", "corpus"):
-                if (found := shard[key]) != first.get(key):
-                    named = _difference(found, first.get(key)) if key == "corpus" else key.partition("_")[0]
+            for key, called in _IN_COMMON.items():
+                if (found := shard.get(key)) != first.get(key):
+                    named = _difference(found, first.get(key)) if key == "corpus" else called
                     problems.add(f"{folder}: another {named} than {folders[0]}; expected shards of one corpus")
     problems.raise_if_any()
     parts: dict[int, Path] = {}
@@ -102,12 +122,13 @@ def read_shards(folders: Sequence[Path]) -> Shards:
     for path, content in contents.items():
         check_files(path, content, problems)
     problems.raise_if_any()
-    return Shards(folders[0] / TOKENIZER_FOLDER, contents, {key: first[key] for key in ("files", "corpus")})
+    return Shards(folders[0] / TOKENIZER_FOLDER, contents, {key: first[key] for key in ("files", "names", "corpus")})
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any] | None) -> str:
-    """The settings of a corpus in which two differ."""
-    return ", ".join(f"corpus.{key}" for key in one if other is None or one[key] != other[key])
+def _difference(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> str:
+    """The settings of a corpus in which two differ, perhaps of different versions."""
+    one, other = one or {}, other or {}
+    return ", ".join(f"corpus.{key}" for key in sorted({*one, *other}) if one.get(key) != other.get(key))
 
 
 def bind_parts(
@@ -124,7 +145,8 @@ def bind_parts(
         out: the folder, which exists.
         tokenizer: that of the parts.
         parts: the facts of each by its folder, in the order of the corpus.
-        corpus: what all shards have in common: `files`, how many there are in all shards, and settings.
+        corpus: what all shards have in common: `files`, how many there are in all shards, the hash of their `names`,
+            and settings.
         window: see `WindowedOrder`.
         url: that of a copy of the folder which holds those of all shards; None where the parts stay here.
 
@@ -140,11 +162,15 @@ def bind_parts(
     counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)
     np.save(out / COUNTS_FILE, counts, allow_pickle=False)
     others = [*sorted((out / TOKENIZER_FOLDER).iterdir()), out / COUNTS_FILE]
-    # the folder of a part is that of its shard, "parts" and its own
-    root = out if url is None else os.path.commonpath([folder.parents[2].resolve() for folder in parts])
+    if url is None:
+        names = [os.path.relpath(folder.resolve(), out.resolve()) for folder in parts]
+    else:  # a copy has no links, and each folder where it seems to be: that of the shard, "parts" and the part's own
+        places = [Path(os.path.abspath(folder)) for folder in parts]
+        root = os.path.commonpath([place.parents[2] for place in places])
+        names = [os.path.relpath(place, root) for place in places]
     described = [
-        {"folder": Path(os.path.relpath(folder.resolve(), Path(root).resolve())).as_posix(), "splits": facts["splits"]}
-        for folder, facts in parts.items()
+        {"folder": Path(name).as_posix(), "splits": facts["splits"]}
+        for name, facts in zip(names, parts.values(), strict=True)
     ]
     facts = {**corpus, "window": window, "url": url, "parts": described}
     return write_facts(out, tokenizer, {**facts, "other_files": [file_facts(path, out) for path in others]})

@@ -34,8 +34,8 @@ def open_prepared(
     """Open folders that `prepare` wrote, all with the same tokenizer, one after the other as one corpus.
 
     Every file is hashed, about a second per gigabyte and processor: a bit that flipped on a disk is told here, and not
-    by a training that fails, or learns nonsense, hours later. Of a corpus in parts the files were hashed by `merge`;
-    their sizes are compared as they are opened. The fingerprint is that of the tokenizer to be used with
+    by a training that fails, or learns nonsense, hours later. Of a corpus in parts the files were hashed as they were
+    written, and by `merge`; from afar, as they are fetched. The fingerprint is that of the tokenizer to be used with
     them; None takes whichever it is. The `cache` is for a corpus whose parts are at a URL.
 
     Raises:

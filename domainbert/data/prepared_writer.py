@@ -13,7 +13,7 @@ import pyarrow as pa
 from datasets import DatasetInfo, Features, List, Value
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_json
+from domainbert.base.files import sync_files, write_json
 from domainbert.base.hashes import hash_json
 from domainbert.corpus.documents import Document
 from domainbert.corpus.languages import Languages
@@ -92,6 +92,7 @@ class PreparedWriter:
                 sizes = {"rows": plan.num_rows, "pieces": len(plan.starts)}
                 facts["plans"][str(length)] = {**sizes, "file": file_facts(path, self.out)}
         np.save(self.out / COUNTS_FILE, np.stack(counts), allow_pickle=False)
+        sync_files(self.out)
         return write_facts(
             self.out, self.tokenizer, {"splits": splits, "other_files": self._other_files(COUNTS_FILE), **kept}
         )

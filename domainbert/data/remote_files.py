@@ -9,13 +9,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import hash_file
 from domainbert.base.paths import is_url
-from domainbert.base.ranks import launch_id
+from domainbert.base.ranks import laid_out, launch_id
 from domainbert.base.redact import redact
 from domainbert.data.cache_config import CacheConfig
 from domainbert.data.file_cache import FileCache
@@ -70,7 +71,7 @@ class RemoteFiles:
 
     def __init__(self, url: str, cache: CacheConfig, run: str | None = None) -> None:
         self.url, self.cache = url, cache
-        self.run = run or launch_id() or f"{os.getpid()} {time.time_ns()}"
+        self.run = run or _this_run()
         self._store, self._copies = RemoteStore(url), FileCache(Path(cache.folder), cache.bytes)
         # passwords in a URL change, and the corpus stays the same
         self._prefix = hashlib.sha256(redact(url.rstrip("/"), {}).encode()).hexdigest()[:16]
@@ -123,13 +124,14 @@ class RemoteFiles:
         return f"{self._prefix}-{file.sha256}"
 
     def _expect(self, files: Sequence[FileFacts]) -> None:
-        for file in reversed(files):
-            self._copies.expect(self._name(file))
+        with suppress(DomainbertError, OSError):  # without it they may leave sooner
+            for file in reversed(files):
+                self._copies.expect(self._name(file))
 
     def _fetch_ahead(self, file: FileFacts) -> None:
         try:
             self._fetch(file, _TRIES_AHEAD)
-        except DomainbertError:  # if it is needed, `path` tries longer, and tells
+        except (DomainbertError, OSError):  # if it is needed, `path` tries longer, and tells
             return
 
     def _fetch(self, file: FileFacts, tries: int) -> None:
@@ -158,6 +160,8 @@ class RemoteFiles:
                 found = "damaged" if hash_file(path) != file.sha256 else ""
             except FileNotFoundError:  # made room for another one meanwhile
                 return False
+            except OSError as error:
+                found = f"cannot be read ({error.strerror})"
         if found:
             path.unlink(missing_ok=True)
             print(f"{path}: {found}; {redact(self._store.url_of(file.name))} is fetched again", flush=True)
@@ -184,6 +188,13 @@ class RemoteFiles:
 
     def _mark(self, status: os.stat_result) -> str:
         return f"{self.run} {status.st_ino}"
+
+
+def _this_run() -> str:
+    """A text that the processes of a run on this machine have in common. A launcher may give all its launches one id,
+    so the process counts as well that it started these from."""
+    launched = launch_id()
+    return f"{launched} {os.getppid()}" if laid_out() else launched or f"{os.getpid()} {time.time_ns()}"
 
 
 class _OtherContent(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,9 +30,12 @@ class PreparedSplit:
     """The documents of one split back to back: token `t` is that of the Arrow files in order; an error if one is broken
     or missing. `sampling` is None where the corpus was prepared without `languages`."""
 
-    def __init__(self, files: Sequence[Path], sampling: LanguageSampling | None = None) -> None:
-        self.files, self.sampling = list(files), sampling
-        batches = [batch for file in self.files for batch in _read_batches(file)]
+    def __init__(self, files: Iterable[Path], sampling: LanguageSampling | None = None) -> None:
+        self.files, self.sampling = list[Path](), sampling
+        batches = list[pa.RecordBatch]()
+        for file in files:  # each is opened before the next is asked for: a copy in a cache stays for some seconds
+            self.files.append(file)
+            batches += _read_batches(file)
         ids = [batch.column("input_ids") for batch in batches]
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]

@@ -71,8 +71,9 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
     for run in runs:
         for stage in run.of_kind(_PREPARED):
             prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
-            for split, facts in prepared.get("splits", {}).items():
-                counts = [facts.get(key, 0) for key in ("documents", "tokens", "characters")]
+            parts = [one.get("splits", {}) for one in prepared.get("parts", [prepared])]
+            for split in parts[0] if parts else ():
+                counts = [sum(one[split].get(key, 0) for one in parts) for key in ("documents", "tokens", "characters")]
                 rows.append([f"{stage.path}: {split}", *(Number(f"{one:,}", one) for one in counts)])
     tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
     return tables + [table for name, one in _checks(runs).items() for table in _facts(name, one.get("data") or {})]

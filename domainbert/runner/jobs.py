@@ -23,7 +23,15 @@ from domainbert.base.ranks import launch_id, launched_here
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.base.signals import StopSignals, stopping_at_once
 from domainbert.runner.claim import CONFIG, NEVER_RUN, NOT_FINISHED, UNSEALED, claimed, left_in, read_status
-from domainbert.runner.manifest import changed_parts, differences, git_commit, in_terms_of, seal_key, versions
+from domainbert.runner.manifest import (
+    changed_inputs,
+    changed_parts,
+    differences,
+    git_commit,
+    in_terms_of,
+    seal_key,
+    versions,
+)
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.reader import Settings, as_plain
@@ -99,6 +107,8 @@ def folder_state(job: Job) -> FolderState:
         return FolderState(True, f"{left}{_by_another_version(manifest)}", manifest=manifest)
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
         return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
+    if changed := changed_inputs(job.stage, manifest["seal"], job.seal):
+        return FolderState(False, changed, manifest=manifest, resumable=True)
     changes = differences(manifest["seal"], in_terms_of(manifest["seal"], job.seal, job.settings))
     return FolderState(False, in_short(changes) or "changed", manifest=manifest)
 
@@ -132,6 +142,8 @@ def _unfinished_state(job: Job, left: str) -> FolderState:
         return FolderState(False, left, resumable=True)
     if parts := changed_parts(job.stage.parts, seal, job.seal):
         return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
+    if changed := changed_inputs(job.stage, seal, job.seal):
+        return FolderState(False, f"{left}; {changed}", resumable=True)
     changes = differences(seal, in_terms_of(seal, job.seal, job.settings))
     return FolderState(False, f"{left}, and changed since", changed="; ".join(changes))
 

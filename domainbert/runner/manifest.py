@@ -15,7 +15,7 @@ from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.deciding import named_content, without, without_speed, without_unknown
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.schema import SPEED_ONLY, marked
+from domainbert.settings.schema import BY_INPUT, SPEED_ONLY, marked
 
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
@@ -82,6 +82,22 @@ def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, A
     }
     words = "; ".join(f"{kind} {', '.join(map(str, those))}" for kind, those in kinds.items() if those)
     return f"{parts}: {words}", bool(kinds["dropped"])
+
+
+def changed_inputs(stage: Stage, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The change in words if nothing but input files differs in two seals of a stage that makes its output file by
+    file; else empty."""
+    by_input = any(new["config"].get(name) is not None for name in marked(stage.settings, BY_INPUT))
+    same = by_input and len({_without_contents(seal) for seal in (old, new)}) == 1
+    return "; ".join(differences(old, new)) or "input files changed" if same else ""
+
+
+def _without_contents(seal: Mapping[str, Any]) -> str:
+    """All of a seal but the contents of input files."""
+    text = json.dumps([seal.get("stage"), seal["config"], seal.get("stages", {})], sort_keys=True)
+    for digest in seal["inputs"].values():
+        text = text.replace(digest, "")
+    return text
 
 
 def referred_stages(settings: Settings) -> list[str]:

@@ -27,6 +27,10 @@ PARTS = {"parts": True}
 """Metadata of the setting that lists the parts of the output, such as seeds. Each part depends only on itself and the
 other settings, and a finished part is kept when the list changes."""
 
+BY_INPUT = {"by_input": True}
+"""Metadata of the setting with which a stage makes its output input file by input file, and knows itself what is left
+of each: where nothing but input files has changed, it goes on in its folder."""
+
 
 def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """Required settings come first, and those that a dataclass declares before those that it inherits."""
@@ -44,7 +48,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
-    """The names of the settings with `SPEED_ONLY`, `STREAM` or `PARTS`."""
+    """The names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS` or `BY_INPUT`."""
     return [item.name for item in _settings_fields(kind) if mark.keys() <= item.metadata.keys()]
 
 

@@ -13,7 +13,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Items, Length, Workers, check_fields
 from domainbert.corpus.config import CorpusConfig
 from domainbert.settings.reader import as_plain
-from domainbert.settings.schema import SPEED_ONLY
+from domainbert.settings.schema import BY_INPUT, SPEED_ONLY
 from domainbert.settings.stage import stage
 from domainbert.stages.early_checks import Given
 
@@ -35,7 +35,7 @@ class Prepare:
     tokenizer: ModelPath
     """A tokenizer folder, as `vocab` writes it."""
 
-    row_lengths: Annotated[list[Length], Items(different=True)] | None = None
+    row_lengths: Annotated[list[Length], Items(different=True)] | None = field(default=None, metadata=BY_INPUT)
     """Lengths of the rows of trainings to come, for a corpus too large to plan them at each start: each file becomes
     a part, in which rows of these lengths are planned now, and duplicates are looked for. Then `corpus.shard` lets
     several tasks share the work, and `merge` binds what they wrote together."""
@@ -101,12 +101,20 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
     from domainbert.corpus.report import CorpusReport
     from domainbert.corpus.sources import corpus_files
     from domainbert.data.parallel_encoding import encode_documents
-    from domainbert.data.parts_writer import bind_parts, finished_part, part_folder, write_part
+    from domainbert.data.parts_writer import (
+        bind_parts,
+        finished_part,
+        part_folder,
+        remove_other_parts,
+        write_part,
+    )
     from domainbert.tokenization.load import load_tokenizer
 
     corpus, loaded = settings.corpus, load_tokenizer(settings.tokenizer)
     common = as_plain(replace(corpus, shard=None)) | {"row_lengths": row_lengths}
-    files, parts, total = corpus.shard_files(), dict[Path, dict[str, Any]](), CorpusReport()
+    listed = corpus_files(corpus.sources)  # once: files may come while this runs
+    files, parts, total = corpus.files_of_shard(listed), dict[Path, dict[str, Any]](), CorpusReport()
+    remove_other_parts(out, [file.number for file in files])
     with Progress("prepare", unit="tokens") as progress:
         for place, file in enumerate(files, start=1):
             folder, looked = part_folder(out, file.number), quick_look(file.path.stat())
@@ -120,7 +128,8 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
                 facts = write_part(folder, batches, loaded, report, row_lengths, made_from)
             parts[folder] = facts
             total.add(facts["report"])
-    bind_parts(out, loaded, parts, {"files": len(corpus_files(corpus.sources)), "corpus": common})
+    names = hash_json([str(file.path) for file in listed])
+    bind_parts(out, loaded, parts, {"files": len(listed), "names": names, "corpus": common})
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     metrics = _told([facts["splits"] for facts in parts.values()], total, unknown, empty)
     return {**metrics, "parts": len(parts), "tokenizer_fingerprint": loaded.fingerprint}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import lightning
@@ -64,6 +65,19 @@ class TrainAndValidation(lightning.LightningDataModule):
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
+
+
+@contextmanager
+def told_by_workers() -> Iterator[None]:
+    """While this lasts, an error that a worker process of a loader found is told in its words alone: torch puts the
+    worker's traceback before them."""
+    try:
+        yield
+    except DomainbertError as error:
+        _, of_worker, told = str(error).rpartition(f"{DomainbertError.__name__}: ")
+        if of_worker and str(error).startswith("Caught "):
+            raise DomainbertError(told.strip()) from None
+        raise
 
 
 def share_of(trainer: lightning.Trainer) -> Share:

@@ -12,7 +12,7 @@ from domainbert.data.types import TrainBatches, ValidationBatches
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import CorpusTraining, Runtime
-from domainbert.training.data_module import TrainAndValidation, share_of
+from domainbert.training.data_module import TrainAndValidation, share_of, told_by_workers
 from domainbert.training.length_phases import steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
@@ -146,7 +146,8 @@ def fit(
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     print(f"{label}: {counts['model']:,} parameters{others}; {steps}; precision {trainer.precision}")
     batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
-    trainer.fit(module, datamodule=batches)
+    with told_by_workers():
+        trainer.fit(module, datamodule=batches)
     kept = history.last
     if best is not None:
         best.restore(module)

@@ -34,6 +34,24 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
     assert FileHashes().of(tmp_path / "two") != before
 
 
+def test_parts_of_a_corpus_count_by_what_is_recorded_of_them(tmp_path: Path) -> None:
+    """They may be too large to be read at each start."""
+    (tmp_path / "parts/00000").mkdir(parents=True)
+    (tmp_path / "tokenizer").mkdir()
+    part, other = tmp_path / "parts/00000/data.arrow", tmp_path / "tokenizer/vocab.txt"
+    for path in (part, other, tmp_path / "prepared.json"):
+        path.write_text("a")
+
+    def changes(path: Path) -> bool:
+        before = FileHashes().of(tmp_path)
+        path.write_text(path.read_text() + "b")
+        return FileHashes().of(tmp_path) != before
+
+    assert [changes(path) for path in (part, other, tmp_path / "prepared.json")] == [False, True, True]
+    (tmp_path / "prepared.json").unlink()
+    assert changes(part), "a folder of this name of anyone else"
+
+
 def test_hash_json_ignores_the_order_of_keys() -> None:
     assert (
         hash_json({"a": 1, "b": [1, "é"]}) == hash_json({"b": [1, "é"], "a": 1}) != hash_json({"a": 1, "b": ["é", 1]})

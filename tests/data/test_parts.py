@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,23 @@ def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], t
         merge(tmp_path / "other", prepared=shards, url="https://me:hunter2@host/law")
 
 
+def test_a_copy_has_shards_where_they_seem_to_be(
+    shards: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind links, and by names from the current folder."""
+    (tmp_path / "law").mkdir()
+    for shard in shards:
+        (tmp_path / "law" / shard.name).symlink_to(shard)
+    monkeypatch.chdir(tmp_path / "law")
+    merge(tmp_path / "out", prepared=[Path(shard.name) for shard in shards], url="s3://bucket/law")
+    facts = json.loads((tmp_path / "out" / "prepared.json").read_text())
+    assert [part["folder"] for part in facts["parts"]] == [f"{number % 3}/parts/{number:05d}" for number in range(7)]
+    prepared_here = tmp_path / "law" / "0"
+    monkeypatch.chdir(prepared_here)
+    with pytest.raises(DomainbertError, match="4 of 7 files are in no shard"):
+        merge(tmp_path / "alone", prepared=[Path(".")], url="s3://bucket/law")
+
+
 def test_validation_reads_each_row_once(merged: Path) -> None:
     corpus = open_prepared([merged])
     rows = validation_rows(corpus, MaskedLM().build(load_tokenizer(corpus.tokenizer_folder)), 16)
@@ -266,6 +285,49 @@ def test_a_file_that_changed_is_prepared_again(text: Path, tokenizer: Path, tmp_
     assert sum(part.tokens for part in parts) == after["train"]["tokens"]
 
 
+def test_only_the_parts_of_a_mended_file_are_prepared_again(
+    text: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command line, whether the broken file has ended the stage or one is changed after it was done."""
+    own, out = tmp_path / "text", tmp_path / "out"
+    shutil.copytree(text, own)
+    (own / "3.txt").write_bytes(b"\xff\xfe broken\n")
+    corpus = ["--corpus.sources", f"[{{path: {own}, documents: line}}]", "--corpus.validation_fraction", "0.2"]
+    corpus += ["--corpus.min_characters", "1"]
+    how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(out)]
+    words = ["prepare", *corpus, *how]
+    assert main(words) == 2
+    made = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
+    assert len(made) == 3
+    shutil.copy(text / "3.txt", own)
+    assert main([*words, "--resume", "auto"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    every = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
+    shutil.copy(text / "0.txt", own / "5.txt")
+    (own / "6.txt").unlink()
+    assert main(words) == 0
+    assert "done in" in capsys.readouterr().out
+    left = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
+    assert {path.parent.name for path in every.keys() - left.keys()} == {"00006"}
+    assert {path.parent.name for path in left if left[path] != every[path]} == {"00005"}
+    assert main([*words, "--corpus.min_characters", "2"]) == 2
+    assert "holds other work (corpus.min_characters was 1, is now 2)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["prepared.json", "train/data-00000.arrow", "plans/train-16.arrow"])
+def test_a_damaged_part_is_prepared_again(
+    text: Path, tokenizer: Path, shards: list[Path], tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine that crashed may leave files cut off."""
+    prepared(tmp_path, text, tokenizer, "1/3")
+    file = tmp_path / "parts" / "00004" / name
+    os.truncate(file, file.stat().st_size // 2)
+    capsys.readouterr()
+    prepared(tmp_path, text, tokenizer, "1/3")
+    assert str(file) in capsys.readouterr().out.partition(": it is prepared again")[0]
+    assert content(tmp_path) == content(shards[1])
+
+
 def test_metrics_add_up_over_shards(whole: Path, text: Path, tokenizer: Path, tmp_path: Path) -> None:
     one = prepared(tmp_path / "one", text, tokenizer)
     several = [prepared(tmp_path / str(number), text, tokenizer, f"{number}/2") for number in range(2)]
@@ -289,6 +351,10 @@ def test_what_is_not_a_whole_corpus_is_refused(
     refused("00000: the same file of the corpus as", *shards, whole)
     prepared(tmp_path / "other", text, tokenizer, "0/3", min_characters=5)
     refused(f"another corpus.min_characters than {shards[1]}", shards[1], shards[2], tmp_path / "other")
+    (text / "2.txt").rename(text / "9.txt")  # as many files, in another order
+    prepared(tmp_path / "moved", text, tokenizer, "0/3")
+    (text / "9.txt").rename(text / "2.txt")
+    refused(f"another list of files than {shards[1]}", shards[1], shards[2], tmp_path / "moved")
     with pytest.raises(DomainbertError, match="is a shard with 3 of 7 parts; expected the folder that `merge` makes"):
         open_prepared([shards[0]])
     with pytest.raises(DomainbertError, match="is a corpus in parts; expected it alone"):

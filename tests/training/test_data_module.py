@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.data_module import TrainAndValidation
+from domainbert.training.data_module import TrainAndValidation, told_by_workers
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -57,3 +58,20 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     moved = data.on_before_batch_transfer(batch, 0)
     assert moved["boundaries"].tolist() == [0, 2, 4, 7, 8] and moved.keys() == {"segment_ids", "step", "boundaries"}
     assert len(pinned) == 1 and "boundaries" not in batch
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
+    """Also one of several lines, as `Problems` have them."""
+
+    class Refuses(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            raise DomainbertError("part 3: missing; expected 12 bytes\n  part 4: missing")
+
+    loader = torch.utils.data.DataLoader(Refuses(), batch_size=None, num_workers=num_workers)
+    with pytest.raises(DomainbertError) as found, told_by_workers():
+        next(iter(loader))
+    assert str(found.value) == "part 3: missing; expected 12 bytes\n  part 4: missing"
