@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.redact import redact
 
 _PACKAGE = "package:"
 _HUB = "hub:"
@@ -33,6 +34,18 @@ ModelPath = Annotated[Path, OnHub()]  # a model or tokenizer folder
 def is_url(text: str) -> bool:
     """Whether a text is a URL, `s3://bucket/corpus`, as opposed to a path."""
     return _URL.match(text) is not None
+
+
+def check_url(key: str, text: str) -> None:
+    """Raise `DomainbertError` where the setting called `key` is no URL, or one with a secret: settings are written down
+    for all to read."""
+    if not is_url(text):
+        raise DomainbertError(f"{key}: found {text!r}; expected a URL, s3://bucket/law")
+    if redact(text) != text:
+        raise DomainbertError(
+            f"{key}: found a secret in {redact(text)}, which is written to files that others read; expected a URL "
+            "without one, and the secret where fsspec looks for it: environment variables, or ~/.config/fsspec"
+        )
 
 
 def check_hub_name(text: str) -> tuple[str, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from domainbert.base.paths import check_url
 from domainbert.base.ranges import Range, check_fields
 
 Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
@@ -22,8 +23,14 @@ class CacheConfig:
     """Gigabytes (of a thousand million bytes) that the folder holds at most, files on their way included: those used
     longest ago make room. Two windows of parts, or more."""
 
+    url: str | None = None
+    """URL of the parts, where these have moved since `merge` was told of theirs: an interrupted run resumes from there.
+    None is the one that `merge` was told."""
+
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.url is not None:
+            check_url("url", self.url)
 
     @property
     def bytes(self) -> int:

@@ -77,8 +77,11 @@ def _parted(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -
     if (count := len(facts["parts"])) < facts["files"]:
         found = f"a shard with {count:,} of {facts['files']:,} parts"
         raise DomainbertError(f"prepared: {folder} is {found}; expected the folder that `merge` makes of all shards")
+    if cache is not None and cache.url is not None and facts["url"] is None:
+        raise DomainbertError(f"cache.url: {cache.url}, but {folder} has its parts on this disk; expected none")
+    root = facts["url"] if cache is None or cache.url is None else cache.url
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
-    return split_parts(facts["parts"], open_files(facts["url"] or str(folder), cache), facts["window"], counts)
+    return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)
 
 
 def _alpha(facts: Mapping[str, Any]) -> float | None:

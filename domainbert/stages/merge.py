@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import is_url
+from domainbert.base.paths import check_url
 from domainbert.base.ranges import Items, PositiveInt, check_fields
-from domainbert.base.redact import redact
 from domainbert.settings.stage import stage
 
 
@@ -30,14 +28,8 @@ class Merge:
     def __post_init__(self) -> None:
         """Check the form of the URL."""
         check_fields(self)
-        if self.url is not None and not is_url(self.url):
-            raise DomainbertError(f"url: found {self.url!r}; expected a URL, s3://bucket/law")
-        if self.url is not None and redact(self.url) != self.url:
-            raise DomainbertError(
-                f"url: found a secret in {redact(self.url)}, which prepared.json would show to all readers of the "
-                "corpus; expected a URL without one, and the secret where fsspec looks for it: environment variables, "
-                "or ~/.config/fsspec"
-            )
+        if self.url is not None:
+            check_url("url", self.url)
 
 
 @stage

@@ -190,6 +190,14 @@ def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], t
     one, other = reader(open_prepared([whole])), reader(open_prepared([tmp_path / "merged"], cache=cache))
     for mine, theirs in zip(batches(one, Share(0, 1, 1)), batches(other, Share(0, 1, 1)), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    moved = CacheConfig(str(tmp_path / "cache of the moved"), 1, url=f"file://{tmp_path}/moved")
+    shutil.copytree(shards[0].parent, tmp_path / "moved")
+    other = reader(open_prepared([tmp_path / "merged"], cache=moved))
+    for mine, theirs in zip(batches(one, Share(0, 1, 1), 3), batches(other, Share(0, 1, 1), 3), strict=True):
+        assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
+    assert [path.name for path in (tmp_path / "cache of the moved").iterdir()]
+    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .* has its parts on this disk"):
+        open_prepared([whole], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=shards, url="runs/law")
     with pytest.raises(DomainbertError, match=r"url: found a secret in https://me:\*\*\*@host/law"):

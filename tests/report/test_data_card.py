@@ -52,6 +52,19 @@ def test_sets_of_a_check_stand_side_by_side_and_those_of_two_checks_apart(tmp_pa
     assert fit.rows == [["corpora, corpus, bits per word", Number("11.4", 11.4), Number("6.25", 6.25)]]
 
 
+def test_a_prepared_corpus_is_told_by_split_in_parts_too(tmp_path: Path) -> None:
+    def splits(documents: int) -> dict[str, Any]:
+        return {name: {"documents": documents, "tokens": 7, "characters": 30} for name in ("train", "validation")}
+
+    whole, parted = (stage(tmp_path / "run" / name, "prepare") for name in ("a", "b"))
+    put(whole / "prepared.json", {"splits": splits(2_000)})
+    put(parted / "prepared.json", {"parts": [{"splits": splits(1)}, {"splits": splits(2)}]})
+    (table,) = data_tables(read_runs([tmp_path / "run"]))
+    assert [[row[0], row[1], row[2]] for row in table.rows] == [
+        [f"{whole}: {split}", Number("2,000", 2000), Number("7", 7)] for split in ("train", "validation")
+    ] + [[f"{parted}: {split}", Number("3", 3), Number("14", 14)] for split in ("train", "validation")]
+
+
 def test_the_same_check_of_two_runs_is_told_once(tmp_path: Path) -> None:
     checked(tmp_path / "one/check", {"train": labelled(40)})
     shutil.copytree(tmp_path / "one", tmp_path / "two")
