@@ -1,8 +1,10 @@
-"""Masked-LM pretraining: domainbert against `transformers.Trainer`, the same model on the same corpus.
+"""Pretraining: domainbert against `transformers.Trainer`, the same model on the same corpus.
 
     python benchmarks/pretrain.py [--encoder small] [--length 128] [--tokens 8192] [--rounds 5] [--steps 5]
+    python benchmarks/pretrain.py --encoder electra-small --objective replaced_tokens
 
-`--encoder` is a name from configs/encoders, of any family.
+`--encoder` is a name from configs/encoders, of any family. transformers has no training by replaced tokens: its users
+join its generator and discriminator in a module of their own, and so does this.
 What is measured is training as a user runs it: batches made, masked, trained on, logged; without padding and special
 tokens in the count. Compilation and the first steps come before.
 """
@@ -16,12 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
-from pretraining import LEARNING_RATE, SEED, WARMUP_STEPS, Settings, facts_of_training, named_encoder, train
+from pretraining import LEARNING_RATE, OBJECTIVES, SEED, WARMUP_STEPS, Settings, facts_of_training, named_encoder, train
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
+
+from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 
 if TYPE_CHECKING:
     import datasets
     from transformers import TrainingArguments
+
+    from domainbert.encoders.config import EncoderConfig
 
 _LARGE = 768  # width from which on a step takes half the tokens, so that three sides fit in 24 GiB
 # Compiling comes with the first steps of the warm-up, allocating with the second. With the smaller encoders a Trainer
@@ -74,21 +80,68 @@ def _train_transformers(turns: Turns, settings: Settings, arguments: dict[str, A
             turns.done(int(amounts[-1]))
 
     transformers.set_seed(SEED)
-    fields = settings.config().to_json() | {"vocab_size": VOCAB_SIZE, "pad_token_id": 0}
-    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
-    config = transformers.AutoConfig.for_model(**fields, **special)
-    model = transformers.AutoModelForMaskedLM.from_config(config)  # with SDPA, where it has that
+    config = _their_config(settings.config(), tokenizer)
+    masks: dict[str, float] = {}
+    if settings.objective == "masked_lm":
+        model = transformers.AutoModelForMaskedLM.from_config(config)  # with SDPA, where it has that
+    else:
+        model, masks = (
+            _replaced_tokens(settings, config, tokenizer),
+            {"mask_replace_prob": 0.85, "random_replace_prob": 0.0},
+        )
     trainer = CountingTrainer(
         model=model,
         args=_training_arguments(turns, settings, arguments),
         train_dataset=grouped_texts(settings.prepared, settings.length, tokenizer),
-        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer=tokenizer, mlm_probability=0.15),
+        data_collator=transformers.DataCollatorForLanguageModeling(tokenizer=tokenizer, mlm_probability=0.15, **masks),
         callbacks=[TakeTurns()],
     )
     trainer.train()
     return facts_of_training(
-        losses, model, f"{'bf16-mixed' if trainer.args.bf16 else '32-true'}, {model.config._attn_implementation}"
+        losses, model, f"{'bf16-mixed' if trainer.args.bf16 else '32-true'}, {config._attn_implementation or 'sdpa'}"
     )
+
+
+def _their_config(config: EncoderConfig, tokenizer: Any) -> Any:
+    """An architecture as transformers has it."""
+    import transformers
+
+    fields = config.to_json() | {"vocab_size": VOCAB_SIZE, "pad_token_id": 0}
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "cls", "sep")}
+    return transformers.AutoConfig.for_model(**fields, **special)
+
+
+def _replaced_tokens(settings: Settings, config: Any, tokenizer: Any) -> Any:
+    """ELECTRA's two models of transformers with shared embeddings; the loss is that of both."""
+    import torch
+    import transformers
+
+    objective = OBJECTIVES[settings.objective]
+    assert isinstance(objective, ReplacedTokens)
+
+    class Electra(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.discriminator = transformers.ElectraForPreTraining(config)
+            small = _their_config(objective.generator_beside(settings.config()), tokenizer)
+            self.generator = transformers.ElectraForMaskedLM(small)
+            ours, theirs = self.discriminator.electra.embeddings, self.generator.electra.embeddings
+            for name in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+                setattr(theirs, name, getattr(ours, name))
+            self.generator.generator_lm_head.weight = ours.word_embeddings.weight
+
+        def forward(self, input_ids: Any, labels: Any, special_tokens_mask: Any = None, **masks: Any) -> dict[str, Any]:
+            masked = labels != -100
+            logits = self.generator(input_ids, **masks).logits[masked].float()
+            targets = labels[masked]
+            noise = -torch.empty_like(logits).exponential_().log()  # argmax of logits and Gumbel's noise: a sample
+            text = torch.where(masked, labels, input_ids)
+            corrupted = text.masked_scatter(masked, (logits.detach() + noise).argmax(dim=-1))
+            judged = self.discriminator(corrupted, **masks, labels=(corrupted != text).long())
+            loss = torch.nn.functional.cross_entropy(logits, targets)
+            return {"loss": objective.generator_weight * loss + objective.discriminator_weight * judged.loss}
+
+    return Electra()
 
 
 def _training_arguments(turns: Turns, settings: Settings, arguments: dict[str, Any]) -> TrainingArguments:
@@ -145,6 +198,9 @@ def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description="Pretraining: domainbert against transformers.Trainer")
     parser.add_argument("--encoder", default="small", help="name of an encoder, as in a YAML")
+    parser.add_argument(
+        "--objective", choices=tuple(OBJECTIVES), default="masked_lm", help="replaced_tokens: ELECTRA's"
+    )
     parser.add_argument("--length", type=int, default=128, help="tokens of a row")
     parser.add_argument("--tokens", type=int, help="of a step; None: 8,192, or 4,096 from a width of 768 on")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each side; the median counts")
@@ -155,7 +211,7 @@ def main() -> None:
     name, prepared = prepared_corpus()
     width = named_encoder(options.encoder).sizes.hidden_size
     rows = (options.tokens or (4096 if width >= _LARGE else 8192)) // options.length
-    settings = Settings(prepared, options.encoder, options.length, rows, options.dropout)
+    settings = Settings(prepared, options.encoder, options.length, rows, options.dropout, options.objective)
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("Trainer, defaults", train_by_defaults, settings),
@@ -171,7 +227,8 @@ def main() -> None:
     described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
     utilisation = model_flop_utilisation(measurements, facts)
     further = {"model_flop_utilisation": utilisation}
-    out = options.out or Path(__file__).parent / "results" / f"pretrain-{options.encoder}-{options.length}.json"
+    what = options.encoder if options.objective == "masked_lm" else f"{options.encoder}-{options.objective}"
+    out = options.out or Path(__file__).parent / "results" / f"pretrain-{what}-{options.length}.json"
     report(out, "tokens", described, _PACKAGES, measurements, facts, further)
     print("model FLOP utilisation: " + ", ".join(f"{name} {share:.1%}" for name, share in utilisation.items()))
 

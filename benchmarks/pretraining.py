@@ -1,4 +1,4 @@
-"""Masked-LM pretraining as benchmarks run it: what all sides have in common, and domainbert's own."""
+"""Pretraining as benchmarks run it: what all sides have in common, and domainbert's own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from prepared_corpus import VOCAB_SIZE
 
 from domainbert.encoders.config import EncoderConfig
+from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
 
 LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
+OBJECTIVES: dict[str, ObjectiveConfig] = {
+    "masked_lm": MaskedLM(),
+    "replaced_tokens": ReplacedTokens(generator=GeneratorConfig(size=0.25), sharing="es", mask_share=0.85),  # ELECTRA's
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class Settings:
     length: int
     rows: int
     dropout: float
+    objective: str = "masked_lm"  # of `OBJECTIVES`
 
     def config(self) -> EncoderConfig:
         """The architecture: that of `encoder: NAME` in a YAML, with its dropouts set and positions for the rows."""
@@ -66,12 +73,10 @@ def train(
 
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
-    from domainbert.encoders.config import VocabularyFacts
-    from domainbert.encoders.families import build_model
     from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import ValidationText
-    from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+    from domainbert.pretraining.start import Start
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
@@ -91,16 +96,18 @@ def train(
 
     lightning.seed_everything(SEED, verbose=False)
     corpus = open_prepared([settings.prepared])
-    masked_lm = MaskedLM().build(load_tokenizer(corpus.tokenizer_folder))
-    rows, validation_rows = rows_of_corpus(corpus, masked_lm, settings.length)
-    model = build_model(settings.config(), VocabularyFacts(VOCAB_SIZE, 0), "masked_lm")
+    tokenizer = load_tokenizer(corpus.tokenizer_folder)
+    learnt = OBJECTIVES[settings.objective].build(tokenizer)
+    rows, validation_rows = rows_of_corpus(corpus, learnt, settings.length)
+    built = learnt.build(Start(tokenizer, settings.config(), None))
+    models = {name: one.model for name, one in built.items()}
     optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
     compile = torch.cuda.is_available()
-    texts = [ValidationText("", 1.0, masked_lm.baselines(corpus))]
-    module = Pretraining(masked_lm, {"model": model}, optim, schedule, num_steps, texts, compile=compile)
+    texts = [ValidationText("", 1.0, learnt.baselines(corpus))]
+    module = Pretraining(learnt, models, optim, schedule, num_steps, texts, compile=compile)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
-    flops_per_token = masked_lm.flops_per_token(module.models, settings.length)
+    flops_per_token = learnt.flops_per_token(module.models, settings.length)
     throughput = throughput_of({0: flops_per_token}, runtime)
     callbacks = [
         History(),
@@ -120,7 +127,7 @@ def train(
         ),
     )
     arithmetic = {"flops_per_token": flops_per_token, "peak_flops": throughput.peak_flops}
-    return facts_of_training(AfterStep.losses, model, str(trainer.precision)) | arithmetic
+    return facts_of_training(AfterStep.losses, module, str(trainer.precision)) | arithmetic
 
 
 def facts_of_training(losses: Sequence[Any], model: Any, how: str) -> dict[str, Any]:
