@@ -16,7 +16,7 @@ _DIGITS = re.compile(r"\d+")
 
 @rule("error")
 def only_one_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
-    """All texts of training have the same class, or no sentence has an entity, so that there is nothing to learn.
+    """All texts of training have one class or one number, or no sentence has an entity, so that nothing can be learnt.
 
     Look at `label_key` and at the file: perhaps it is a part of the set.
     """
@@ -24,6 +24,9 @@ def only_one_label(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
         yield rule.finding(f"none of the {len(one.items):,} sentences of {one.name} has an entity")
     if one.one_label_each and len(one.label_counts) == 1:
         yield rule.finding(f"all {len(one.items):,} texts of {one.name} have the label {one.items[0].labels[0]!r}")
+    numbers = {item.target for item in one.items}
+    if len(numbers) == 1 and isinstance(number := numbers.pop(), float):
+        yield rule.finding(f"all {len(one.items):,} texts of {one.name} have the number {number:g}")
 
 
 @rule("warning", threshold=50)

@@ -90,6 +90,18 @@ def test_the_command_ends_with_1_for_errors_and_with_2_for_what_it_cannot_do(
     assert main([*words, "--out", str(tmp_path / "other"), "--max_length", "one"]) == 2
 
 
+def test_numbers_that_are_all_the_same_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(*numbers: str) -> int:
+        rows = (f'{{"text": "número {place}", "label": {number}}}\n' for place, number in enumerate(numbers))
+        (tmp_path / "train.jsonl").write_text("".join(rows))
+        words = ["check", "--task", "Regression", "--labelled.train", str(tmp_path / "train.jsonl"), "--force"]
+        return main([*words, "--out", str(tmp_path / "out")])
+
+    assert check("2.5", "2.50", "25e-1") == 1
+    assert "only-one-label: all 3 texts of train have the number 2.5" in capsys.readouterr().err
+    assert check("2.5", "2.5", "2") == 0
+
+
 def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f'{{"text": "número {number}", "label": "{"ab"[number % 2]}"}}\n' for number in range(4)]
     train, path = tmp_path / "train.jsonl", tmp_path / "recipe.yaml"
