@@ -41,6 +41,7 @@ from pathlib import Path
 from domainbert.data.prepared import open_prepared
 from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
+from domainbert.pretraining.module import Pretraining  # as a training needs it: Lightning
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.load import load_tokenizer
 imported = time.perf_counter()
@@ -49,7 +50,7 @@ reader = PackedRowsReader(corpus.train, MaskedLM().build(load_tokenizer(corpus.t
 rows = TrainRows(reader, reader.order(64, 0), Share(0, 1, 1), range(10**6))
 rows[0]
 plan = reader.plan
-print(time.perf_counter() - imported, imported - start, plan.num_rows, plan.fullness, corpus.train.num_tokens)
+print(time.perf_counter() - start, imported - start, plan.num_rows, plan.fullness, corpus.train.num_tokens)
 import hashlib
 digest = hashlib.sha256()
 for index in range(int(sys.argv[3])):
@@ -114,7 +115,7 @@ def prepare(calls: Sequence[list[str]], kill_after: float | None = None) -> list
 
 
 def started(folder: Path) -> tuple[dict[str, float], str]:
-    """The time from an open folder to the first batch, and the hash of some batches, in a new process."""
+    """The time from the first import to the first batch, the hash of some batches, and more, in a new process."""
     arguments = [sys.executable, "-c", _STARTED, str(folder), str(LENGTH), str(_BATCHES)]
     first, digest = subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()
     names = ("seconds_to_first_batch", "seconds_of_imports", "rows", "fullness", "train_tokens")

@@ -79,7 +79,8 @@ class FolderState:
     damaged: str = ""
     """The stage was done, but these of its files are missing or have changed since."""
     drops: bool = False
-    """Resuming removes parts (seeds) that are in the folder but not asked for any more."""
+    """Resuming removes parts (seeds) that are in the folder but not asked for any more, or what was made of input files
+    as they were before."""
 
 
 def sealed_in(out: Path) -> dict[str, Any] | None:
@@ -108,7 +109,7 @@ def folder_state(job: Job) -> FolderState:
     if parts := changed_parts(job.stage.parts, manifest["seal"], job.seal):
         return FolderState(False, parts[0], manifest=manifest, resumable=True, drops=parts[1])
     if changed := changed_inputs(job.stage, manifest["seal"], job.seal):
-        return FolderState(False, changed, manifest=manifest, resumable=True)
+        return FolderState(False, changed, manifest=manifest, resumable=True, drops=True)
     changes = differences(manifest["seal"], in_terms_of(manifest["seal"], job.seal, job.settings))
     return FolderState(False, in_short(changes) or "changed", manifest=manifest)
 

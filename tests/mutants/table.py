@@ -25,9 +25,16 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "training/length_phases.py": (("tests/training/test_length_phases.py",), ("tests/pretraining/test_phases.py",)),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
     "data/order.py": (
-        ("tests/data/test_order.py", "tests/data/test_balanced_order.py", "tests/data/test_batches.py"),
+        (
+            "tests/data/test_order.py",
+            "tests/data/test_windowed_order.py",
+            "tests/data/test_balanced_order.py",
+            "tests/data/test_batches.py",
+        ),
         (_GOLDEN, *_STAGES),
     ),
+    "data/parts.py": (("tests/data/test_parts.py",), ()),
+    "data/parts_writer.py": (("tests/data/test_parts.py",), ()),
     "corpus/languages.py": (("tests/corpus/test_languages.py",), ("tests/pretraining/test_languages.py",)),
     "pretraining/languages.py": (("tests/pretraining/test_languages.py",), ("tests/stages/test_languages.py",)),
     "corpus/ngrams.py": (("tests/corpus/test_selection.py", "tests/checks/test_corpus_rules.py"), ()),
