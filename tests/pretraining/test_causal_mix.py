@@ -123,7 +123,7 @@ def test_exactly_so_many_steps_are_causal_and_evenly_spread(made: Any, share: fl
 
 def test_a_causal_step_needs_the_most_memory(made: Any) -> None:
     """It is the one that `micro_batch_size: auto` tries in each phase, where there is one."""
-    objective = made(CausalMix(causal_share=0.25, mlm_probability=0.1, final_mlm_probability=0.5))[0].objective
+    objective = made(CausalMix(MaskingConfig(0.1, final_mlm_probability=0.5), causal_share=0.25))[0].objective
     assert [step for step in range(12) if objective.is_causal(step)] == [0, 4, 8]
     assert [objective.heaviest_step(range(*one)) for one in ((0, 9), (1, 9), (5, 8))] == [0, 4, 7]
 
