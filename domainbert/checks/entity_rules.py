@@ -171,7 +171,7 @@ def unlabelled_run(one: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
     """
     bare = [not item.stretches for item in one.items]
     share = sum(bare) / len(bare)
-    if share in (0, 1):
+    if share in (0, 1) or not rule.limit:  # nothing is less probable than 0
         return
     least = ceil(log(rule.limit / len(bare)) / log(share))
     begin = 0

@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStop
 from domainbert.base.files import disk_full, read_json, write_json
 from domainbert.base.ranks import launch_id
 from domainbert.base.sealed import MANIFEST, output_names, read_manifest
-from domainbert.training.checkpoint_files import FINISHED, holds_progress, remove_progress
+from domainbert.training.checkpoint_files import holds_progress, is_progress, remove_progress
 
 if TYPE_CHECKING:
     from domainbert.runner.jobs import Job
@@ -111,9 +111,9 @@ def _told_of_room(job: Job, error: Exception, go_on: str) -> Exception:
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
     kept = "nothing of it is kept: make room, and run it again"
     if holds_progress(job.out):
-        kept = f"what it has trained is kept: make room; to resume: {go_on}"
-        for name in list(output_names(job.out)):  # of incomplete parts (seeds) of a training
-            if not ((job.out / name).parent / FINISHED).is_file():
+        kept = f"what it has done is kept: make room; to resume: {go_on}"
+        for name in list(output_names(job.out)):  # of what is incomplete
+            if not is_progress(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
         f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "

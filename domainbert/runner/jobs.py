@@ -157,18 +157,23 @@ def refuse_errors(manifest: Mapping[str, Any], out: Path) -> None:
         raise ErrorsFound(f"{out}: {told}", found)
 
 
-def run_job(job: Job, go_on: str, resume: bool = False) -> dict[str, Any]:
+def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
     """Run a stage into its folder, replacing earlier stage output, and return the manifest.
 
     `go_on` is the command that resumes it after an interruption; with `resume`, the files of an interrupted run of the
-    same job are kept, and it is resumed.
+    same job are kept, and it is resumed. Unless it is forced, a stage that another process has finished since the
+    caller looked stays as it is, and one that it left interrupted is resumed.
 
     Raises:
         DomainbertError: from the stage, or the disk is full; its files are removed, unless it can be resumed. Or
             another process is writing the folder, or it was removed.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
-    folder_state(job)
+    if not force:
+        state = folder_state(job)
+        if state.done and state.manifest is not None:
+            return state.manifest
+        resume = resume or (state.resumable and state.manifest is None)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
     with command_of_other_processes(_command(job)), claimed(job, dump_yaml(config), go_on, resume) as check_there:

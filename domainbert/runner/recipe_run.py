@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped
-from domainbert.base.files import told_if_full, write_json
+from domainbert.base.files import read_json, told_if_full, write_json
 from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.base.sealed import read_manifest
@@ -20,7 +20,8 @@ from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
 
 RECIPE = "recipe.json"
-"""The stages of a recipe by name, in order, those that are yet to run among them; and the command."""
+"""The stages of a recipe by name, in order, those that are yet to run among them; the command; and the stages that were
+to be made again by force, and have not been yet."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Recipe:
     """Hashes of input files; saved in `out` when the recipe runs."""
     checks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The checks that the recipe runs by itself, by name, and the trainings that are not run without each."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those that the environment has set, by name."""
 
     def dependents(self, names: Sequence[str]) -> list[str]:
         """The named stages and all that depend on them, in order."""
@@ -100,6 +103,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         except DomainbertError as error:
             problems.add(str(error))
     problems.raise_if_any()
+    forced = [*forced, *(name for name in _still_forced(recipe) if states[name].done or states[name].damaged)]
     plan = [_step(name, job, states[name], name in chosen, name in forced) for name, job in recipe.jobs.items()]
     steps = {step.name: step for step in plan}
     for step in plan:
@@ -123,6 +127,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
     Raises:
         ErrorsFound: a stage found errors in the data, so that the first process goes no further.
     """
+    _check_names(recipe, selection)
     for name in _chosen(recipe, selection):
         job = recipe.jobs[name]
         follow_job(job)
@@ -152,12 +157,18 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
     with told_if_full(recipe.out):
         recipe.hashes.save()
         kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
-        write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds})
+        selected = {step.name for step in plan if step.selected}
+        still_forced = [name for name in _still_forced(recipe) if name not in selected]
+        still_forced += [step.name for step in plan if step.run and step.forced]
+        write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds, "forced": still_forced})
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
             print(f"{step.name}: running ({step.reason})", flush=True)
             manifests[step.name] = _run(step, go_on)
+            if step.name in still_forced:
+                still_forced.remove(step.name)
+                write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds, "forced": still_forced})
         else:
             if step.selected:
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
@@ -190,7 +201,7 @@ def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_pa
 def _run(step: PlannedStage, go_on: str) -> dict[str, Any]:
     start = time.monotonic()
     try:
-        manifest = run_job(step.job, go_on, resume=step.state.resumable and not step.forced)
+        manifest = run_job(step.job, go_on, step.state.resumable and not step.forced, step.forced)
     except (DomainbertError, TrainingStopped) as error:
         raise type(error)(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
@@ -206,6 +217,17 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
             if name not in recipe.jobs:
                 problems.add(f"{option}: no stage '{name}' in the recipe; {nearest(name, list(recipe.jobs))}")
     problems.raise_if_any()
+    for name in selection.force or ():
+        if name not in _chosen(recipe, selection):
+            problems.add(f"--force: '{name}' is not among the stages of --only or --from; expected one of them")
+    problems.raise_if_any()
+
+
+def _still_forced(recipe: Recipe) -> list[str]:
+    """The stages that an earlier command was to make again by force, and has not: it was stopped, or failed."""
+    path = recipe.out / RECIPE
+    left = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
+    return [name for name in left if name in recipe.jobs]
 
 
 def _chosen(recipe: Recipe, selection: Selection) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
@@ -58,10 +59,13 @@ def perform(typed: Typed) -> int:
     flags = typed.flags
     verify = "verify" in flags
     recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify)
-    force = _names(flags["force"]) if "force" in flags else None
-    if force is not None and started_together() > 1:
-        raise DomainbertError("--force: cannot be used with several processes; run it once with one, without training")
-    selection = Selection(_names(flags.get("only")), flags.get("from"), force)
+    force = _names(flags, "force") if "force" in flags else None
+    for name in ("force", "verify"):
+        if name in flags and started_together() > 1:
+            raise DomainbertError(
+                f"--{name}: cannot be used with several processes; run it once with one, without training"
+            )
+    selection = Selection(_names(flags, "only"), flags.get("from"), force)
     if process_rank() > 0:
         if "dry_run" not in flags:
             follow_recipe(recipe, selection)
@@ -70,17 +74,24 @@ def perform(typed: Typed) -> int:
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
-    run_plan(recipe, plan, _same_again(typed))
+    run_plan(recipe, plan, _same_again(typed, recipe.variables))
     return 0
 
 
-def _same_again(typed: Typed) -> str:
-    """The command that resumes a recipe; stages that were forced are not forced again."""
-    options = [f"--{name}={value}" for name, value in typed.options]
+def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
+    """The command that resumes a recipe, with the `variables` that the environment has set; stages that were forced are
+    not forced again."""
+    options = [f"--vars.{name}={value}" for name, value in variables.items()]
+    options += [f"--{name}={value}" for name, value in typed.options]
     once = ("force", "dry_run", "verify")
     options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in once]
     return shlex.join(["domainbert", "run", *typed.words, *options])
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name for name in (text or "").split(",") if name)
+def _names(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:
+    """The names that an option has; none where it is not given, or stands alone."""
+    text = flags.get(option)
+    names = tuple(name for name in (text or "").split(",") if name)
+    if text is not None and not names:  # a variable of the shell that is not set
+        raise DomainbertError(f"--{option}: found '{text}'; expected names of stages, NAME,NAME")
+    return names

@@ -167,7 +167,7 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
     keeps = state.resumable and (resume or state.manifest is not None) and not force
-    manifest = run_job(job, shlex.join(words), resume=keeps)
+    manifest = run_job(job, shlex.join(words), keeps, force)
     refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 

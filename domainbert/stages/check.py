@@ -101,7 +101,9 @@ def _check_rules(settings: Check) -> None:
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(f"ignore: {name} has no reason; expected a few words that say why it does not count")
-    for name in settings.thresholds:
+    for name, value in settings.thresholds.items():
+        if value < 0:
+            raise DomainbertError(f"thresholds: {name}: found {value:g}; expected 0 or more")
         if known[name].threshold is None:
             raise DomainbertError(f"thresholds: {name} has none: each case is told; expected another rule, or ignore")
 

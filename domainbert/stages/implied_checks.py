@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -98,6 +98,8 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
             groups.setdefault(key, _Group([], one.node)).stages.append(name)
         elif one.kind == "evaluate":
             scored = _referred(one.node.value["models"])
+            exports = [stages[other].node.value["model"] for other in scored if stages[other].kind == "export"]
+            scored = scored.union(*map(_referred, exports))
             for (read_as, *_), group in groups.items():
                 test = one.node.value["test"]
                 known = [node.plain() for node in group.tests]
@@ -107,8 +109,9 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 
 def _read_as(task: Any) -> tuple[type, str]:
-    """The settings that decide how the files of a task are read."""
-    return type(task), repr(task.reading)
+    """The settings that decide how the files of a task are read, but for slices, which most evaluations alone have."""
+    reading = task.reading
+    return type(task), repr(replace(reading, by=()) if hasattr(reading, "by") else reading)
 
 
 def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:

@@ -109,6 +109,13 @@ def holds_progress(out: Path) -> bool:
     return any(any(out.glob(one)) for one in (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}", parts))
 
 
+def is_progress(out: Path, name: str) -> bool:
+    """Whether an output of a stage belongs to a finished seed, or to a finished part of a corpus, and so is kept."""
+    folder, of_part = (out / name).parent, (out / name).relative_to(out).parts[:2]
+    part = out.joinpath(*of_part) / PREPARED_FILE
+    return (folder / FINISHED).is_file() or (of_part[0] == PARTS_FOLDER and part.is_file())
+
+
 def remove_progress(out: Path) -> None:
     """Remove what only an interrupted run needs, once the stage is done."""
     for pattern in (FOLDER, f"*/{FOLDER}"):

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.errors import Problems
 from domainbert.cli import main
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.reader import read_settings
+from domainbert.settings.yaml_files import load_yaml
+from domainbert.stages.implied_checks import ReadStage, implied_checks
 
 RECIPE = """
 out: {out}
@@ -52,6 +57,44 @@ def test_a_check_stands_before_the_first_training(tmp_path: Path, capsys: pytest
     own = recipe(tmp_path)
     own.write_text(own.read_text() + "  mine: {stage: check, corpus: '@sample/corpus.jsonl'}\n")
     assert plan(own, capsys) == [*USUAL, "mine"]
+
+
+def test_the_test_set_is_looked_at_whatever_its_slices_and_also_of_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An evaluation may name slices that the training does not, and score the exported model alone."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("@tagger", "@onnx"):
+        Path(name).mkdir()
+    rows = "".join(f'{{"text": "né {number}", "label": "{"ab"[number % 2]}", "year": "1"}}\n' for number in range(4))
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    stages = f"""\
+out: {tmp_path / "run"}
+stages:
+  tagger: {{stage: finetune, model: {tmp_path}, task: Classification, train: {tmp_path}/train.jsonl, \
+validation: {tmp_path}/train.jsonl}}
+  onnx: {{stage: export, model: "@tagger"}}
+  scores: {{stage: evaluate, models: {{a: "@MODEL"}}, task: {{class_path: Classification, \
+init_args: {{format: {{by: [year]}}}}}}, test: {tmp_path}/test.jsonl}}
+"""
+    for model in ("tagger", "onnx"):
+        tree = read_stages(tmp_path, stages.replace("MODEL", model))
+        (found,) = implied_checks(tree, None)
+        assert found.node.plain()["labelled"]["test"] == f"{tmp_path}/test.jsonl"
+
+
+def read_stages(folder: Path, text: str) -> dict[str, ReadStage]:
+    """The stages of a recipe, read but not checked against what is on the disk."""
+    (folder / "own.yaml").write_text(text)
+    found = {}
+    for name, node in load_yaml(folder / "own.yaml").value["stages"].value.items():
+        kind = node.value["stage"].value
+        problems = Problems("own.yaml")
+        read = read_settings(load_stage(kind).settings, node.without("stage"), problems)
+        problems.raise_if_any()
+        found[name] = ReadStage(kind, node, read.instance)
+    return found
 
 
 def test_settings_of_the_check_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +143,16 @@ def test_numbers_that_are_all_the_same_are_an_error(tmp_path: Path, capsys: pyte
     assert check("2.5", "2.50", "25e-1") == 1
     assert "only-one-label: all 3 texts of train have the number 2.5" in capsys.readouterr().err
     assert check("2.5", "2.5", "2") == 0
+
+
+def test_thresholds_of_nothing_and_below_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No run of sentences without entities is less probable than 0."""
+    (tmp_path / "train.conll").write_text("Né B-x\n\n" + "a O\n\n" * 80 + "Né B-x\n\n")
+    words = ["check", "--task", "Ner", "--labelled.train", str(tmp_path / "train.conll"), "--out", str(tmp_path / "o")]
+    assert main([*words, "--thresholds", "{unlabelled-run: 0}"]) == 0
+    assert "unlabelled-run" not in capsys.readouterr().out
+    assert main([*words, "--force", "--thresholds", "{unlabelled-run: -1}"]) == 2
+    assert "thresholds: unlabelled-run: found -1; expected 0 or more" in capsys.readouterr().err
 
 
 def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

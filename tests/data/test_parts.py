@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -271,6 +272,31 @@ def test_an_interrupted_shard_goes_on_from_the_command_line(
     finished.append("again")
     assert main([*words, "--resume", "auto"]) == 0
     assert finished == ["00000", "again", "00003", "00006"]
+
+
+def test_a_full_disk_leaves_the_parts_that_are_whole(
+    text: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    close = PreparedWriter.close_part
+
+    def full(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
+        facts = close(writer, *arguments)
+        if writer.out.name == "00003":
+            (writer.out / "prepared.json").unlink()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return facts
+
+    corpus = ["--corpus", str(text), "--corpus.shard", "0/3", "--corpus.min_characters", "1"]
+    out = tmp_path / "out"
+    how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(out)]
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedWriter, "close_part", full)
+        assert main(["prepare", *corpus, *how]) == 2
+    assert "what it has done is kept: make room; to resume:" in capsys.readouterr().err
+    kept = {path: path.stat().st_mtime_ns for path in (out / "parts").rglob("*") if path.is_file()}
+    assert {path.relative_to(out / "parts").parts[0] for path in kept} == {"00000"}
+    assert main(["prepare", *corpus, *how, "--resume", "auto"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
 def content(folder: Path) -> dict[str, bytes]:

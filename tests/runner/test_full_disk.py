@@ -127,7 +127,7 @@ def test_a_training_keeps_its_checkpoints_and_goes_on(
         assert work.run("pretrain", "out", training) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device: stage pretrain had written ")
-    assert "were free; what it has trained is kept: make room; to resume: domainbert pretrain -c " in said
+    assert "were free; what it has done is kept: make room; to resume: domainbert pretrain -c " in said
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {"checkpoints", "config.yaml", "logs", "running.lock", "status.json"}
     assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"

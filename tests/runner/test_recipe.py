@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
 
@@ -191,6 +192,58 @@ def test_only_from_and_force(fake_stages: ModuleType) -> None:
     assert list(to_run(selection=Selection(first="use-file", force=()))) == ["use-file", "score"]
     with pytest.raises(DomainbertError, match="--only: no stage 'mke' in the recipe; did you mean 'make'"):
         to_run(selection=Selection(only=("mke",)))
+
+
+def test_what_was_forced_and_did_not_come_to_its_turn_is_forced_still(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its dependents would be taken as done: their keys are the same."""
+    run()
+    with monkeypatch.context() as patch, pytest.raises(DomainbertError, match="no such thing"):
+        patch.setattr(fake_stages, "use", functools.wraps(fake_stages.use)(_fails))
+        run(selection=Selection(force=("make",)))
+    assert to_run() == {"use": "never run", "score": "forced"}
+    run(selection=Selection(only=("again",)))
+    assert to_run() == {"use": "never run", "score": "forced"}, "it was not asked for"
+    run()
+    assert to_run() == {}
+
+
+def _fails(**_: Any) -> dict[str, Any]:
+    raise DomainbertError("no such thing")
+
+
+def test_a_stage_that_another_process_has_finished_meanwhile_stays(fake_stages: ModuleType) -> None:
+    recipe = read()
+    plan = make_plan(recipe, ALL)
+    run()
+    made = Path("runs/test/use/manifest.json").stat().st_mtime_ns
+    run_plan(recipe, plan, "domainbert run recipe.yaml")
+    assert fake_stages.CALLS == NAMES and Path("runs/test/use/manifest.json").stat().st_mtime_ns == made
+
+
+def test_the_command_that_resumes_has_the_variables_of_the_environment(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOMAINBERT_WORDS", "né so")
+    assert main(["run", "recipe.yaml", "--vars.folder", "texts"]) == 0
+    command = json.loads(Path("runs/test/recipe.json").read_text())["command"]
+    assert command == "domainbert run recipe.yaml '--vars.words=né so' --vars.folder=texts"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--force="], "--force: found ''; expected names of stages"),
+        (["--only", ","], "--only: found ','; expected names of stages"),
+        (["--only", "make", "--force", "use"], "--force: 'use' is not among the stages of --only or --from"),
+    ],
+)
+def test_names_of_stages_that_mean_nothing_are_refused(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["run", "recipe.yaml", *words]) == 2
+    assert sentence in capsys.readouterr().err and fake_stages.CALLS == []
 
 
 def test_nothing_is_said_of_stages_that_were_not_asked_for(
