@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -110,8 +110,7 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
 
 def _read_as(task: Any) -> tuple[type, str]:
     """The settings that decide how the files of a task are read, but for slices, which most evaluations alone have."""
-    reading = task.reading
-    return type(task), repr(replace(reading, by=()) if hasattr(reading, "by") else reading)
+    return type(task), repr({name: value for name, value in vars(task.reading).items() if name != "by"})
 
 
 def _labelled(group: _Group, before: Set[str]) -> dict[str, Node]:
