@@ -169,11 +169,10 @@ def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> 
             another process is writing the folder, or it was removed.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
-    if not force:
-        state = folder_state(job)
-        if state.done and state.manifest is not None:
-            return state.manifest
-        resume = resume or (state.resumable and state.manifest is None)
+    state = folder_state(job)
+    if state.done and state.manifest is not None and not force:
+        return state.manifest
+    resume = resume or (state.resumable and state.manifest is None and not force)
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
     with command_of_other_processes(_command(job)), claimed(job, dump_yaml(config), go_on, resume) as check_there:

@@ -69,10 +69,13 @@ def read_recipe(
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    said = {key.removeprefix("vars.") for key, _ in options}
-    of_environment = {name for name in variables if f"DOMAINBERT_{name.upper()}" in environment} - said
-    chosen = {name: variables[name] for name in variables if name in of_environment}
-    return Recipe(out, reading.jobs, reading.hashes, reading.checks, chosen)
+    typed = {key for key, _ in options}
+    of_environment = {
+        name: value
+        for name, value in variables.items()
+        if f"DOMAINBERT_{name.upper()}" in environment and f"vars.{name}" not in typed
+    }
+    return Recipe(out, reading.jobs, reading.hashes, reading.checks, of_environment)
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:

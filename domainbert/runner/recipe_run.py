@@ -95,7 +95,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     _check_names(recipe, selection)
     chosen = _chosen(recipe, selection)
     forced = _asked(recipe, selection) if selection.force == () else recipe.dependents(selection.force or ())
-    recipe = _sealed_anew(recipe, {name for name in forced if name in chosen})
+    if made_again := {name for name in forced if name in chosen}:
+        recipe = _sealed_anew(recipe, made_again)
     problems, states = Problems("plan"), {}
     for name, job in recipe.jobs.items():
         try:
@@ -154,13 +155,12 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
             f"expected it as it was, or --force {step.name} to make it again, and what depends on it"
         )
     problems.raise_if_any()
+    selected = {step.name for step in plan if step.selected}
+    still_forced = [name for name in _still_forced(recipe) if name not in selected]
+    still_forced += [step.name for step in plan if step.run and step.forced]
     with told_if_full(recipe.out):
         recipe.hashes.save()
-        kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
-        selected = {step.name for step in plan if step.selected}
-        still_forced = [name for name in _still_forced(recipe) if name not in selected]
-        still_forced += [step.name for step in plan if step.run and step.forced]
-        write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds, "forced": still_forced})
+        _write_recipe(recipe, go_on, still_forced)
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
@@ -168,7 +168,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
             manifests[step.name] = _run(step, go_on)
             if step.name in still_forced:
                 still_forced.remove(step.name)
-                write_json(recipe.out / RECIPE, {"command": go_on, "stages": kinds, "forced": still_forced})
+                _write_recipe(recipe, go_on, still_forced)
         else:
             if step.selected:
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
@@ -223,6 +223,11 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     problems.raise_if_any()
 
 
+def _write_recipe(recipe: Recipe, command: str, still_forced: Sequence[str]) -> None:
+    kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
+    write_json(recipe.out / RECIPE, {"command": command, "stages": kinds, "forced": list(still_forced)})
+
+
 def _still_forced(recipe: Recipe) -> list[str]:
     """The stages that an earlier command was to make again by force, and has not: it was stopped, or failed."""
     path = recipe.out / RECIPE
@@ -246,10 +251,10 @@ def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:
     """The recipe with new seals of the stages that are made again, and of those that depend on them: what their folders
     hold by now, perhaps of an older version, counts no more."""
     jobs = dict[str, Job]()
-    for name, job in recipe.jobs.items() if names else ():
+    for name, job in recipe.jobs.items():
         keys, known = {other: made.key for other, made in jobs.items()}, None if name in names else sealed_in(job.out)
         jobs[name] = replace(job, seal=make_seal(job.stage, job.settings, recipe.hashes, keys, known))
-    return replace(recipe, jobs=jobs) if names else recipe
+    return replace(recipe, jobs=jobs)
 
 
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> PlannedStage:

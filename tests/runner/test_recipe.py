@@ -222,6 +222,16 @@ def test_a_stage_that_another_process_has_finished_meanwhile_stays(fake_stages: 
     assert fake_stages.CALLS == NAMES and Path("runs/test/use/manifest.json").stat().st_mtime_ns == made
 
 
+def test_what_a_user_has_put_into_a_folder_meanwhile_stays_whatever_is_forced(fake_stages: ModuleType) -> None:
+    recipe = read()
+    plan = make_plan(recipe, Selection(force=()))
+    Path("runs/test/make").mkdir(parents=True)
+    Path("runs/test/make/thesis.txt").write_text("né")
+    with pytest.raises(DomainbertError, match="holds files that domainbert did not write"):
+        run_plan(recipe, plan, "domainbert run recipe.yaml")
+    assert Path("runs/test/make/thesis.txt").read_text() == "né"
+
+
 def test_the_command_that_resumes_has_the_variables_of_the_environment(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
