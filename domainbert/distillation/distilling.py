@@ -176,11 +176,18 @@ class TaskDistillation(Distilling, FineTuning):
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Logits of words or texts instead of positions, and the task's own loss."""
+        """Opinions of words or texts instead of logits at positions, and the task's own loss.
+
+        Those of a CRF are its marginals, as a teacher's are: the posterior distillation of Wang et al. (2020,
+        arXiv:2004.03846, section 3.2).
+        """
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
-        logits = output_logits(student.logits, batch["output_index"], batch["num_outputs_here"])
+        if "predicted" not in self.losses.reads:
+            return replace(student, logits=None, hard_loss=hard)
+        opinions = label_logits(self.model.head, student.logits, batch["example"], batch["outputs"])
+        logits = output_logits(opinions, batch["output_index"], batch["num_outputs_here"])
         return replace(student, logits=logits, hard_loss=hard)
 
     def _ask(self, batch: dict[str, Any]) -> Outputs:

@@ -177,7 +177,8 @@ def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:
         items = [full[item] for item in batch["items"].tolist()]
         sizes = [examples[item].num_outputs for item in items]
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
-        logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
+        with torch.no_grad():
+            logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
         values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield places, values.float().cpu().numpy()

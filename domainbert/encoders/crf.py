@@ -101,12 +101,19 @@ class Crf(nn.Module):
     def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """Log-probability of each label of each word over all sequences, (E, L, C); 0 behind a sentence's end.
 
-        The probabilities are the gradient of `log_partition` with respect to the emissions.
+        By the forward-backward algorithm (Rabiner 1989, section III.A), in logarithms, so that a student learns through
+        it even where a probability is next to nothing.
         """
-        with torch.inference_mode(False), torch.enable_grad():
-            leaf = emissions.detach().clone().requires_grad_()
-            (marginals,) = torch.autograd.grad(self.log_partition(leaf, lengths.clone()).sum(), leaf)
-        return marginals.clamp(min=1e-9).log() * _inside(lengths, emissions.shape[1]).unsqueeze(2)
+        start, moves, end = self.scores(emissions)
+        before = [start + emissions[:, 0]]
+        for step in range(1, emissions.shape[1]):
+            before.append(torch.logsumexp(before[-1].unsqueeze(2) + moves, dim=1) + emissions[:, step])
+        behind = [end.expand_as(before[0])]
+        for step in range(emissions.shape[1] - 1, 0, -1):
+            further = torch.logsumexp(moves + (emissions[:, step] + behind[-1]).unsqueeze(1), dim=2)
+            behind.append(torch.where((step < lengths).unsqueeze(1), further, end))
+        joint = torch.stack(before, dim=1) + torch.stack(behind[::-1], dim=1)
+        return torch.log_softmax(joint, dim=2) * _inside(lengths, emissions.shape[1]).unsqueeze(2)
 
     def scores(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores of a first label (C,), of each label behind another one (C, C), and of a last label (C,).

@@ -42,6 +42,7 @@ def decode_labels(
     return ids
 
 
+@torch.no_grad()
 def decode_words(
     logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
 ) -> list[tuple[Ints, NDArray[np.float32]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +20,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.task import NerTask
+from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tokenization.align import align_text
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
@@ -192,3 +193,48 @@ def hard(case, module, whole, own):
         logits = module.model(Packed.of(whole), whole["positions"])
     targets = whole["targets"][known].numpy()
     return -log_softmax(logits[known].double().numpy())[np.arange(len(targets)), targets].mean()
+
+
+def test_a_student_with_a_random_field_learns_marginals(tokenizer, make_model):
+    """KL(teacher || student) of each word's marginals over all valid sequences; the transitions learn from it."""
+    task, others = CrfNerTask(TAGS), [" ".join(words) for words in words_of((3, 5, 1), 4)]
+    sentences = [Sentence(("a", "men's", "b"), ("O", "B-p", "I-p"), line=1, document=0)]
+    examples = task.encode(sentences, tokenizer, 10) + encode_words(align_text(tokenizer, others), None, TAGS, 10)
+    student, teacher = make_model("crf", 3), make_model("crf", 3)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in [*student.head.parameters(), *teacher.parameters()]:
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.4)
+    teacher.head.crf.constrain(TAGS)
+    losses = WeightedLosses([SoftTargets(temperature=1.0)], student.encoder, teacher.encoder)
+    module = TaskDistillation(student, [teacher], losses, task, OptimConfig(), ScheduleConfig(), 10, []).eval()
+    module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1)
+    both = [GlobalOrder(1, 1, seed=0), GlobalOrder(3, 3, seed=0)]
+    batch = tensors(DistillationBatches(examples, tokenizer, both, Share(), range(1))[0])
+    loss = module.training_step(batch, 0)
+    own, source = (marginals_of(model, batch) for model in (student, teacher))
+    wanted = sum((p[p > 0] * np.log(p[p > 0] / own[key][p > 0])).sum() for key, p in source.items()) / len(own)
+    assert len(own) == int(batch["num_outputs"]) > 9 and wanted > 0.01
+    assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
+    loss.backward()
+    assert student.head.crf.transitions.grad.abs().sum() > 1e-4
+
+
+def marginals_of(model, batch):
+    """Probabilities of the labels of each word (item, output), by counting all sequences that IOB2 allows."""
+    emissions, crf = of_outputs(model, batch), model.head.crf
+    start, moves, end = (one.detach().double().numpy() for one in (crf.start, crf.transitions, crf.end))
+    found = {}
+    for item in {item for item, _ in emissions}:
+        words = sorted(output for one, output in emissions if one == item)
+        total = {word: np.zeros(3) for word in words}
+        for path in itertools.product(range(3), repeat=len(words)):
+            if any(b == 2 and a not in (1, 2) for a, b in itertools.pairwise((0, *path))):
+                continue
+            steps = sum(moves[a, b] for a, b in itertools.pairwise(path))
+            score = start[path[0]] + end[path[-1]] + steps
+            score += sum(emissions[item, word][label] for word, label in zip(words, path, strict=True))
+            for word, label in zip(words, path, strict=True):
+                total[word][label] += np.exp(score)
+        found |= {(item, word): values / values.sum() for word, values in total.items()}
+    return found

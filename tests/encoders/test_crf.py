@@ -79,6 +79,22 @@ def test_the_likelihood_has_the_right_gradient(crf, emissions):
     assert torch.autograd.gradcheck(loss, (emissions, *crf.parameters()))
 
 
+def test_the_marginals_have_the_right_gradient(crf, emissions):
+    """A student learns through them, where the best sequence leaves a label next to no probability too."""
+    lengths = torch.tensor(LENGTHS)
+    emissions[0, :, 0] += 60.0
+    emissions.requires_grad_()
+
+    def marginals(emissions, *parameters):
+        return crf.log_marginals(emissions, lengths)[0, 1, [0, 1, 3]]
+
+    found = marginals(emissions)
+    assert float(found[1].detach()) < -50
+    assert torch.autograd.gradcheck(marginals, (emissions, *crf.parameters()))
+    (gradient,) = torch.autograd.grad(found[1], emissions)
+    assert float(gradient[0, 1, 1]) == pytest.approx(1.0, abs=1e-9)
+
+
 def test_sentences_are_found_in_any_order():
     example = torch.tensor([2, 0, 0, 2, 0, 2])
     outputs = torch.tensor([1, -1, 1, 0, 0, -1])
