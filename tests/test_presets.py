@@ -20,6 +20,7 @@ PRESETS = sorted((Path(domainbert.__file__).parent.parent / "configs" / "presets
 FROM_SCRATCH = ["vocab", "prepare", "pretrain"]
 STAGES = {
     "albert": FROM_SCRATCH,
+    "best-small-model": ["finetune", "distill-task", "finetune", "evaluate"],
     "deberta-v3": FROM_SCRATCH,
     "distilbert": ["prepare", "distill"],
     "econberta": FROM_SCRATCH,
@@ -35,6 +36,7 @@ STAGES = {
     "xtremedistil": ["finetune", *["distill-task"] * 3],
 }
 USED = {
+    "best-small-model": {"SoftTargets", "HardTargets"},
     "distilbert": {"SoftTargets", "HardTargets", "HiddenCosine"},
     "minilm-v1": {"AttentionKL", "Relations"},
     "minilm-v2": {"Relations"},
@@ -48,14 +50,14 @@ def options(runs, text: str) -> list[tuple[str, str]]:
     """The variables of a preset, at the folders of the tests."""
     places = {
         "teacher": runs / "pretrain",
-        "model": runs / "pretrain",
+        **dict.fromkeys(("model", "base", "small"), runs / "pretrain"),
         "tagger": runs / "ner-pretrained",
         "classifier": runs / "classification-pretrained",
         "corpus": runs / "sample" / "corpus.jsonl",
         "data": runs / "data",
     }
     task = "classification" if "classifier:" in text else "ner"
-    places |= {split: runs.labelled(task, split) for split in ("train", "validation")}
+    places |= {split: runs.labelled(task, split) for split in ("train", "validation", "test")}
     return [(f"vars.{name}", str(path)) for name, path in places.items() if f"\n  {name}:" in text]
 
 
@@ -129,9 +131,10 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
         for key, value in limits.get(job.stage.name, {}).items():
             words += [f"--stages.{name}.{key}", str(value)]
     assert main(["run", str(preset), "--out", str(tmp_path / "out"), *words]) == 0
-    assert list((tmp_path / "out" / list(recipe.jobs)[-1]).rglob("model.safetensors"))
+    *_, last = (name for name, job in recipe.jobs.items() if job.stage.name != "evaluate")
+    assert list((tmp_path / "out" / last).rglob("model.safetensors"))
 
 
-def test_there_are_fourteen_and_together_they_use_every_loss():
+def test_there_are_fifteen_and_together_they_use_every_loss():
     assert [path.stem for path in PRESETS] == sorted(STAGES)
     assert set().union(*USED.values()) == set(choices_of(LossConfig))

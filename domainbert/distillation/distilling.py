@@ -178,8 +178,8 @@ class TaskDistillation(Distilling, FineTuning):
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
         """Opinions of words or texts instead of logits at positions, and the task's own loss.
 
-        Those of a CRF are its marginals, as a teacher's are: the posterior distillation of Wang et al. (2020,
-        arXiv:2004.03846, section 3.2).
+        Those of a CRF are its marginals, as a teacher's are: posterior distillation (Wang et al. 2020,
+        arXiv:2004.03846).
         """
         if student.logits is None:
             return student

@@ -12,6 +12,7 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.hashes import FileHashes, hash_json
+from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.sentences import sample_sentences
@@ -120,11 +121,13 @@ class Teachers:
 
         def ask() -> Iterator[Block]:
             total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
-            for path, teacher in teachers:
-                examples = text.encode(task, teacher.tokenizer, teacher.max_length)
-                _check_sizes(examples, sizes, path, text)
-                for places, values in _asked(teacher, examples):
-                    total[places] += values / len(self.predictors)
+            with Progress("ask the teachers", len(teachers) * len(total), "outputs") as progress:
+                for path, teacher in teachers:
+                    examples = text.encode(task, teacher.tokenizer, teacher.max_length)
+                    _check_sizes(examples, sizes, path, text)
+                    for places, values in _asked(teacher, examples):
+                        total[places] += values / len(self.predictors)
+                        progress.advance(len(places))
             yield np.arange(len(total)), total
 
         return cached_labels(self.cache, key, sizes, len(task.labels), self.kept(task), ask)

@@ -237,6 +237,32 @@ def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_
     assert main(["run", "a.yaml", "--dry-run"]) == main(["run", "b.yaml", "--dry-run"]) == 0
 
 
+def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys):
+    models = ("--model", runs / "pretrain", "--teacher", runs / "pretrain")
+    init("--labelled", runs / "sample/ner", *models, "--out", "a.yaml")
+    made = stages("a.yaml")
+    assert list(made) == ["finetune-general", "finetune-teacher", "finetune-student", "result"]
+    teacher, student = made["finetune-teacher"], made["finetune-student"]
+    assert student["teachers"] == [f"@finetune-teacher/seed-{seed}" for seed in teacher["seeds"]]
+    assert (student["model"], teacher["max_epochs"]) == (made["finetune-general"]["model"], 10)
+    assert "unlabelled" not in student and set(made["result"]["models"]) == {"student", "teacher", "general"}
+    texts = labelled(Path("numbers.jsonl"), 40).read_text().replace('"a"', "1.5").replace('"b"', "-2.5")
+    Path("numbers.jsonl").write_text(texts.replace("2.5}", "3.5}", 9))
+    init("--labelled", "numbers.jsonl", *models, "--corpus", sample / "corpus.jsonl", "--out", "b.yaml")
+    student = stages("b.yaml")["finetune-student"]
+    assert student["losses"][0]["class_path"] == "SoftTargets" and "prepare" not in stages("b.yaml")
+    assert student["unlabelled"]["select"]["like"] == student["train"]
+    init("--labelled", sample / "questions", *models, "--out", "c.yaml")
+    assert stages("c.yaml")["finetune-student"]["losses"][0] == "LogitMSE", "answers have no soft targets"
+    assert main(["run", "a.yaml", "--dry-run"]) == main(["run", "b.yaml", "--dry-run"]) == 0
+    capsys.readouterr()
+    error = refused(capsys, "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
+    assert error == f"--teacher: {runs / 'pretrain'}: without --model; expected the small model that it teaches"
+    assert refused(capsys, "--labelled", sample / "trees", *models).startswith("--teacher: parsing gives no logits")
+    corpus = ("--corpus", sample / "corpus.jsonl")
+    assert refused(capsys, "--labelled", sample / "pairs", *models, *corpus).startswith("--corpus: has single texts")
+
+
 def test_a_recipe_of_it_runs_to_its_end(sample, capsys):
     """Shortened by options alone."""
     init("--labelled", sample / "classification", "--corpus", sample / "corpus.jsonl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,29 @@ from domainbert.runner.first_recipe.sizes import Chosen
 from domainbert.runner.first_recipe.writing import in_comment, of_file, of_task, recipe_text
 from domainbert.settings.command_line import Typed
 from domainbert.settings.tree import nearest
+from domainbert.tasks.config import TaskConfig
 
 FLAGS = {
-    **dict.fromkeys(("labelled", "corpus", "model", "out", "run_folder", "task", "allow_import"), "one"),
+    **dict.fromkeys(("labelled", "corpus", "model", "teacher", "out", "run_folder"), "one"),
+    **dict.fromkeys(("task", "allow_import"), "one"),
     **dict.fromkeys(("text_key", "text_pair_key", "label_key", "corpus_text_key"), "one"),
     "force": "none",
 }
 """The options of the command, and the value that each takes."""
 
 HELP = """\
-usage: domainbert init --labelled FILE_OR_FOLDER [--corpus PATH] [--model FOLDER] [options]
+usage: domainbert init --labelled FILE_OR_FOLDER [--corpus PATH] [--model FOLDER] [--teacher FOLDER] [options]
 
 Look at your data and at this machine, and write a recipe whose numbers have a reason each. With a corpus and no model
 it pretrains an encoder, beside the same one from scratch; with a model it fine-tunes that, and with both it also goes
-on pretraining the model on the corpus.
+on pretraining the model on the corpus. With a small model and a teacher, a large one, it fine-tunes both, and the small
+one also learns from the large one, on the corpus too where there is one.
 
   --labelled PATH       a labelled file, which is divided, or a folder with train, dev or validation, and test in the
                         names of its files; the task is told from the training file
   --corpus PATH         raw text: a file, folder or glob, or hub:NAME
   --model FOLDER        a general model to start from, or hub:NAME
+  --teacher FOLDER      a larger general model, which teaches that of --model, or hub:NAME
   --out FILE            the recipe to write (recipe.yaml)
   --run_folder FOLDER   where the run goes (runs/ and the name of the recipe)
   --task NAME           the task, where the file may be for several
@@ -60,6 +64,7 @@ class _Found:
     labelled: LabelledFacts
     corpus: CorpusFacts | None
     model: str | None
+    teacher: str | None
     machine: Machine
 
 
@@ -86,14 +91,16 @@ def write_recipe(typed: Typed) -> str:
     _check_apart(out, parts, asked)
     if "force" not in typed.flags:
         _check_free(out, parts)
-    if {"corpus", "model"} <= set(asked):
+    if {"corpus", "model"} <= set(asked) and "teacher" not in asked:
         _check_single(asked["model"])
     keys = {key: asked[key] for key in _KEYS if key in asked}
     labelled = labelled_facts(Path(asked["labelled"]), keys, asked.get("task"), parts)
+    if "teacher" in asked:
+        _check_taught(labelled.task, "corpus" in asked)
     for file in labelled.splits.files:
         _check_nameable(str(file))
     corpus = corpus_facts(asked["corpus"], asked.get("corpus_text_key")) if "corpus" in asked else None
-    found = _Found(labelled, corpus, asked.get("model"), this_machine())
+    found = _Found(labelled, corpus, asked.get("model"), asked.get("teacher"), this_machine())
     facts = _facts(found, out, asked.get("run_folder", str(Path("runs") / out.stem)))
     for path, text in labelled.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +122,11 @@ def _asked(typed: Typed) -> dict[str, str]:
             "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
             "both (docs/pretraining.md, When not to pretrain)"
         )
-    for name in ("labelled", "corpus", "model", "out", "run_folder"):
+    if "teacher" in asked and "model" not in asked:
+        raise DomainbertError(
+            f"--teacher: {asked['teacher']}: without --model; expected the small model that it teaches"
+        )
+    for name in ("labelled", "corpus", "model", "teacher", "out", "run_folder"):
         _check_nameable(asked.get(name, ""), f"--{name}: ")
     return asked
 
@@ -138,6 +149,14 @@ def _check_single(model: str) -> None:
             f"--model: {model}: holds a fine-tuned model for each seed; beside --corpus expected a single one to "
             f"pretrain further: the model they started from, or {best}"
         )
+
+
+def _check_taught(task: TaskConfig, with_corpus: bool) -> None:
+    """`DomainbertError` for a task that `distill-task` cannot teach, or not on text without labels."""
+    if reason := task.untaught(with_corpus):
+        raise DomainbertError(f"--teacher: {reason}")
+    if with_corpus and task.reads_pairs:
+        raise DomainbertError("--corpus: has single texts, and the task reads pairs; beside --teacher expected none")
 
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
@@ -174,6 +193,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
         "found": _found_lines(found),
         "out": run_folder,
         "model": found.model,
+        "teacher": found.teacher,
         "task": of_task(labelled.task),
         "reads_training": labelled.task.reads_training,
         "seen": Chosen(of_file(data.train), "tells entities seen in training from unseen ones"),
@@ -188,7 +208,21 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
         "seeds": sizes.seeds(items),
         "corpus": None if corpus is None else corpus.source,
     }
+    if found.teacher is not None:
+        return facts | _teaching(found.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining(corpus, named, hidden, found)
+
+
+def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
+    """The facts of the teacher's stage, and of the models that it gives."""
+    hidden, _ = _sizes_of_model(teacher)
+    soft = {"class_path": "SoftTargets", "init_args": {"temperature": 1.0}}
+    return {
+        "comparing": soft if labelled.task.has_soft_targets else "LogitMSE",
+        "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
+        "teacher_epochs": sizes.teacher_epochs(labelled.counts["train"]),
+        "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
+    }
 
 
 def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Found) -> dict[str, Any]:
@@ -243,6 +277,8 @@ def _title(found: _Found) -> str:
     name = found.labelled.path
     if found.model is None:
         return f"{name}: an encoder pretrained on the corpus, beside the same one from scratch."
+    if found.teacher is not None:
+        return f"{name}: a small general model, by itself and taught by a large one."
     beside = "" if found.corpus is None else ", as it is and after further pretraining on the corpus"
     return f"{name}: a general model{beside}."
 
@@ -253,6 +289,7 @@ def _found_lines(found: _Found) -> list[tuple[str, str]]:
     lines = [("labelled", first), *(("", line) for line in more)]
     lines += [("corpus", found.corpus.describe())] if found.corpus else []
     lines += [("model", found.model)] if found.model else []
+    lines += [("teacher", found.teacher)] if found.teacher else []
     return [*lines, ("machine", found.machine.describe())]
 
 

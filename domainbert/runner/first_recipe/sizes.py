@@ -105,6 +105,15 @@ def epochs(items: int) -> Chosen:
     return Chosen(4 if items < 200_000 else 2, f"{items:,} items: few passes are many steps; the best epoch is kept")
 
 
+def teacher_epochs(items: int) -> Chosen:
+    """Passes of fine-tuning a large model, which takes fewer than a small one."""
+    own = epochs(items)
+    if own.value <= 5:
+        return own
+    few = items < 1000
+    return Chosen(10 if few else 5, "few items: more passes" if few else "as in docs/results.md, with 4,632 items")
+
+
 def batch(items: int) -> Chosen:
     """Texts of an optimiser step of fine-tuning."""
     return Chosen(16, "few items: more steps") if items < 500 else Chosen(32, "the default")
