@@ -15,7 +15,7 @@ from domainbert.data.examples import Example, collate
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Batch, Share
 from domainbert.distillation.losses import Places
-from domainbert.distillation.soft_labels import SoftLabels
+from domainbert.distillation.soft_labels import MeanLabels
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -73,7 +73,7 @@ class DistillationBatches(LabelledTrainBatches):
         orders: Sequence[GlobalOrder],
         share: Share,
         steps: range,
-        logits: SoftLabels | None = None,
+        logits: MeanLabels | None = None,
     ) -> None:
         super().__init__(examples, tokenizer, orders[0], share, steps)
         self.orders, self.logits = orders, logits

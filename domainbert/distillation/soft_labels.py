@@ -66,6 +66,18 @@ class SoftLabels:
         return whole
 
 
+class MeanLabels:
+    """The mean logits of an ensemble, whose softmax is the geometric mean of its distributions (Hinton et al. 2015,
+    section 2): of each teacher its soft labels."""
+
+    def __init__(self, teachers: Sequence[SoftLabels]) -> None:
+        self.teachers = teachers
+
+    def rows(self, items: Sequence[int]) -> NDArray[np.float32]:
+        """See `SoftLabels.rows`."""
+        return np.mean([teacher.rows(items) for teacher in self.teachers], axis=0, dtype=np.float32)
+
+
 def cached_labels(
     cache: Path,
     key: dict[str, Any],

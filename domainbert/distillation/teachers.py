@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from domainbert.corpus.documents import read_documents
 from domainbert.corpus.sentences import sample_sentences
 from domainbert.data.examples import Example
 from domainbert.distillation.batches import output_index, output_logits
-from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
+from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
 from domainbert.encoders.crf import crf_of, label_logits
 from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
@@ -102,35 +103,27 @@ class Teachers:
         """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
         return min(self.top_k, len(task.labels)) if task.exclusive else len(task.labels)
 
-    def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> SoftLabels:
-        """The mean logits of all, each with its own vocabulary; from the cache if they are there.
+    def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
+        """The mean logits of all, each with its own vocabulary; from the cache if they are there, which holds those of
+        each teacher by themselves.
 
         The labels of the task are the columns, and `sizes` the outputs of each example, as the student counts them.
         `DomainbertError` if a teacher's vocabulary divides a text into other words.
         """
         assert self.cache is not None
-        teachers = list(zip(self.paths, self.predictors, strict=True))
-        key = {
-            "teachers": [[_weights_hash(path), one.max_length, str(one.dtype)] for path, one in teachers],
-            "text": text.fingerprint,
-            "labels": list(task.labels),
-            "task": task.name,
-            **({} if task.scale is None else {"scale": task.scale}),
-            "sizes": hash_json(list(sizes)),
-        }
-
-        def ask() -> Iterator[Block]:
-            total = np.zeros((sum(sizes), len(task.labels)), dtype=np.float32)
-            with Progress("ask the teachers", len(teachers) * len(total), "outputs") as progress:
-                for path, teacher in teachers:
-                    examples = text.encode(task, teacher.tokenizer, teacher.max_length)
-                    _check_sizes(examples, sizes, path, text)
-                    for places, values in _asked(teacher, examples):
-                        total[places] += values / len(self.predictors)
-                        progress.advance(len(places))
-            yield np.arange(len(total)), total
-
-        return cached_labels(self.cache, key, sizes, len(task.labels), self.kept(task), ask)
+        found = []
+        for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
+            key = {
+                "teachers": [[_weights_hash(path), teacher.max_length, str(teacher.dtype)]],
+                "text": text.fingerprint,
+                "labels": list(task.labels),
+                "task": task.name,
+                **({} if task.scale is None else {"scale": task.scale}),
+                "sizes": hash_json(list(sizes)),
+            }
+            ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")
+            found.append(cached_labels(self.cache, key, sizes, len(task.labels), self.kept(task), ask))
+        return MeanLabels(found)
 
 
 def load_teachers(
@@ -170,6 +163,18 @@ def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     if (crf := crf_of(teacher.model.head)) is not None:
         crf.reorder(order)
     teacher.labels = tuple(labels)
+
+
+def _all_asked(
+    teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], label: str
+) -> Iterator[Block]:
+    """Logits of one teacher for all texts, with its progress."""
+    examples = text.encode(task, teacher.tokenizer, teacher.max_length)
+    _check_sizes(examples, sizes, path, text)
+    with Progress(label, sum(sizes), "outputs") as progress:
+        for block in _asked(teacher, examples):
+            yield block
+            progress.advance(len(block[0]))
 
 
 def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:

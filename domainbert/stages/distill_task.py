@@ -65,9 +65,9 @@ class DistillTask(LabelledTraining):
     """Sentences of an optimiser step beside those of the training set."""
 
     cache: str | None = None
-    """Folder, made if there is none, where the teachers' logits are kept in half precision, by teachers and text, so
-    that they are asked once for all epochs, seeds and runs; None asks them at every step. A teacher that is asked
-    before reads windows of its own length."""
+    """Folder, made if there is none, where the teachers' logits are kept in half precision, by teacher and text, so
+    that each is asked once for all epochs, seeds, ensembles and runs; None asks them at every step. A teacher that is
+    asked before reads windows of its own length."""
 
     top_k: PositiveInt = 64
     """Logits of each word or text that the cache keeps; the other labels share what is left evenly."""

@@ -10,7 +10,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.batches import output_index
-from domainbert.distillation.soft_labels import SoftLabels, cached_labels
+from domainbert.distillation.soft_labels import MeanLabels, SoftLabels, cached_labels
 
 SIZES = (3, 1, 0, 4)
 LOGITS = np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32) * 3
@@ -91,6 +91,15 @@ def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_pa
     others = np.take_along_axis(found, order[:, 2:], 1)
     assert np.ptp(others, axis=1).max() < 1e-6
     np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-6)
+
+
+def test_an_ensemble_is_the_mean_of_logits(tmp_path):
+    def doubled():
+        yield np.arange(8), 2 * LOGITS
+
+    both = [cached_labels(tmp_path, {"a": n}, SIZES, 6, 64, ask) for n, ask in enumerate([blocks, doubled])]
+    assert np.allclose(MeanLabels(both).rows([3, 1]), 1.5 * LOGITS[[4, 5, 6, 7, 3]], atol=1e-2)
+    assert MeanLabels(both[:1]).rows([3]).tolist() == both[0].rows([3]).tolist()
 
 
 def test_damage_is_named(tmp_path):
