@@ -15,8 +15,9 @@ from domainbert.tasks.labelled import Content, words_of_content
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import word_statistics, words_of
 
-_TEXTS = 512  # of the test set: enough for a rate, and a few seconds' work
+_TEXTS = 512  # of the test set: enough for a rate
 _REPEATS = 3
+_SECONDS = 10.0  # for each measurement, about: of a large model on a slow machine fewer texts, less often
 _PREDICTIONS = {1: 32, 32: 8}  # texts at once: how often they are predicted
 
 Contents = Sequence[Content]
@@ -40,21 +41,23 @@ class Cost:
 
 
 def measure_cost(predictor: Predictor[Any], folder: Path, contents: Contents) -> Cost:
-    """Measure a model on what a test set has it read, its speed on the first 512; takes some seconds.
+    """Measure a model on what a test set has it read, its speed on the first 512, or as many as take some seconds.
 
     It was loaded from `folder`, which may be an ONNX file. What has no words is left out.
     """
     statistics = word_statistics(predictor.tokenizer, words_of(chain.from_iterable(map(words_of_content, contents))))
-    texts = [content for content in contents if words_of_content(content)][:_TEXTS]
-    num_words, predict = sum(len(words_of_content(content)) for content in texts), predictor.predict
+    texts, predict = [content for content in contents if words_of_content(content)][:_TEXTS], predictor.predict
     predict(texts[:1])  # what is allocated once is not measured
+    latency_32 = _median(predict, _slices(texts, 32))
+    many = texts[: max(32, int(32 * _SECONDS / latency_32))]
+    num_words = sum(len(words_of_content(content)) for content in many)
     return Cost(
         parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
         folder_bytes=_folder_bytes(folder),
         pieces_per_word=statistics.pieces_per_word,
-        words_per_second=num_words / _median(predict, [texts] * _REPEATS),
+        words_per_second=num_words / _median(predict, [many] * _REPEATS),
         latency_1=_median(predict, _slices(texts, 1)),
-        latency_32=_median(predict, _slices(texts, 32)),
+        latency_32=latency_32,
     )
 
 
@@ -75,9 +78,12 @@ def _slices(texts: Contents, size: int) -> list[Contents]:
 
 
 def _median(predict: Callable[[Contents], Any], inputs: Sequence[Contents]) -> float:
-    seconds = []
+    """Seconds of a prediction, of as many of the inputs as are done within `_SECONDS`, and of the first in any case."""
+    seconds: list[float] = []
     for texts in inputs:
         start = time.perf_counter()
         predict(texts)
         seconds.append(time.perf_counter() - start)
+        if sum(seconds) >= _SECONDS:
+            break
     return median(seconds)

@@ -73,9 +73,10 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     each class, and the confusion matrix stand beside it. Numbers: Pearson's correlation, with Spearman's and errors.
     Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
     (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
-    the first 512 texts of the test set; pieces per word on all of it, punctuation apart, as in a vocabulary report.
-    `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/` model cards with these scores, to be copied, and
-    `draws.json`, the headline in every resample, by which `report` compares systems that were evaluated apart.
+    the first 512 texts of the test set, or as many as take some seconds; pieces per word on all of it, punctuation
+    apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/` model cards
+    with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report` compares
+    systems that were evaluated apart.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that
@@ -88,8 +89,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     task, resamples = settings.task, settings.bootstrap_resamples
     folders = _model_folders(settings.models)
     scoring = open_test(task, settings.test, settings.train)
-    with Progress("evaluate", sum(map(len, folders.values())), "models") as progress:
-        costs = _score_models(out, folders, task, scoring, progress)
+    costs = _score_models(out, folders, task, scoring)
     summary = scoring.summary(Resampling(resamples, settings.seed))
     facts = {
         "task": task.name,
@@ -115,9 +115,7 @@ def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
 
 
-def _score_models(
-    out: Path, folders: Folders, task: TaskConfig, scoring: Scoring, progress: Progress
-) -> dict[str, dict[str, Any]]:
+def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scoring) -> dict[str, dict[str, Any]]:
     """Predict the test set with every model, one in memory at a time; measure the cost of each system's first."""
     from domainbert.serving.cost import measure_cost
     from domainbert.serving.predictor import load_predictor
@@ -127,12 +125,14 @@ def _score_models(
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
             _check_kind(system, folder, predictor.task.name, task)
-            scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+            with Progress(f"evaluate {system} {seed}".strip(), len(scoring.test.items), "texts") as progress:
+                predictor.on_predicted = progress.advance
+                scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+                predictor.on_predicted = None
             scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
             if system not in costs:
                 costs[system] = asdict(measure_cost(predictor, folder, scoring.test.contents))
                 costs[system]["teachers"] = list(predictor.runtime.teachers)
-            progress.advance()
     return costs
 
 

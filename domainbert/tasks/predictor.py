@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from domainbert.data.examples import Example
@@ -24,6 +24,7 @@ class Predictor(Generic[Prediction]):
         model: the torch model; of an exported one only shapes.
         max_length: tokens of a window.
         labels: names of the outputs.
+        on_predicted: is called with the number of texts whenever some more are predicted: progress, for example.
         kind: what it is, before the names of its outputs, and `loader` what reads it, for messages.
     """
 
@@ -36,6 +37,7 @@ class Predictor(Generic[Prediction]):
         self.tokenizer: DomainTokenizer = runtime.tokenizer
         self.max_length: int = runtime.max_length
         self.labels: tuple[str, ...] = task.labels
+        self.on_predicted: Callable[[int], object] | None = None
 
     def predict(self, texts: Sequence[Content]) -> list[Prediction]:
         """The prediction for each text, or list of words."""
@@ -53,4 +55,6 @@ class Predictor(Generic[Prediction]):
         for batch, logits in self.runtime.logits([examples[number] for number in full]):
             found = self.task.decode(logits, batch)
             decoded.update((full[item], one) for item, one in zip(batch["items"].tolist(), found, strict=True))
+            if self.on_predicted is not None:
+                self.on_predicted(len(found))
         return decoded

@@ -27,21 +27,37 @@ def test_the_cost_of_a_model(runs, task):
     assert found.words_per_second > 0 and found.latency_1 > 0 and found.latency_32 > 0
 
 
+class Timed:
+    """Takes so many seconds for a text, and ten times as many in one of its predictions."""
+
+    def __init__(self, runs, monkeypatch, seconds, disturbed=0):
+        loaded = load_predictor(runs / "ner-pretrained/seed-1")
+        self.tokenizer, self.model, self.asked = loaded.tokenizer, loaded.model, []
+        self.seconds, self.disturbed, self.now = seconds, disturbed, 0.0
+        monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
+
+    def predict(self, texts):
+        self.asked.append(len(texts))
+        self.now += len(texts) * self.seconds * (10 if len(self.asked) == self.disturbed else 1)
+
+
 def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
-    now, asked = [0.0], []
+    model = Timed(runs, monkeypatch, 0.1, disturbed=10)
+    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES)
+    assert model.asked == [1, *[3] * 8, *[3] * 3, *[1] * 32]
+    assert found.words_per_second == pytest.approx(9 / 0.3)
+    assert (found.latency_1, found.latency_32) == pytest.approx((0.1, 0.3))
 
-    class Slow:
-        tokenizer = load_predictor(runs / "ner-pretrained/seed-1").tokenizer
-        model = load_predictor(runs / "ner-pretrained/seed-1").model
 
-        def predict(self, texts):
-            asked.append(len(texts))
-            now[0] += len(texts) * (100.0 if len(asked) == 3 else 1.0)  # one of the three is disturbed
-
-    monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
-    found = cost.measure_cost(Slow(), runs / "ner-pretrained/seed-1", SENTENCES)
-    assert asked == [1, 3, 3, 3, *[1] * 32, *[3] * 8]
-    assert found.words_per_second == pytest.approx(9 / 3) and (found.latency_1, found.latency_32) == (1.0, 3.0)
+def test_a_slow_model_is_asked_less(runs, monkeypatch):
+    """About ten seconds of each, be it for fewer texts."""
+    model = Timed(runs, monkeypatch, 0.05)
+    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES * 200)
+    assert model.asked == [1, *[32] * 7, *[200], *[1] * 32]
+    model = Timed(runs, monkeypatch, 1.0)
+    found = cost.measure_cost(model, runs / "ner-pretrained/seed-1", SENTENCES * 200)
+    assert model.asked == [1, 32, 32, *[1] * 10]
+    assert (found.latency_1, found.latency_32) == (1.0, 32.0)
 
 
 def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch):

@@ -124,6 +124,14 @@ def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(ru
     assert {one["label"]: one["score"] for one in scores} == pytest.approx(beginning, abs=1e-5)
 
 
+def test_who_waits_is_told_how_many_texts_are_predicted(runs, natural):
+    """Of several batches each, and none twice; a text without words has no prediction to wait for."""
+    predictor, told = load_predictor(runs / "ner-pretrained"), []
+    predictor.on_predicted = told.append
+    found = predictor.predict([*natural * 4, " "])
+    assert sum(told) == len(natural) * 4 == len(found) - 1 and len(told) > 1
+
+
 def test_prediction_loads_no_training_library(runs):
     code = (
         "import sys, domainbert\n"
