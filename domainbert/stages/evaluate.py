@@ -125,7 +125,7 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
             _check_kind(system, folder, predictor.task.name, task)
-            with Progress(f"evaluate {system} {seed}".strip(), len(scoring.test.items), "texts") as progress:
+            with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
                 predictor.on_predicted = progress.advance
                 scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None
