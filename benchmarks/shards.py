@@ -3,8 +3,8 @@
     DOMAINBERT_DATA=/path/to/data python benchmarks/shards.py [--tokens 1.2e9]
 
 The text is that of the economics and biomedical corpora, in documents of sentences drawn by chance, a file for each
-shard. Two processes prepare at a time. One of them is killed halfway and started again. At a hundredth of the size the
-batches are compared with those of a single shard.
+shard. Two processes prepare at a time. One of them is killed halfway and started again. The batches are compared with
+those of a single shard.
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ def main() -> None:
             unfinished.rename(text)
         kill_after = options.kill_after if name == "large" else None
         found[name] = shards_of(text, tokenizer, folder / name, FILES, kill_after)
-        if name == "small":
-            one = shards_of(text, tokenizer, folder / "one", 1)
-            found["same_batches_as_one_shard"] = one["batches"] == found[name]["batches"]
+        one = shards_of(text, tokenizer, folder / "one", 1)
+        found[name]["one_shard"] = one
+        found[name]["same_batches_as_one_shard"] = one["batches"] == found[name]["batches"]
     for name in ("small", "large"):
         told = {key: value for key, value in found[name].items() if isinstance(value, float)}
         print(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in told.items()))
         print("  peak of each, MB: " + ", ".join(f"{one['peak_megabytes']:,.0f}" for one in found[name]["shards"]))
-    print(f"the batches of one shard: {found['same_batches_as_one_shard']}")
+        print(f"  the batches of one shard: {found[name]['same_batches_as_one_shard']}")
     settings = {"tokens": options.tokens, "files": FILES, "row_length": LENGTH, "kill_after": options.kill_after}
     write_result(options.out, found, settings, _PACKAGES, {})
 
