@@ -106,6 +106,8 @@ def make(out: Path, settings: Make) -> dict[str, Any]:
         raise DomainbertError("words: 'bad' is bad; expected good words")
     if "crash" in words:
         raise RuntimeError("crash")
+    if "stop" in words:
+        os.kill(os.getpid(), signal.SIGTERM)
     return {"count": len(words)}
 
 

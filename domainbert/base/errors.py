@@ -83,4 +83,4 @@ def diverged(found: str) -> TrainingFailed:
 
 
 class TrainingStopped(Exception):
-    """A signal ended a training early, after its state was saved: exit code 75 ("try again later")."""
+    """A signal ended a stage early; a training has saved its state: exit code 75 ("try again later")."""

@@ -15,7 +15,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """Make a signal of a cluster raise `TrainingStopped` at once: for the time before and after training itself."""
+    """Make a signal of a cluster raise `TrainingStopped` at once: in stages that do not train, and before and after
+    training itself."""
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield

@@ -17,7 +17,7 @@ from domainbert.base.files import read_json
 from domainbert.base.sealed import MANIFEST
 from domainbert.settings.yaml_files import load_yaml
 
-_CONFIG, _STATUS = "config.yaml", "status.json"
+_CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,12 @@ def _read_run(folder: Path, name: str) -> Run:
         raise DomainbertError(f"{folder}: no such folder; expected one of domainbert run, or of one stage")
     run = Run(name, folder, [])
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
-    run.stages.extend(_read_stage(run, path) for path in paths)
+    recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True).get("stages")
+    for path in paths:
+        if recipe and path.name not in recipe:
+            run.missing.append(f"{path}: not a stage of the recipe that was run last; it is left out")
+        else:
+            run.stages.append(_read_stage(run, path))
     if not run.stages:
         raise DomainbertError(f"{folder}: holds no stage; expected a folder of domainbert run, or of one stage")
     run.stages.sort(key=lambda stage: (not stage.manifest, stage.manifest.get("started", ""), stage.name))

@@ -217,7 +217,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
     in_main_thread = threading.current_thread() is threading.main_thread()
-    with told_if_lost(), stopping_at_once() if stop_at_once and job.trains and in_main_thread else nullcontext():
+    with told_if_lost(), stopping_at_once() if stop_at_once and in_main_thread else nullcontext():
         return job.stage.function(out=job.out, **job.settings.arguments)
 
 

@@ -26,7 +26,8 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
     os.utime(tmp_path / "two" / "sub" / "a", (0, 0))
     before = FileHashes().of(tmp_path / "one")
     assert before == FileHashes().of(tmp_path / "two")
-    (tmp_path / "one" / "manifest.json").write_text("{}")
+    for name in ("manifest.json", "README.md", "sub/README.md"):  # a model card may be edited
+        (tmp_path / "one" / name).write_text("{}")
     assert FileHashes().of(tmp_path / "one") == before
     (tmp_path / "one" / "b").write_text("{}")
     assert FileHashes().of(tmp_path / "one") != before

@@ -50,6 +50,16 @@ def test_the_report_of_a_whole_run() -> None:
     assert "What is missing here" not in text
 
 
+def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:
+    for name in ("old", "new"):
+        evaluated(Path("run") / name, {"a": 0.5, f"{name} system": 0.52})
+    assert "old system" in page("run").within("body")
+    put(Path("run/recipe.json"), {"command": "domainbert run law.yaml", "stages": {"new": "evaluate"}})
+    text = page("run").within("body")
+    assert "old system" not in text and "new system" in text
+    assert "run/old: not a stage of the recipe that was run last; it is left out" in text
+
+
 def test_what_is_marked_in_a_mistake_is_what_was_labelled() -> None:
     whole_run(Path("run"))
     read = page("run")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_an_error_leaves_the_place_as_it_was(fake_stages: ModuleType) -> None:
     Path("empty").mkdir()
     assert main(["make", "--words", "[bad]", "--out", "empty"]) == 2
     assert list(Path("empty").iterdir()) == []
+
+
+def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["make", "--words", "[stop]", "--out", "out"]) == 75
+    assert "out: stopped by SIGTERM; to resume: domainbert make" in capsys.readouterr().err
+    status = json.loads(Path("out/status.json").read_text())
+    assert (status["state"], status["reason"]) == ("stopped", "stopped by SIGTERM")
+    assert not Path("out/manifest.json").exists() and signal.getsignal(signal.SIGTERM) == before
+    assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0, "as the message says"
+    assert Path("out/words.txt").read_text() == "a a"
 
 
 def test_a_folder_that_another_process_writes_is_refused(
