@@ -21,6 +21,7 @@ from prepared_corpus import CACHE, VOCAB_SIZE, prepared_corpus
 from pretraining import LEARNING_RATE, OBJECTIVES, SEED, WARMUP_STEPS, Settings, facts_of_training, named_encoder, train
 from side_by_side import Measurement, Rounds, Side, Turns, measure, num_cores, report, summarise
 
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _train_transformers(turns: Turns, settings: Settings, arguments: dict[str, A
     transformers.set_seed(SEED)
     config = _their_config(settings.config(), tokenizer)
     masks: dict[str, float] = {}
-    if settings.objective == "masked_lm":
+    if isinstance(settings.objective, MaskedLM):
         model = transformers.AutoModelForMaskedLM.from_config(config)  # with SDPA, where it has that
     else:
         model, masks = (
@@ -116,7 +117,7 @@ def _replaced_tokens(settings: Settings, config: Any, tokenizer: Any) -> Any:
     import torch
     import transformers
 
-    objective = OBJECTIVES[settings.objective]
+    objective = settings.objective
     assert isinstance(objective, ReplacedTokens)
 
     class Electra(torch.nn.Module):
@@ -211,7 +212,7 @@ def main() -> None:
     name, prepared = prepared_corpus()
     width = named_encoder(options.encoder).sizes.hidden_size
     rows = (options.tokens or (4096 if width >= _LARGE else 8192)) // options.length
-    settings = Settings(prepared, options.encoder, options.length, rows, options.dropout, options.objective)
+    settings = Settings(prepared, options.encoder, options.length, rows, options.dropout, OBJECTIVES[options.objective])
     sides = [
         Side("domainbert", train_domainbert, settings),
         Side("Trainer, defaults", train_by_defaults, settings),
@@ -224,7 +225,8 @@ def main() -> None:
     sizes = {side: fact["parameters"] for side, fact in facts.items()}
     assert len(set(sizes.values())) == 1, f"the models differ: {sizes}"
     described = {"corpus": name, "vocab_size": VOCAB_SIZE, "rounds": asdict(rounds)}
-    described |= {field: value for field, value in asdict(settings).items() if field != "prepared"}
+    described |= {name: getattr(settings, name) for name in ("encoder", "length", "rows", "dropout")}
+    described["objective"] = options.objective
     utilisation = model_flop_utilisation(measurements, facts)
     further = {"model_flop_utilisation": utilisation}
     what = options.encoder if options.objective == "masked_lm" else f"{options.encoder}-{options.objective}"

@@ -15,6 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
+from domainbert.training.optim_config import OptimConfig
 
 LEARNING_RATE, WARMUP_STEPS, SEED = 5e-4, 5, 0
 OBJECTIVES: dict[str, ObjectiveConfig] = {
@@ -32,7 +33,8 @@ class Settings:
     length: int
     rows: int
     dropout: float
-    objective: str = "masked_lm"  # of `OBJECTIVES`
+    objective: ObjectiveConfig = MaskedLM()  # noqa: RUF009
+    optim: OptimConfig = OptimConfig(lr=LEARNING_RATE)
 
     def config(self) -> EncoderConfig:
         """The architecture: that of `encoder: NAME` in a YAML, with its dropouts set and positions for the rows."""
@@ -81,7 +83,7 @@ def train(
     from domainbert.training.callbacks import History, ProgressLines
     from domainbert.training.config import Runtime
     from domainbert.training.data_module import TrainAndValidation
-    from domainbert.training.optim_config import OptimConfig, ScheduleConfig
+    from domainbert.training.optim_config import ScheduleConfig
     from domainbert.training.throughput import throughput_of
     from domainbert.training.trainer import build_trainer
 
@@ -97,14 +99,14 @@ def train(
     lightning.seed_everything(SEED, verbose=False)
     corpus = open_prepared([settings.prepared])
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
-    learnt = OBJECTIVES[settings.objective].build(tokenizer)
+    learnt = settings.objective.build(tokenizer).for_training(corpus)
     rows, validation_rows = rows_of_corpus(corpus, learnt, settings.length)
     built = learnt.build(Start(tokenizer, settings.config(), None))
     models = {name: one.model for name, one in built.items()}
-    optim, schedule = OptimConfig(lr=LEARNING_RATE), ScheduleConfig(warmup_steps=WARMUP_STEPS)
+    schedule = ScheduleConfig(warmup_steps=WARMUP_STEPS)
     compile = torch.cuda.is_available()
     texts = [ValidationText("", 1.0, learnt.baselines(corpus))]
-    module = Pretraining(learnt, models, optim, schedule, num_steps, texts, compile=compile)
+    module = Pretraining(learnt, models, settings.optim, schedule, num_steps, texts, compile=compile)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
     flops_per_token = learnt.flops_per_token(module.models, settings.length)

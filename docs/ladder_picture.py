@@ -1,0 +1,99 @@
+"""Draws the table "The ladder" of results.md: F1 against parameters and against speed, published scores as lines.
+
+python docs/ladder_picture.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from domainbert.report.svg import INK, SERIES, SOFT, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_DOCS = Path(__file__).parent
+_FONT = "system-ui, sans-serif"
+_NEAR, _LINES = 2, 3  # a system with so near a neighbour, to the right and in points of F1, has its name on the left
+
+
+@dataclass(frozen=True)
+class System:
+    """A row of the table; published ones have neither size nor interval there."""
+
+    name: str
+    parameters: float | None
+    words_per_second: float | None
+    f1: float
+    interval: tuple[float, float] | None
+
+
+def systems_of(page: str) -> list[System]:
+    """The rows of the table below the heading "The ladder"."""
+    rows = [line for line in page.partition("## The ladder")[2].partition("\n## ")[0].splitlines() if line[:1] == "|"]
+    return [_system([cell.strip() for cell in row.strip("|").split("|")]) for row in rows[2:]]
+
+
+def _system(cells: Sequence[str]) -> System:
+    name, parameters, speed, f1, interval = cells
+    ends = [float(one) for one in interval.strip("[]").split(",") if one]
+    return System(
+        name,
+        float(parameters.removesuffix(" M")) if parameters else None,
+        float(speed.replace(",", "")) if speed else None,
+        float(f1),
+        (ends[0], ends[1]) if ends else None,
+    )
+
+
+def ladder(systems: Sequence[System]) -> str:
+    """The picture as the text of an SVG file."""
+
+    def draw(figure: Figure) -> None:
+        left, right = figure.subplots(1, 2, sharey=True)
+        _panel(left, systems, "parameters", "parameters, millions", (2, 5, 10, 20, 50, 100, 200, 500))
+        _panel(
+            right, systems, "words_per_second", "words a second, one core", (200, 500, 1000, 2000, 5000, 10000, 20000)
+        )
+        left.set_ylabel("strict entity F1, ECON-IE test")
+        for one in systems:
+            if one.interval is None:
+                told = f"{one.name.partition(' (')[0]} {one.f1:g}"
+                beside: Any = {"xycoords": ("axes fraction", "data"), "xytext": (4, 0), "textcoords": "offset points"}
+                right.annotate(told, (1, one.f1), va="center", color=SOFT, fontsize=7, **beside)
+
+    shown = picture("ladder", "F1 on ECON-IE against parameters and against speed", (9.0, 5.0), draw)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="{_FONT}" '
+    body = str(shown).replace("<svg ", head, 1)
+    return body.replace(">", '><rect width="100%" height="100%" fill="#ffffff"/>', 1) + "\n"
+
+
+def _panel(axes: Axes, systems: Sequence[System], key: str, title: str, ticks: Sequence[int]) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(ticks[0], ticks[-1])
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(title)
+    shown = {one: getattr(one, key) for one in systems if one.interval is not None and getattr(one, key) is not None}
+    for one, x in shown.items():
+        colour, style = (
+            SERIES[systems.index(one) % len(SERIES)],
+            {"textcoords": "offset points", "va": "center", "fontsize": 8},
+        )
+        axes.plot([x, x], one.interval, color=colour, linewidth=1.2)
+        axes.plot(x, one.f1, "o", color=colour, markersize=6)
+        crowded = any(x < other < _NEAR * x and abs(its.f1 - one.f1) < _LINES for its, other in shown.items())
+        place: Any = {"xytext": (-7, 0), "ha": "right"} if crowded else {"xytext": (7, 0), "ha": "left"}
+        axes.annotate(one.name, (x, one.f1), color=INK, **style, **place)
+    for one in systems:
+        if one.interval is None:
+            axes.axhline(one.f1, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
+
+
+if __name__ == "__main__":
+    found = systems_of((_DOCS / "results.md").read_text(encoding="utf-8"))
+    (_DOCS / "pictures" / "ladder.svg").write_text(ladder(found), encoding="utf-8")
