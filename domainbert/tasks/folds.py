@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,8 @@ from domainbert.tasks.label_names import NAMES_KEY
 from domainbert.tasks.labelled import Labelled, Unit
 from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, moved, paths_of, read_set, set_name
 
+_LONG, _FEW = 3, 3  # words of an entity, and units that have it, for them to belong together
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -29,7 +33,8 @@ class Fold:
 
 
 def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int) -> list[Fold]:
-    """Split a training set; sentences of a document stay together, classes are spread evenly.
+    """Split a training set; sentences of a document stay together, and so do those that share a rare entity; classes
+    are spread evenly.
 
     The lines are those of each file, in its order; names of labels that stand in the first row of a JSONL file are
     repeated in the first row of each fold's files. Labels in a file beside the texts are split with them.
@@ -38,10 +43,10 @@ def split_folds(train: LabelledSet, task: TaskConfig, num_folds: int, seed: int)
         DomainbertError: there are fewer units than folds, or the training of a fold would lack a label.
     """
     whole = read_set(task, train)
-    units = _units(whole)
-    if len(units) < num_folds:
-        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units)}; expected as many or more")
-    dealt = _deal(units, num_folds, seed)
+    units, groups = _units(whole), _groups(whole)
+    if len(set(groups)) < num_folds:
+        raise DomainbertError(f"k_folds: {num_folds}, but {_few(train, units, groups)}; expected as many or more")
+    dealt = _deal(units, groups, num_folds, seed)
     _check_labels(units, dealt, set_name(train))
     return _folds(train, whole, dealt, num_folds)
 
@@ -52,10 +57,11 @@ def hold_out(given: LabelledSet, task: TaskConfig, num_parts: int, seed: int) ->
     `DomainbertError` if there are fewer documents than parts.
     """
     whole = read_set(task, given)
-    units = _units(whole)
-    if len(units) < num_parts:
-        raise DomainbertError(f"{_few(given, units)}; expected {num_parts} or more, of which one part is held out")
-    dealt = _deal(units, num_parts, seed)
+    units, groups = _units(whole), _groups(whole)
+    if len(set(groups)) < num_parts:
+        few = _few(given, units, groups)
+        raise DomainbertError(f"{few}; expected {num_parts} or more, of which one part is held out")
+    dealt = _deal(units, groups, num_parts, seed)
     known = {label for unit, part in zip(units, dealt, strict=True) if part > 0 for label in unit.labels}
     held = [part == 0 and unit.labels <= known for unit, part in zip(units, dealt, strict=True)]
     return _folds(given, whole, [0 if one else 1 for one in held], 2)[0]
@@ -65,8 +71,9 @@ def _units(whole: Labelled[Any]) -> list[Unit]:
     return list(chain(*(part.units() for part in whole.parts or [whole])))
 
 
-def _few(given: LabelledSet, units: Sequence[Unit]) -> str:
-    return f"{set_name(given)} has {len(units)} documents"
+def _few(given: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
+    shared = f", of which {len(set(groups))} share no rare entity" if len(set(groups)) < len(units) else ""
+    return f"{set_name(given)} has {len(units)} documents{shared}"
 
 
 def _folds(given: LabelledSet, whole: Labelled[Any], dealt: Sequence[int], num_folds: int) -> list[Fold]:
@@ -157,15 +164,45 @@ def _check_labels(units: Sequence[Unit], part: Sequence[int], train: str) -> Non
         )
 
 
-def _deal(units: Sequence[Unit], num_folds: int, seed: int) -> list[int]:
-    """The fold of each unit: shuffled, then dealt out by strata, so that folds differ by one of each at most."""
+def _groups(whole: Labelled[Any]) -> list[int]:
+    """For each unit the first one of its group: units belong together that share an entity of three words or more which
+    no more than three units have. Such strings come back within a document, and seldom elsewhere: sentences that share
+    one are of one document, as a rule, even where the file does not say so.
+    """
+    having: dict[str, set[int]] = defaultdict(set)
+    before = 0
+    for part in whole.parts or [whole]:
+        starts = [unit.line for unit in part.units()]
+        for item, plain in zip(part.items, part.plain_items(), strict=True):
+            for stretch in plain.stretches or ():
+                words = plain.texts[0][stretch.start : stretch.end].lower().split()
+                if len(words) >= _LONG:
+                    having[" ".join(words)].add(before + max(bisect_right(starts, item.line) - 1, 0))
+        before += len(starts)
+    first = list(range(before))
+
+    def first_of(number: int) -> int:
+        while first[number] != number:
+            number = first[number]
+        return number
+
+    for units in having.values():
+        if len(units) <= _FEW:
+            firsts = sorted({first_of(number) for number in units})
+            for other in firsts[1:]:
+                first[other] = firsts[0]
+    return [first_of(number) for number in range(before)]
+
+
+def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:
+    """The fold of each unit: groups are shuffled, then dealt out by the strata of their first units, so that folds
+    differ by one group of each at most."""
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)
+    order = [number for number in order if groups[number] == number]
     order.sort(key=lambda number: units[number].stratum)
-    part = [0] * len(units)
-    for position, number in enumerate(order):
-        part[number] = position % num_folds
-    return part
+    fold_of = {number: position % num_folds for position, number in enumerate(order)}
+    return [fold_of[group] for group in groups]
 
 
 def _write(path: Path, text: str) -> None:

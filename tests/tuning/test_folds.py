@@ -53,6 +53,33 @@ def test_each_sentence_validates_once_and_documents_stay_together(tmp_path: Path
     assert set(seen.values()) == {1} and len(seen) == 15
 
 
+def test_sentences_that_share_a_rare_entity_stay_together(tmp_path: Path) -> None:
+    """A string of three words or more in two or three sentences; `s9` and `s0` hang together by what `s5` has of each.
+    One of twelve sentences, and one of two words, bind nothing."""
+    entities = {f"s{number}": ["the same name", f"two{number % 2}"][number % 2 :] for number in range(0, 24, 2)}
+    for number, one in enumerate(("s0", "s5", "s9")):
+        entities[one] = [*entities.get(one, []), "École de Paris"] if number < 2 else ["a trial of vouchers"]
+    entities["s5"].append("a Trial of Vouchers")
+    for number in (1, 3, 7):
+        entities[f"s{number}"] = [f"short one{number % 2}"]
+    train = tmp_path / "train.conll"
+    blocks = []
+    for number in range(24):
+        lines = [f"s{number} O"]
+        for entity in entities.get(f"s{number}", []):
+            first, *rest = entity.split()
+            lines += [f"{first} B-X", *(f"{word} I-X" for word in rest), "end O"]
+        blocks.append("\n".join(lines))
+    train.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    folds = written(train, Ner(), 4, tmp_path / "folds")
+    held = [{one.words[0] for one in read_ner(fold.validation).sentences} for fold in folds]
+    assert sum(map(len, held)) == 24 and {len(one) for one in held} <= {5, 6, 7, 8}
+    assert [one & {"s0", "s5", "s9"} for one in held if one & {"s0", "s5", "s9"}] == [{"s0", "s5", "s9"}]
+    assert sum(bool(one & {"s1", "s3", "s7"}) for one in held) > 1
+    with pytest.raises(DomainbertError, match="has 24 documents, of which 22 share no rare entity; expected as many"):
+        split_folds(train, Ner(), 23, 1)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
     train = tmp_path / f"train.{suffix}"
