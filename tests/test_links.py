@@ -39,7 +39,7 @@ def test_links_lead_somewhere(page):
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page
         assert target.is_file(), link
-        assert page not in DOCS or target in DOCS or target.suffix == ".png", f"{link}: is no page of the site"
+        assert page not in DOCS or target in DOCS or target.suffix in (".png", ".svg"), f"{link}: is no page of the site"
         assert not anchor or anchor in anchors(target), link
 
 
