@@ -80,15 +80,12 @@ def _panel(axes: Axes, systems: Sequence[System], key: str, title: str, ticks: S
     axes.set_xlabel(title)
     shown = {one: getattr(one, key) for one in systems if one.interval is not None and getattr(one, key) is not None}
     for one, x in shown.items():
-        colour, style = (
-            SERIES[systems.index(one) % len(SERIES)],
-            {"textcoords": "offset points", "va": "center", "fontsize": 8},
-        )
+        colour = SERIES[systems.index(one) % len(SERIES)]
         axes.plot([x, x], one.interval, color=colour, linewidth=1.2)
         axes.plot(x, one.f1, "o", color=colour, markersize=6)
         crowded = any(x < other < _NEAR * x and abs(its.f1 - one.f1) < _LINES for its, other in shown.items())
         place: Any = {"xytext": (-7, 0), "ha": "right"} if crowded else {"xytext": (7, 0), "ha": "left"}
-        axes.annotate(one.name, (x, one.f1), color=INK, **style, **place)
+        axes.annotate(one.name, (x, one.f1), color=INK, fontsize=8, va="center", textcoords="offset points", **place)
     for one in systems:
         if one.interval is None:
             axes.axhline(one.f1, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))

@@ -13,8 +13,7 @@ from domainbert.base.files import read_json, write_json
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
-OF_THE_RUN = frozenset({"manifest.json", "status.json", "running.lock", "config.yaml", "README.md", "training.json"})
-"""Files of a stage's folder that tell of the run, and the model card: nothing that is read from the folder."""
+_NOT_READ = {"manifest.json", "status.json", "README.md"}  # they tell of the run and the model: nothing reads them
 _RECORDED = {"prepared.json": "parts"}  # files that hold the hashes of all others in a folder beside them
 
 
@@ -58,13 +57,13 @@ class FileHashes:
         return str(known[-1])
 
     def of(self, path: Path) -> str:
-        """Hash of a file; or of the relative names and contents of the files below a folder, but for `OF_THE_RUN`, and
-        for what `prepared.json` has the hashes of: parts of a corpus, which may be too large to be read at each start.
-        """
+        """Hash of a file; or of the relative names and contents of the files below a folder, but for `manifest.json`,
+        `status.json` and model cards, and for what `prepared.json` has the hashes of: parts of a corpus, which may be
+        too large to be read at each start."""
         if not path.is_dir():
             return self.of_file(path)
         recorded = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
-        found = (file for file in path.rglob("*") if file.is_file() and file.name not in OF_THE_RUN)
+        found = (file for file in path.rglob("*") if file.is_file() and file.name not in _NOT_READ)
         files = [file for file in found if recorded.isdisjoint(file.parents)]
         return hash_json({file.relative_to(path).as_posix(): self.of_file(file) for file in files})
 
