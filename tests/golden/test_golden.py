@@ -17,7 +17,13 @@ import pytest
 from tests.golden.write import HERE, PROCESSOR, numbers_of, processor, run_recipe
 
 GOLDEN = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
-TOLERANCES = {"[train/loss]": (1e-5, 1e-7), "[train/": (1e-4, 1e-6), "": (1e-4, 1e-4)}  # relative and absolute
+# Relative and absolute. The norm of a gradient shrinks as a model fits, what rounding adds to it does not.
+TOLERANCES = {
+    "[train/loss]": (1e-5, 1e-7),
+    "[train/grad_norm]": (5e-4, 1e-6),
+    "[train/": (1e-4, 1e-6),
+    "": (1e-4, 1e-4),
+}
 
 
 def differences(golden: Any, found: Any, place: str = "") -> Iterator[str]:
