@@ -16,7 +16,11 @@ from domainbert.settings.tree import nearest
 Direction = Literal["maximize", "minimize"]
 COSTS = ("parameters", "folder_bytes", "pieces_per_word", "words_per_second", "latency_1", "latency_32")
 """The fields of `cost.Cost`, repeated here because that module needs torch."""
-_LOWER_IS_BETTER = ("loss", "bits_per_character", "perplexity", *(name for name in COSTS if name != "words_per_second"))
+_LOWER_IS_BETTER = (
+    *("loss", "bits_per_character", "perplexity"),
+    *("ece", "nll", "brier"),  # how far probabilities are from what is right, also in front of calibration
+    *(name for name in COSTS if name != "words_per_second"),
+)
 VALIDATION, COST = "validation/", "cost/"
 URL = "DOMAINBERT_STORAGE_URL"
 """The environment variable with the URL of a database."""

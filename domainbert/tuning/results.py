@@ -50,9 +50,12 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
         if best is not None:
             _write_settings(best, config, out / _BEST)
         front = sorted(study.best_trials, key=lambda one: one.number) if len(config.objective) > 1 and best else []
-        for trial in front:
-            (out / "pareto").mkdir(exist_ok=True)
-            _write_settings(trial, config, out / "pareto" / f"trial-{trial.number:05d}.yaml")
+        files = {out / "pareto" / f"trial-{trial.number:05d}.yaml": trial for trial in front}
+        for file, trial in files.items():
+            file.parent.mkdir(exist_ok=True)
+            _write_settings(trial, config, file)
+        for file in set(out.glob("pareto/trial-*.yaml")) - files.keys():
+            file.unlink()  # of a trial that another one has since beaten in everything
         summary = {"study": study.study_name, **summarise(trials, config)}
         summary |= {"pareto_front": [one.number for one in front], "importance": importance(study, config)}
         write_json(out / _SUMMARY, summary)

@@ -8,15 +8,18 @@ from typing import Any
 import optuna
 import pytest
 import yaml
-from optuna.trial import FixedTrial
+from optuna.distributions import FloatDistribution
+from optuna.trial import FixedTrial, create_trial
 
 from domainbert.base.errors import DomainbertError
 from domainbert.runner.stage_table import STAGES
 from domainbert.serving.cost import Cost
 from domainbert.tasks.config import Headline
 from domainbert.tuning.config import COSTS
+from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid
 from domainbert.tuning.space import label
+from domainbert.tuning.trials import SETTINGS
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +224,20 @@ def test_lower_is_better_for_losses_and_costs() -> None:
     objectives = ["validation/f1", "validation/loss", "validation/general_loss"]
     config = search(objective=objectives).config
     assert config.directions == ("maximize", "minimize", "minimize")
+    calibration = replace(config, objective=("validation/ece", "validation/uncalibrated_nll", "validation/brier"))
+    assert set(calibration.directions) == {"minimize"}
     assert replace(config, stage="distill", objective=("validation/SoftTargets",)).directions == ("minimize",)
+
+
+def test_a_trial_that_is_beaten_in_everything_leaves_the_front() -> None:
+    found = search(objective=["validation/f1", "validation/loss"])
+    study, uniform = optuna.create_study(directions=found.config.directions), {"x": FloatDistribution(0, 1)}
+    for f1, loss in ((0.5, 0.5), (0.6, 0.4), (0.5, 0.3)):
+        facts = {"params": {"x": f1}, "distributions": uniform, "user_attrs": {SETTINGS: {"x": f1}}}
+        study.add_trial(create_trial(values=[f1, loss], **facts))
+        front = write_results(study, found)["pareto_front"]
+        assert sorted(path.name for path in Path("study/pareto").iterdir()) == [f"trial-0000{n}.yaml" for n in front]
+    assert front == [1, 2]
 
 
 def test_the_task_says_the_direction_of_its_headline(monkeypatch: pytest.MonkeyPatch) -> None:
