@@ -39,7 +39,11 @@ Statistic = SummedStatistic | WeightedStatistic
 
 
 def resample_scores(
-    systems: Mapping[str, Sequence[NDArray[Any]]], statistic: Statistic, resamples: int = 2000, seed: int = 0
+    systems: Mapping[str, Sequence[NDArray[Any]]],
+    statistic: Statistic,
+    resamples: int = 2000,
+    seed: int = 0,
+    units: Sequence[int] | None = None,
 ) -> dict[str, FloatArray]:
     """The scores of each system in every resample: (resamples,).
 
@@ -49,8 +53,10 @@ def resample_scores(
         statistic: from summed counts to the score, or from those of all documents and how often each is drawn.
         resamples: how many times to draw.
         seed: of the draw; the same seed gives the same documents.
+        units: for each row of the counts the number of the document that it is a part of, from 0; None where each row
+            is a document. Rows of one document are drawn together, for they are not independent.
     """
-    found = resample_parts(systems, [slice(None)], statistic, resamples, seed)
+    found = resample_parts(systems, [slice(None)], statistic, resamples, seed, units)
     return {name: scores[:, 0] for name, scores in found.items()}
 
 
@@ -60,19 +66,24 @@ def resample_parts(
     statistic: Statistic,
     resamples: int,
     seed: int,
+    units: Sequence[int] | None = None,
 ) -> dict[str, FloatArray]:
-    """As `resample_scores`, but each part of the documents is scored by itself, in the same draws: (resamples, parts).
+    """As `resample_scores`, but each part of the rows is scored by itself, in the same draws: (resamples, parts).
 
-    A part is the numbers of its documents. How many of them a draw has is left to chance, as in a new test set.
+    A part is the numbers of its rows. How many of them a draw has is left to chance, as in a new test set; where it has
+    none the score is NaN.
     """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
         raise ValueError(f"every system needs seeds with the counts of the same documents; found sizes {sorted(sizes)}")
-    num_documents = sizes.pop()
+    num_rows = sizes.pop()
+    of_row = np.arange(num_rows) if units is None else np.asarray(units)
     generator = np.random.default_rng(seed)
     scores: dict[str, list[FloatArray]] = {name: [] for name in systems}
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
-    for weights in _draw_documents(generator, num_documents, resamples):
+    chunk = max(1, _CHUNK_CELLS // num_rows)
+    for documents in _draw_documents(generator, int(of_row.max()) + 1, resamples, chunk):
+        weights = documents if units is None else documents[:, of_row]
         for name, counts in stacked.items():
             drawn = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
             scores[name].append(np.stack(drawn, axis=-1))
@@ -80,9 +91,9 @@ def resample_parts(
 
 
 def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
-    """The percentile interval of resampled scores (resamples,)."""
+    """The percentile interval of resampled scores (resamples,), without those that are NaN."""
     tail = 50 * (1 - confidence)
-    low, high = np.percentile(scores, [tail, 100 - tail])
+    low, high = np.nanpercentile(scores, [tail, 100 - tail])
     return float(low), float(high)
 
 
@@ -91,9 +102,10 @@ def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
     return float(_score_draws(statistic, np.ones((1, len(counts))), counts[:, None])[0, 0])
 
 
-def _draw_documents(generator: np.random.Generator, num_documents: int, resamples: int) -> Iterator[FloatArray]:
-    """Number of times each document is drawn, some resamples at a time: (resamples of the chunk, documents)."""
-    chunk = max(1, _CHUNK_CELLS // num_documents)
+def _draw_documents(
+    generator: np.random.Generator, num_documents: int, resamples: int, chunk: int
+) -> Iterator[FloatArray]:
+    """Number of times each document is drawn, a chunk of resamples at a time: (resamples of the chunk, documents)."""
     for begin in range(0, resamples, chunk):
         rows = min(chunk, resamples - begin)
         drawn = generator.integers(num_documents, size=(rows, num_documents))
@@ -103,11 +115,13 @@ def _draw_documents(generator: np.random.Generator, num_documents: int, resample
 
 
 def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
-    """The score of each draw and seed, (draws, seeds), of counts (documents, seeds, ...)."""
+    """The score of each draw and seed, (draws, seeds), of counts (rows, seeds, ...); NaN where no row is drawn."""
     if isinstance(statistic, WeightedStatistic):
-        return np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
-    drawn = weights @ counts.reshape(len(counts), -1)
-    return statistic(drawn.reshape(len(weights), *counts.shape[1:]))
+        scores = np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
+    else:
+        drawn = weights @ counts.reshape(len(counts), -1)
+        scores = statistic(drawn.reshape(len(weights), *counts.shape[1:]))
+    return np.where(weights.sum(axis=1, keepdims=True) > 0, scores, np.nan)
 
 
 def _average_drawn_seeds(generator: np.random.Generator, scores: FloatArray) -> FloatArray:

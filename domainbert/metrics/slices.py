@@ -59,17 +59,22 @@ class Drawn:
 
     @property
     def means(self) -> dict[str, FloatArray]:
-        """The mean over the parts, by system (resamples,)."""
-        return {name: found.mean(axis=-1) for name, found in self.scores.items()}
+        """The mean over the parts that a resample has, by system (resamples,)."""
+        return {name: np.nanmean(found, axis=-1) for name, found in self.scores.items()}
 
 
 def draw_slices(
-    counts: Mapping[str, Sequence[NDArray[Any]]], slices: Slices, statistic: Statistic, resamples: int, seed: int
+    counts: Mapping[str, Sequence[NDArray[Any]]],
+    slices: Slices,
+    statistic: Statistic,
+    resamples: int,
+    seed: int,
+    units: Sequence[int] | None = None,
 ) -> dict[str, Drawn]:
     """The scores of all parts in the resamples that the whole test set has with this seed, by key."""
     found = {}
     for key, parts in slices.rows.items():
-        found[key] = Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed))
+        found[key] = Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units))
     return found
 
 

@@ -51,10 +51,12 @@ Systems = Mapping[str, Mapping[str, Found]]
 
 @dataclass(frozen=True)
 class Resampling:
-    """Settings of the bootstrap."""
+    """Settings of the bootstrap, and what it draws."""
 
     resamples: int
     seed: int
+    units: Sequence[int] | None = None
+    """See `bootstrap.resample_scores`."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,8 @@ def summarize(
 
     Args:
         systems: the predictions.
-        count: the counts (units, labels, counts) of a model, of the same units in the same order for each.
-        score: its scores, nested, numbers at the ends; takes the counts summed over units, too.
+        count: the counts (rows, labels, counts) of a model, of the same rows in the same order for each.
+        score: its scores, nested, numbers at the ends; takes the counts summed over rows, too.
         statistics: by name the scores that get intervals, see `bootstrap.resample_scores`.
         headline: the one whose interval has no name in front; or the mean of one over slices.
         resampling: how the intervals are drawn.
@@ -104,7 +106,7 @@ def summarize(
         summaries[name] = {**_mean(scored), "seeds": len(runs), f"{headline}_by_seed": by_seed}
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
-    how = resampling.resamples, resampling.seed
+    how = resampling.resamples, resampling.seed, resampling.units
     drawn_of = {name: resample_scores(counts, statistic, *how) for name, statistic in statistics.items()}
     if sliced is not None:
         parts = draw_slices(counts, slices, sliced, *how)

@@ -125,7 +125,7 @@ def check_arguments(given: Given) -> None:
     elif (folder := opened(given["model"])) is not None:
         with given.under("model"):
             kind = task_kind(folder.head, folder.fields)
-            task = task or (kind and usual_config(kind))
+            task = task or (kind and usual_config(kind, folder.fields))
     given.check_labelled("check", task)
 
 
@@ -137,7 +137,7 @@ def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
         raise DomainbertError(f"check: {folder.path} has no head for a task; expected one to score")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: {task.name}; {folder.path} is for {folder_name(kind)}")
-    task = task or usual_config(kind)
+    task = task or usual_config(kind, folder.fields)
     if task is None:
         raise DomainbertError(
             f"task: missing; {folder.path} is for {folder_name(kind)}, which has to be told how to read"

@@ -190,6 +190,11 @@ class TaskConfig(ABC):
         """
         return None
 
+    @classmethod
+    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that the `config.json` of a model tells: those that decide how test sets are scored."""
+        return {}
+
     def mending(self) -> Self | None:
         """The same, reading files in which it mends what it otherwise refuses, and counts it; None where it cannot."""
         return None
@@ -252,10 +257,11 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     return kinds[name]
 
 
-def usual_config(kind: type[TaskConfig]) -> TaskConfig | None:
-    """A task with all settings as they usually are; None where it has settings without a default."""
+def usual_config(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
+    """A task with the settings that `config.json` tells, and all others as they usually are; None where it has settings
+    without a default."""
     try:
-        return kind()
+        return kind(**kind.told(fields))
     except TypeError:
         return None
 

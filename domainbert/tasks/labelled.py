@@ -143,6 +143,11 @@ class Labelled(Generic[AnyItem]):
         """The name of what the bootstrap draws, in the plural."""
         return "texts"
 
+    @property
+    def unit_numbers(self) -> Sequence[int] | None:
+        """For each item the number of the unit that it belongs to, from 0; None where it is one by itself."""
+        return None
+
     def describe(self) -> str:
         """A line that tells what was read."""
         return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"

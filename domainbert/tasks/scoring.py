@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -54,7 +55,8 @@ class Scoring(ABC):
     @property
     def num_units(self) -> int:
         """Number of units that the bootstrap draws from."""
-        return len(self.test.items)
+        numbers = self.test.unit_numbers
+        return len(self.test.items) if numbers is None else max(numbers) + 1
 
     @property
     def title(self) -> str:
@@ -64,12 +66,13 @@ class Scoring(ABC):
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items, write predictions and gold to `path`, and remember them."""
         known = self.config.known_labels(predictor.labels)
+        self.config.check_labels(known)
         check_set_known(self.test, known)
         self.labels.update(known)
         with told_where(self.test.place):
             found = self.predict(predictor)
         if len(found) != len(self.test.items):
-            expected = f"{len(self.test.items):,} {self.test.unit}"
+            expected = f"{len(self.test.items):,} items"
             raise DomainbertError(f"{self.test.path}: {expected}, but {len(found):,} predictions")
         self.predictions.setdefault(system, {})[seed] = found
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,8 +185,8 @@ class CountedScoring(Scoring):
     def summary(self, resampling: Resampling) -> Summary:
         """The scores of all systems."""
         headline = self.headline.key
-        slices = self.slices(self.headline.of_slice)
-        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, resampling, slices)
+        slices, drawn = self.slices(self.headline.of_slice), replace(resampling, units=self.test.unit_numbers)
+        found = summarize(self.predictions, self.count, self.scores, self.statistics, headline, drawn, slices)
         return found | {"warnings": self.warnings()}
 
     def lines(self, summary: Summary) -> list[str]:

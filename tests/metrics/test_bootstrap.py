@@ -36,6 +36,20 @@ def test_resampled_scores_equal_a_plain_loop(monkeypatch):
     assert found == pytest.approx(expected, abs=1e-12)
 
 
+def test_rows_of_one_unit_are_drawn_together():
+    units = GENERATOR.permutation(np.repeat(np.arange(10), 6))
+    seeds = [GENERATOR.integers(0, 5, size=(60, 2, 3)) for _ in range(2)]
+    summed = [np.stack([one[units == unit].sum(axis=0) for unit in range(10)]) for one in seeds]
+    found = resample_scores({"a": seeds}, micro_f1, 50, 5, units)["a"]
+    assert found == pytest.approx(resample_scores({"a": summed}, micro_f1, 50, 5)["a"], abs=1e-12)
+    copies = [np.repeat(coin(0.7), 5, axis=0)]  # a text five times is no further text
+    wide, narrow = (
+        np.ptp(interval(resample_scores({"a": copies}, accuracy, units=numbers)["a"]))
+        for numbers in (np.repeat(np.arange(400), 5), None)
+    )
+    assert wide / narrow == pytest.approx(5**0.5, rel=0.1)
+
+
 def test_seeds_widen_the_interval():
     steady = [coin(0.7)] * 3
     varied = [coin(0.6), coin(0.7), coin(0.8)]

@@ -107,5 +107,17 @@ def test_ranks_are_those_within_a_slice() -> None:
     for row, scores in zip(drawn, found, strict=True):
         here = row[np.isin(row, parts[0])]
         assert scores[0] == pytest.approx(spearmanr(gold[here], predicted[here]).statistic, abs=1e-12)
-        assert np.isfinite(scores[1])
-    assert any(not np.isin(row, parts[1]).any() for row in drawn) and (found[:, 1] == 0).any()
+        assert np.isfinite(scores[1]) == np.isin(row, parts[1]).any()
+    assert np.isnan(found[:, 1]).any() and (found[:, 1] == 0).any()
+
+
+def test_a_resample_without_a_text_of_a_slice_says_nothing_of_it() -> None:
+    """All is right, so all scores are 1, whatever is drawn."""
+    languages = ["en"] * 100 + ["fr"] * 97 + ["de"] * 3
+    slices = Slices.of({"language": languages}, "f1", "language", "f1_over_language")
+    systems = {name: {"seed-1": GOLD[:200]} for name in ("one", "other")}
+    found = summarize_classes(GOLD[:200], systems, LABELS, Resampling(500, 0), "f1_over_language", slices)
+    one, (pair,) = found["systems"]["one"], found["paired"]
+    assert one["interval"] == [1, 1] and pair["slices"]["language"]["de"]["interval"] == [0, 0]
+    assert [part["interval"][1] for part in one["slices"]["language"].values()] == [1, 1, 1]
+    assert np.isfinite(found["draws"]["one"]).all()

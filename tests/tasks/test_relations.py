@@ -6,6 +6,7 @@ import json
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -395,15 +396,44 @@ def test_the_scores_of_tacred_by_hand() -> None:
     assert scoring.lines(summary)[0].split()[:3] == ["system", "micro", "F1"]
 
 
+def test_pairs_of_entities_in_one_text_are_drawn_together() -> None:
+    texts = ["<< a >> [[ b ]] c", "<< x >> [[ y ]]", "a << b >> [[ c ]]", "<< a >> b [[ c ]]"]
+    items = [RelatedEntities(find_markers(text, MARKERS), "part-of", line) for line, text in enumerate(texts, 1)]
+    test = RelationFile(Path("a.jsonl"), items, "jsonl")
+    scoring = RelationScoring(Relations(), test)
+    scoring.labels = set(CLASSES)
+    found = ["part-of", "none", "part-of", "part-of"]
+    scoring.predictions = {"a": {"seed-1": [Relation(label, {label: 1.0}) for label in found]}}
+    drawn = np.array(scoring.summary(Resampling(200, 0))["draws"]["a"])
+    assert test.unit_numbers == [0, 1, 0, 0] and (scoring.num_units, test.unit) == (2, "different texts")
+    assert set(drawn) == {0.0, 0.75, 1.0}  # one text, both, the other
+    assert scoring.title == "micro F1 over 4 pairs of entities"
+
+
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = made_up(0, 4)  # none, part-of, used-for, none
     (warning,) = task_of().warnings(items, {"accuracy": 0.5})
     assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
     assert task_of().warnings(items, {"accuracy": 0.75}) == []
-    with pytest.raises(
-        DomainbertError, match=r"no text has the label 'other' \(negative\); expected one of none, part-"
-    ):
+    with pytest.raises(DomainbertError, match=r"negative: no text has the label 'other'; expected one of none, part-"):
         task_of(negative="other")
+
+
+def test_a_folder_keeps_what_means_nothing_and_scores_ask_for_the_same(tmp_path: Path) -> None:
+    facts = json.loads(json.dumps(task_of(negative="none").folder_facts({})))
+    assert facts["domainbert_nothing"] == "none" and "domainbert_nothing" not in task_of().folder_facts({})
+    with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
+        RelationsTask.of_folder(CLASSES, facts | {"domainbert_nothing": 3})
+    trained = SimpleNamespace(labels=CLASSES, task=RelationsTask.of_folder(CLASSES, facts))
+    for negative, wrong in ((None, "found None, but a was trained with 'none', so"), ("x", "found 'x', but a was")):
+        with pytest.raises(DomainbertError, match=f"task.negative: {wrong}"):
+            scoring_of(["none"], negative=negative).score("a", "1", trained, tmp_path / "a.jsonl")
+    unsaid = SimpleNamespace(labels=CLASSES, task=RelationsTask.of_folder(CLASSES, task_of().folder_facts({})))
+    with pytest.raises(DomainbertError, match="negative: no text has the label 'x'; expected one of none, part-of"):
+        scoring_of(["none"], negative="x").score("a", "1", unsaid, tmp_path / "a.jsonl")
+    for predictor in (trained, unsaid):
+        predictor.predict = lambda _: [Relation("none", {})]
+        scoring_of(["none"], negative="none").score("a", "1", predictor, tmp_path / "a.jsonl")
 
 
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])

@@ -90,10 +90,11 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, problem: s
 
 def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
     train = TokenLabels().read(written(tmp_path / "a.conll", "A NN\nb VB\n"))
-    with pytest.raises(
-        DomainbertError, match=r"no word has the label 'O' \(outside\); expected one of NN, VB, or outs"
-    ):
+    with pytest.raises(DomainbertError, match=r"outside: no word has the label 'O'; expected one of NN, VB, or null"):
         TokenLabelsTask.of_training(TokenLabels(), train)
+    with pytest.raises(DomainbertError, match="outside: no word has the label 'o'"):
+        TokenLabels(outside="o").check_labels(["O", "X"])
+    assert TokenLabelsTask.of_folder(("O", "X"), TokenLabelsTask(("O", "X"), "O").folder_facts({})).nothing == "O"
     task = TokenLabelsTask.of_training(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)
 

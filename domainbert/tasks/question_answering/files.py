@@ -81,8 +81,8 @@ class QuestionFile(Labelled[Question]):
         return "contexts"
 
     @cached_property
-    def context_numbers(self) -> list[int]:
-        """For each question the number of its context, from 0 in the order of the file."""
+    def unit_numbers(self) -> list[int]:
+        """See `Labelled.unit_numbers`: the contexts."""
         numbers: dict[str, int] = {}
         return [numbers.setdefault(item.context, len(numbers)) for item in self.items]
 
@@ -95,7 +95,7 @@ class QuestionFile(Labelled[Question]):
         """A line with the number of questions, of those without an answer, and of contexts."""
         bare = sum(not item.answers for item in self.items)
         said = f"{self.path}: {len(self.items):,} questions, {bare:,} of them without an answer"
-        return f"{said}, on {max(self.context_numbers) + 1:,} contexts; {FileKind(self.kind)}"
+        return f"{said}, on {max(self.unit_numbers) + 1:,} contexts; {FileKind(self.kind)}"
 
     def plain_item(self, item: Question) -> PlainItem:
         """See `Labelled.plain_item`: the context is the document of all questions on it."""
@@ -104,14 +104,14 @@ class QuestionFile(Labelled[Question]):
     def units(self) -> list[Unit]:
         """The contexts."""
         first: dict[int, Question] = {}
-        for number, item in zip(self.context_numbers, self.items, strict=True):
+        for number, item in zip(self.unit_numbers, self.items, strict=True):
             first.setdefault(number, item)
         return [Unit(item.line) for item in first.values()]
 
     def part(self, units: Sequence[int]) -> str:
         """See `Labelled.part`."""
         chosen = set(units)
-        items = [item for n, item in zip(self.context_numbers, self.items, strict=True) if n in chosen]
+        items = [item for n, item in zip(self.unit_numbers, self.items, strict=True) if n in chosen]
         if self.kind == "jsonl":
             return "".join(f"{_json(_flat(item))}\n" for item in items)
         by_context = groupby(items, key=lambda item: item.context)

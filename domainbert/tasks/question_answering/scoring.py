@@ -67,11 +67,6 @@ class AnswerScoring(CountedScoring):
                 raise DomainbertError(f"{test.place(number)}: {found}; expected ids that differ in all files of a set")
 
     @property
-    def num_units(self) -> int:
-        """The contexts."""
-        return max(self.test.context_numbers) + 1
-
-    @property
     def title(self) -> str:
         """See `Scoring.title`."""
         rules = "SQuAD 2.0" if self.test.has_unanswerable else "SQuAD 1.1"
@@ -113,10 +108,10 @@ class AnswerScoring(CountedScoring):
         return [(prediction.score, exact == 1)]
 
     def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
-        """Exact match, F1 and number of questions, each summed: (contexts, 2, 3), those with an answer first."""
-        counts = np.zeros((self.num_units, 2, 3))
+        """Exact match, F1 and 1 of each question: (questions, 2, 3), with an answer in the first row, or the second."""
+        counts = np.zeros((len(predictions), 2, 3))
         kinds = [int(not item.answers) for item in self.test.items]
-        np.add.at(counts, (self.test.context_numbers, kinds), self._rows([one.answer for one in predictions]))
+        counts[np.arange(len(predictions)), kinds] = self._rows([one.answer for one in predictions])
         return counts
 
     def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:

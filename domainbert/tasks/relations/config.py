@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.label_names import is_visible
+from domainbert.tasks.nothing import nothing_of_folder
 from domainbert.tasks.relations.outputs import classes_of
 from domainbert.tasks.text_files import TextFormat
 
@@ -90,6 +91,12 @@ class Relations(TaskConfig):
         return Headline(f"{self.metric}_f1", f"{self.metric} F1")
 
     @classmethod
+    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """See `TaskConfig.told`."""
+        nothing = nothing_of_folder(fields)
+        return {} if nothing is None else {"negative": nothing}
+
+    @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:
         """See `TaskConfig.recognises`: two entities of each text, by characters or by the usual markers."""
         from domainbert.tasks.recognition import Recognised
@@ -103,6 +110,12 @@ class Relations(TaskConfig):
             return None
         reason = f"two entities marked in each text under {keys.text!r}, {keys.labels.different} relations"
         return Recognised(cls(format=format), f"{reason} under {keys.labels.key!r}", specificity=2)
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`: of the `negative` one."""
+        if self.negative is not None and self.negative not in labels:
+            some = ", ".join(sorted(labels))
+            raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {some}")
 
     @classmethod
     def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:

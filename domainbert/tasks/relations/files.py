@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -40,6 +41,17 @@ class RelationFile(Labelled[RelatedEntities]):
 
     nameless: bool = False
     """The relations are numbers without names; each is called by its number."""
+
+    @property
+    def unit(self) -> str:
+        """See `Labelled.unit`."""
+        return "different texts"
+
+    @cached_property
+    def unit_numbers(self) -> list[int]:
+        """See `Labelled.unit_numbers`: the texts without markers, whose pairs of entities are not independent."""
+        numbers: dict[str, int] = {}
+        return [numbers.setdefault(item.content.unmarked, len(numbers)) for item in self.items]
 
     def describe(self) -> str:
         """A line with the kind of file, the number of texts and of each relation."""

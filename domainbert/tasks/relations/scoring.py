@@ -31,11 +31,12 @@ class RelationScoring(MeaningfulScoring):
     """Texts with two entities each as a test set."""
 
     config: Relations
+    setting = "negative"
 
     @property
-    def nothing(self) -> str | None:
-        """See `MeaningfulScoring.nothing`."""
-        return self.config.negative
+    def title(self) -> str:
+        """See `Scoring.title`."""
+        return f"{self.headline.name} over {self.num_gold:,} pairs of entities"
 
     def row(self, item: RelatedEntities, prediction: Relation) -> dict[str, Any]:
         """See `Scoring.row`; entities have the markers of the file."""
@@ -63,7 +64,7 @@ class RelationScoring(MeaningfulScoring):
         return (one.label for one in predictions)
 
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """See `MeaningfulScoring`: a row for each text."""
+        """See `MeaningfulScoring`: a row for each pair of entities."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, list(self.labels_of(predictions)), self.classes)
         return meaningful(counts, self.classes, self.nothing)

@@ -19,6 +19,7 @@ from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
+from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
@@ -53,16 +54,16 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     Attributes:
         classes: the relations.
         reading: what stands around entities in files, and what the model reads there.
-        negative: the one that means no relation, if there is one; it is known to training alone.
+        nothing: the one that means no relation, if there is one.
     """
 
     predictor = RelationClassifier
     scored_as = RelationScoring
     at_starts = False
 
-    def __init__(self, labels: Sequence[str], reading: Reading, negative: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], reading: Reading, nothing: str | None = None) -> None:
         super().__init__(labels)
-        self.classes, self.reading, self.negative = classes_of(labels), reading, negative
+        self.classes, self.reading, self.nothing = classes_of(labels), reading, nothing
 
     @property
     def added_tokens(self) -> Sequence[str]:
@@ -78,11 +79,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def of_training(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
         """See `Task.of_training`; `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
-        if config.negative is not None and config.negative not in classes:
-            raise DomainbertError(
-                f"{train.path}: no text has the label {config.negative!r} (negative); expected one of "
-                f"{', '.join(classes)}"
-            )
+        config.check_labels(classes)
         reading = Reading.of(config)
         if config.head == "starts":
             return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
@@ -92,11 +89,11 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
         """See `Task.of_folder`."""
         kind = cls if classes_of(labels) == tuple(labels) else StartsRelationsTask
-        return kind(labels, Reading.of_folder(fields))
+        return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The markers that are read around entities, and the `problem_type` for `transformers`."""
-        return {"problem_type": "single_label_classification", **self.reading.folder_facts()}
+        """What the task has to know, and the `problem_type` for `transformers`."""
+        return {"problem_type": "single_label_classification", **self._facts()}
 
     def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
         """See `Task.content_of`: entities are given as in the training set, marked in the text or as characters."""
@@ -121,6 +118,10 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def shown_target(self, target: Any) -> str:
         """See `Task.shown_target`: the relation, at either of the places that the head may read."""
         return self.classes[int(target)]
+
+    def _facts(self) -> dict[str, Any]:
+        """The markers that are read around entities, and the relation that is none."""
+        return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
 
     def _found_in(self, content: Content) -> MarkedText:
         text = content if isinstance(content, str) else " ".join(words_of_content(content))
@@ -158,14 +159,14 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def metric(self) -> Metric:
         """Micro and macro F1 and accuracy."""
-        return scores_of_counts(meaningful_scores, len(self.classes) + (self.negative not in self.classes), 3)
+        return scores_of_counts(meaningful_scores, len(self.classes) + (self.nothing not in self.classes), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:
         """See `Task.update`."""
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         predicted = self.class_logits(logits, batch).argmax(dim=-1).cpu().numpy()
         counts = count_class_ids(gold, predicted, len(self.classes)).sum(axis=0)
-        metric.update(meaningful(counts, self.classes, self.negative))
+        metric.update(meaningful(counts, self.classes, self.nothing))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:
         """The relation of each text, and the probabilities of all."""
@@ -211,8 +212,8 @@ class StartsRelationsTask(RelationsTask):
         return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """The markers that are read around entities."""
-        return self.reading.folder_facts()
+        """What the task has to know; the head is none of `transformers`' for classes."""
+        return self._facts()
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """See `RelationsTask.class_logits`: logits (2 x texts, 2 x classes) at both markers."""

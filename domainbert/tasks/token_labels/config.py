@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.nothing import nothing_of_folder
 from domainbert.tasks.tagged_files import TaggedFormat
 
 if TYPE_CHECKING:
@@ -33,6 +36,21 @@ class TokenLabels(TaskConfig):
     head: Literal["linear", "crf"] = "linear"
     """`crf` puts a CRF on the linear head, which weighs each label with its neighbours; `transformers` loads the folder
     without it."""
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`: of the one that is `outside`."""
+        if self.outside is not None and self.outside not in labels:
+            some = ", ".join(sorted(labels))
+            raise DomainbertError(
+                f"outside: no word has the label {self.outside!r}; expected one of {some}, or null where every label "
+                "counts"
+            )
+
+    @classmethod
+    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """See `TaskConfig.told`."""
+        nothing = nothing_of_folder(fields)
+        return {} if nothing is None else {"outside": nothing}
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.metrics.classification import count_class_ids, count_classes
@@ -26,6 +25,7 @@ from domainbert.tasks.decoding import decode_words
 from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
+from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.tagged_scoring import TaggedScoring
@@ -83,11 +83,7 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
     """Sentences with a label for each word as a test set; intervals are drawn by document."""
 
     config: TokenLabels
-
-    @property
-    def nothing(self) -> str | None:
-        """See `MeaningfulScoring.nothing`."""
-        return self.config.outside
+    setting = "outside"
 
     @property
     def num_gold(self) -> int:
@@ -142,25 +138,26 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
     scored_as = WordScoring
     crf: Crf | None = None
 
-    def __init__(self, labels: Sequence[str], outside: str | None = None) -> None:
+    def __init__(self, labels: Sequence[str], nothing: str | None = None) -> None:
         super().__init__(labels)
-        self.outside = outside
+        self.nothing = nothing
 
     @classmethod
     def of_training(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
         """The labels of a training set, and the head that is asked for; `DomainbertError` if none is `outside`."""
         labels = label_set(train.items)
-        if config.outside is not None and config.outside not in labels:
-            raise DomainbertError(
-                f"{train.path}: no word has the label {config.outside!r} (outside); expected one of "
-                f"{', '.join(labels)}, or outside: null where every label counts"
-            )
+        config.check_labels(labels)
         return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
 
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
-        """See `Task.of_folder`; what means nothing is of no concern to prediction."""
-        return (CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls)(labels)
+        """See `Task.of_folder`."""
+        kind = CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls
+        return kind(labels, nothing_of_folder(fields))
+
+    def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """The label that means nothing, by which test sets are scored."""
+        return nothing_fact(self.nothing)
 
     def encode(self, items: Sequence[TaggedSentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`."""
@@ -181,7 +178,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
 
     def metric(self) -> Metric:
         """Mean F1 of the labels that mean something, micro F1 and accuracy."""
-        return scores_of_counts(meaningful_scores, len(self.labels) + (self.outside not in self.labels), 3)
+        return scores_of_counts(meaningful_scores, len(self.labels) + (self.nothing not in self.labels), 3)
 
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
         """See `Task.update`."""
@@ -189,7 +186,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         gold = np.array([number[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
         predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
         counts = count_class_ids(gold, predicted, len(self.labels)).sum(axis=0)
-        metric.update(meaningful(counts, self.labels, self.outside))
+        metric.update(meaningful(counts, self.labels, self.nothing))
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """The label of each word, and its probability."""
@@ -216,7 +213,7 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
-        always = 0.0 if label == self.outside else 2 * share / (1 + share) / len(counts.keys() - {self.outside})
+        always = 0.0 if label == self.nothing else 2 * share / (1 + share) / len(counts.keys() - {self.nothing})
         if share == 1 or scores["macro_f1"] > always:
             return []
         found = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
