@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -80,7 +79,8 @@ class DistillationBatches(LabelledTrainBatches):
 
     def __getitem__(self, index: int) -> Batch:
         """Micro-batch `index`, as `collate` makes it; with `output_index` (N,), the place of each position that the
-        head reads among the outputs of the micro-batch (-1 for none), and the counts of the *global* batch."""
+        head reads among the outputs of the micro-batch (-1 for none), `output_example`, the example of each output (-1
+        where no position decides it), and the counts of the *global* batch."""
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         starts = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
         parts = [(order.batch(step)[1] + item, place) for order, item, place in starts]
@@ -90,7 +90,10 @@ class DistillationBatches(LabelledTrainBatches):
         chosen = [self.examples[i] for i in numbers]
         sizes = [example.num_outputs for example in chosen]
         batch: Batch = dict(collate(chosen, numbers, self.tokenizer, np.concatenate(places)))
-        batch["output_index"] = output_index(batch["example"], batch["outputs"], sizes)
+        place = output_index(batch["example"], batch["outputs"], sizes)
+        examples = np.full(sum(sizes), -1)
+        examples[place[place >= 0]] = batch["example"][place >= 0]
+        batch |= {"output_index": place, "output_example": examples}
         if self.logits is not None:
             batch["teacher_logits"] = self.logits.rows(numbers)
         return batch | _counts(*everything) | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
@@ -106,17 +109,6 @@ def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: 
     """
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     return np.where(outputs >= 0, starts[example] + outputs, -1)
-
-
-def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
-    """Logits (N, C) at positions as those of outputs (words, or texts), the mean where several windows decide one.
-
-    `index` (N,) is an `output_index`, and `num_outputs` counts those of all examples.
-    """
-    decides = (index >= 0).nonzero().flatten()
-    summed = torch.zeros(num_outputs, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    summed = summed.index_add(0, index[decides], logits[decides].float())
-    return summed / torch.bincount(index[decides], minlength=num_outputs).clamp(min=1).unsqueeze(-1)
 
 
 def _counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:

@@ -15,11 +15,10 @@ from torchmetrics import MetricCollection, SumMetric
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.types import IGNORED
-from domainbert.distillation.batches import batch_counts, output_logits
-from domainbert.distillation.losses import Outputs, Places
+from domainbert.distillation.batches import batch_counts
+from domainbert.distillation.losses import Outputs, Places, SoftTargetsLoss
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.crf import label_logits
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.task import Task
@@ -161,8 +160,9 @@ class TaskDistillation(Distilling, FineTuning):
     ) -> None:
         FineTuning.__init__(self, model, task, optim, schedule, num_steps, validation, seed, row)
         self.learn_from(teachers, losses, unfreeze_every)
-        for loss in losses.terms if not task.exclusive else ():
-            loss.divergence = task.divergence
+        for loss in losses.terms:
+            if isinstance(loss, SoftTargetsLoss):
+                loss.divergence, loss.unit = task.opinion_divergence, task.softmax_over
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The weighted loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -176,19 +176,14 @@ class TaskDistillation(Distilling, FineTuning):
         return self.note_loss(self.losses.total(means), means)
 
     def _outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Opinions of words or texts instead of logits at positions, and the task's own loss.
-
-        Those of a CRF are its marginals, as a teacher's are: posterior distillation (Wang et al. 2020,
-        arXiv:2004.03846).
-        """
+        """Opinions of words or texts instead of logits at positions, and the task's own loss."""
         if student.logits is None:
             return student
         hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
             return replace(student, logits=None, hard_loss=hard)
-        opinions = label_logits(self.model.head, student.logits, batch["example"], batch["outputs"])
-        logits = output_logits(opinions, batch["output_index"], batch["num_outputs_here"])
-        return replace(student, logits=logits, hard_loss=hard)
+        opinions = self.task.opinions(self.model.head, student.logits, batch)
+        return replace(student, logits=opinions, hard_loss=hard, example=batch["output_example"])
 
     def _ask(self, batch: dict[str, Any]) -> Outputs:
         given = batch.get("teacher_logits")
@@ -197,16 +192,14 @@ class TaskDistillation(Distilling, FineTuning):
         positions = batch["positions"] if "predicted" in self.losses.reads and given is None else None
         with torch.no_grad():
             teacher = mean_outputs([self._opinion(one, batch, positions) for one in self.teachers])
-        if teacher.logits is None:
-            return replace(teacher, logits=given)
-        return replace(teacher, logits=output_logits(teacher.logits, batch["output_index"], batch["num_outputs_here"]))
+        return replace(teacher, logits=given) if teacher.logits is None else teacher
 
     def _opinion(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Outputs of one teacher for a batch; the logits of a CRF are its marginals."""
+        """Outputs of one teacher for a batch, with its opinions for logits."""
         found = observe(teacher, batch, self.losses.layers(1), positions)
         if found.logits is None:
             return found
-        return replace(found, logits=label_logits(teacher.head, found.logits, batch["example"], batch["outputs"]))
+        return replace(found, logits=self.task.opinions(teacher.head, found.logits, batch))
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:

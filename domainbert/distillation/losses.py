@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.recording import Projections
+from domainbert.training.divergence import full, softmax_divergence
 
 Reads = Literal["none", "predicted", "all", "hard"]
-Unit = Literal["targets", "outputs", "tokens", "segments", "pairs"]
+Unit = Literal["targets", "outputs", "examples", "tokens", "segments", "pairs"]
 """Unit that a loss is a mean of: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
-tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of one segment."""
+labelled examples, tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of a segment."""
 
 _NEVER = -1e9  # a score, finite, so that the difference of two is a number
 
@@ -32,6 +33,7 @@ class Outputs:
         projections: of the layers that losses name.
         logits: at the positions that are predicted, (N, C).
         all_logits: at every token that is not padding, (tokens, C).
+        example: of a task, the example of each of `logits`, or -1: see `Task.opinion_divergence`; of a student only.
         hard_loss: cross-entropy with what is true, summed; of a student only.
     """
 
@@ -39,6 +41,7 @@ class Outputs:
     projections: dict[int, Projections]
     logits: Tensor | None = None
     all_logits: Tensor | None = None
+    example: Tensor | None = None
     hard_loss: Tensor | None = None
 
 
@@ -93,8 +96,8 @@ class DistillationLoss(nn.Module, ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self.divergence: Callable[[Tensor, Tensor], Tensor] = divergence
-        """Between what teacher and student predict; a task whose logits are not those of a softmax has its own."""
+        self.divergence: Callable[..., Tensor] = softmax_divergence
+        """Between what teacher and student predict; of a task it is given `Outputs.example`, too."""
 
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, places: Places) -> Tensor:
@@ -121,7 +124,8 @@ class SoftTargetsLoss(DistillationLoss):
         """See `DistillationLoss.forward`."""
         logits = "all_logits" if self.reads == "all" else "logits"
         own, source = (full(getattr(one, logits)) / self.temperature for one in (student, teacher))
-        return self.temperature**2 * self.divergence(source, own).sum()
+        of_task = () if student.example is None else (student.example,)
+        return self.temperature**2 * self.divergence(source, own, *of_task).sum()
 
 
 class HardTargetsLoss(DistillationLoss):
@@ -286,15 +290,4 @@ def row_divergence(
     hidden = places.hidden_pairs(window)
     own = student.masked_fill(hidden, _NEVER)
     source = teacher.masked_fill(hidden | places.hidden_pairs(teacher_window), _NEVER)
-    return divergence(source, own).mean(dim=1)[places.real].sum()
-
-
-def full(tensor: Tensor) -> Tensor:
-    """At least fp32: losses are small differences of large numbers."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
-
-def divergence(teacher: Tensor, student: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of softmax(teacher) from softmax(student) over the last dimension, which is gone."""
-    log_teacher, log_student = full(teacher).log_softmax(dim=-1), full(student).log_softmax(dim=-1)
-    return functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(dim=-1)
+    return softmax_divergence(source, own).mean(dim=1)[places.real].sum()

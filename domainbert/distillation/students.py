@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +55,7 @@ def build_student(
     head: str,
     num_labels: int,
     vocabulary: VocabularyFacts,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[EncoderWithHead, list[str]]:
     """A student with a head, started from its teacher as far as the shapes allow; and what was taken over, in words.
 
@@ -66,10 +68,10 @@ def build_student(
         config: from `student_config`.
         student: what is taken over.
         teacher: with a head of the same kind.
-        head, num_labels: see `encoders.families.build_model`.
+        head, num_labels, sizes: see `encoders.families.build_model`.
         vocabulary: the student's; nothing is copied to embeddings of another size.
     """
-    model = build_model(config, vocabulary, head, num_labels)
+    model = build_model(config, vocabulary, head, num_labels, sizes)
     encoder = model.encoder
     if student.init == "random":
         return model, []

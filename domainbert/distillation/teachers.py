@@ -18,9 +18,10 @@ from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.sentences import sample_sentences
 from domainbert.data.examples import Example
-from domainbert.distillation.batches import output_index, output_logits
+from domainbert.distillation.batches import output_index
 from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
-from domainbert.encoders.crf import crf_of, label_logits
+from domainbert.encoders.biaffine import Biaffine
+from domainbert.encoders.crf import crf_of
 from domainbert.models.folder import open_model
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.labelled import Labelled, key_of_content
@@ -101,7 +102,7 @@ class Teachers:
 
     def kept(self, task: Task[Any, Any]) -> int:
         """Number of logits that a cache holds of each output: all but for a softmax, whose rest can be told."""
-        return min(self.top_k, len(task.labels)) if task.exclusive else len(task.labels)
+        return min(self.top_k, task.num_opinions) if task.exclusive else task.num_opinions
 
     def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
         """The mean logits of all, each with its own vocabulary; from the cache if they are there, which holds those of
@@ -122,7 +123,7 @@ class Teachers:
                 "sizes": hash_json(list(sizes)),
             }
             ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")
-            found.append(cached_labels(self.cache, key, sizes, len(task.labels), self.kept(task), ask))
+            found.append(cached_labels(self.cache, key, sizes, task.num_opinions, self.kept(task), ask))
         return MeanLabels(found)
 
 
@@ -156,11 +157,14 @@ def load_teachers(
 def _order_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     """Put a teacher's outputs, in memory, in the order of the task's labels."""
     order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
-    classifier = teacher.model.head.get_submodule("classifier")
-    with torch.no_grad():
-        for parameter in classifier.parameters():
-            parameter.copy_(parameter[order])
-    if (crf := crf_of(teacher.model.head)) is not None:
+    head = teacher.model.head
+    if isinstance(head, Biaffine):
+        head.reorder(order)
+    else:
+        with torch.no_grad():
+            for parameter in head.get_submodule("classifier").parameters():
+                parameter.copy_(parameter[order])
+    if (crf := crf_of(head)) is not None:
         crf.reorder(order)
     teacher.labels = tuple(labels)
 
@@ -172,22 +176,22 @@ def _all_asked(
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
     with Progress(label, sum(sizes), "outputs") as progress:
-        for block in _asked(teacher, examples):
+        for block in _asked(teacher, task, examples):
             yield block
             progress.advance(len(block[0]))
 
 
-def _asked(teacher: FineTuned, examples: Sequence[Example]) -> Iterator[Block]:
-    """Logits of one teacher; items without outputs are passed over."""
+def _asked(teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example]) -> Iterator[Block]:
+    """Opinions of one teacher; items without outputs are passed over."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     full = [number for number, example in enumerate(examples) if example.num_outputs]
     for batch, logits in teacher.logits([examples[number] for number in full]):
         items = [full[item] for item in batch["items"].tolist()]
         sizes = [examples[item].num_outputs for item in items]
         index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
+        outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(sizes)}
         with torch.no_grad():
-            logits = label_logits(teacher.model.head, logits, batch["example"], batch["outputs"])
-        values = output_logits(logits, torch.from_numpy(index).to(logits.device), sum(sizes))
+            values = task.opinions(teacher.model.head, logits, batch | outputs)
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield places, values.float().cpu().numpy()
 

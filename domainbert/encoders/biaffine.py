@@ -64,6 +64,21 @@ class Biaffine(nn.Module):
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
         return torch.einsum("mi,cij,mj->mc", _with_one(dependents[some]), self.label, _with_one(chosen[some]))
 
+    def joint_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
+        """Log-probabilities of each head together with each label: projections (E, W, P), (E,) -> (E, W, 1 + W, C).
+
+        What can be no head has -inf.
+        """
+        (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
+        labels = torch.einsum("ewi,cij,ehj->ewhc", _with_one(dependents), self.label, _with_one(heads))
+        arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
+        return arcs.unsqueeze(3) + torch.log_softmax(labels, dim=3)
+
+    def reorder(self, order: Tensor) -> None:
+        """Put the labels in another order, in place: `order` (C,) holds the number that each had before."""
+        with torch.no_grad():
+            self.label.copy_(self.label[order])
+
     def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """Projections (E, W, A) and (E, W, L) of the words as dependents."""
         return words[..., : self.arc_size], words[..., self.arc_size : len(self.root)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig
-from domainbert.distillation.prediction_config import LogitMSE, SoftTargets
+from domainbert.distillation.prediction_config import LogitMSE
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
@@ -97,11 +96,15 @@ class DistillTask(LabelledTraining):
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
-            if isinstance(loss, SoftTargets) and not self.task.has_soft_targets:
+            if isinstance(loss, LogitMSE) and not self.task.has_logits:
                 raise DomainbertError(
-                    f"losses[{number}]: SoftTargets compares distributions over labels, which {self.task.name} has "
-                    "none of; expected LogitMSE, HardTargets or losses on layers"
+                    f"losses[{number}]: LogitMSE compares a logit for each label, which {self.task.name} has none of; "
+                    "expected SoftTargets, HardTargets or losses on layers"
                 )
+        if self.cache is not None and not self.task.has_logits:
+            raise DomainbertError(
+                f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
+            )
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: sentences, which are single texts; the task reads pairs, expected none")
 
@@ -170,7 +173,7 @@ class _Lesson:
         start = _start(settings, teachers, task)
         start.model.encoder.activation_checkpointing = settings.activation_checkpointing
         weighted = WeightedLosses(settings.losses, start.model.encoder, teachers.predictors[0].model.encoder)
-        _check_losses(weighted, settings.losses, start, teachers, teachers.kept(task) < len(task.labels))
+        _check_losses(weighted, settings, start, teachers, teachers.kept(task) < task.num_opinions)
         examples = self.text.encode(task, start.tokenizer, start.window)
         held_out = encode_file(task, self.validation, start.tokenizer, start.window)
         before = teachers.cache is not None and "predicted" in weighted.reads
@@ -220,7 +223,7 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
 
     student, dropout, max_length = settings.student, settings.dropout, settings.max_length
     if settings.model is not None:
-        model, folder, made = load_model(settings.model, task.head, task.labels, dropout)
+        model, folder, made = load_model(settings.model, task.head, task.labels, dropout, task.head_sizes)
         config, tokenizer = folder.config, add_tokens(model, folder.tokenizer(), task.added_tokens)
         if not made:
             task.begin(model.head)
@@ -229,7 +232,8 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
         trained = config if dropout is None else config.with_dropout(dropout)
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
-        model, taken = build_student(trained, student, teacher.model, task.head, len(task.labels), vocabulary)
+        outputs = task.head, len(task.labels), vocabulary, task.head_sizes
+        model, taken = build_student(trained, student, teacher.model, *outputs)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")
@@ -238,7 +242,7 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
 
 
 def _check_losses(
-    weighted: WeightedLosses, losses: Sequence[LossConfig], start: Start, teachers: Teachers, some_labels: bool
+    weighted: WeightedLosses, settings: DistillTask, start: Start, teachers: Teachers, some_labels: bool
 ) -> None:
     """Raise `DomainbertError` where the losses cannot compare student and teachers."""
     if "all" in weighted.reads:
@@ -246,7 +250,7 @@ def _check_losses(
     from domainbert.encoders.crf import crf_of
 
     cached, have_crf = teachers.cache is not None, teachers.have_crf or crf_of(start.model.head) is not None
-    if any(isinstance(loss, LogitMSE) for loss in losses) and (have_crf or (cached and some_labels)):
+    if any(isinstance(loss, LogitMSE) for loss in settings.losses) and (have_crf or (cached and some_labels)):
         found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
     if not teachers.read_as(start.tokenizer):
@@ -254,6 +258,11 @@ def _check_losses(
             raise DomainbertError(
                 "losses: some compare hidden states or attention, but the student has another vocabulary than its "
                 "teacher; expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
+            )
+        if weighted.needs_teacher and settings.task.shares_vocabulary:
+            raise DomainbertError(
+                "model: the student has another vocabulary than its teacher; expected the same, by which alone "
+                f"{settings.task.name} can be compared"
             )
         if weighted.needs_teacher and not cached:
             raise DomainbertError("cache: missing; a teacher with another vocabulary is asked before the training")

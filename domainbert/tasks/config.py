@@ -110,8 +110,12 @@ class TaskConfig(ABC):
     further: ClassVar[tuple[Headline, ...]] = ()
     """Validation metrics beside the headline by which an epoch, or in a search the settings, may be chosen."""
 
-    has_soft_targets = True
-    """Whether a student can learn how a teacher's outputs are distributed (`SoftTargets`)."""
+    has_logits = True
+    """Whether a model says of each output as many logits as there are labels, which `LogitMSE` compares and a `cache`
+    of `distill-task` keeps; else a student learns by `SoftTargets` how its teacher's outputs are distributed."""
+
+    shares_vocabulary = False
+    """Whether a student has to have its teacher's vocabulary, as their outputs cannot be compared otherwise."""
 
     reads_whole = False
     """Whether a text is refused where what is asked of it does not fit in one window."""

@@ -26,6 +26,17 @@ def mean_over_windows(logits: Tensor, batch: Mapping[str, Any]) -> Tensor:
     return summed.index_add(0, example, logits.float()) / counts
 
 
+def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
+    """Logits (N, C) at positions as those of outputs (words, or texts), the mean where several windows decide one.
+
+    `index` (N,) is an `output_index`, and `num_outputs` counts those of all examples.
+    """
+    decides = (index >= 0).nonzero().flatten()
+    summed = torch.zeros(num_outputs, logits.shape[-1], dtype=torch.float32, device=logits.device)
+    summed = summed.index_add(0, index[decides], logits[decides].float())
+    return summed / torch.bincount(index[decides], minlength=num_outputs).clamp(min=1).unsqueeze(-1)
+
+
 def valid_field(labels: Sequence[str]) -> Crf:
     """A CRF that scores all sequences alike that the tag scheme of `labels` allows, to decode a linear head with."""
     field = Crf(len(labels)).requires_grad_(False)

@@ -17,13 +17,16 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import IGNORED
+from domainbert.encoders.crf import label_logits
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.config import Headline, TaskConfig, beside, folder_name, task_kind
+from domainbert.tasks.decoding import output_logits
 from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
 from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -46,6 +49,8 @@ class Task(ABC, Generic[Item, Prediction]):
         head_sizes: sizes of such a head that are settings, see `encoders.families.build_model`; most have none.
         counted: which count of the *global* batch the loss is a mean over: of examples, or of targets.
         exclusive: whether one label holds of an output, so that its logits are those of a softmax.
+        softmax_over: what a student and its teacher have one distribution of (`SoftTargets`): each output, or all those
+            of an example together.
         predictor: what predicts with a finished model.
         exact: whether its models predict in full precision whatever is asked: 16 bits hold three digits of a number.
         scored_as: the scores of a test set, if it has any.
@@ -56,6 +61,7 @@ class Task(ABC, Generic[Item, Prediction]):
     head_sizes: Mapping[str, int] = MappingProxyType({})
     counted: ClassVar[Literal["num_targets", "num_examples"]]
     exclusive: ClassVar[bool] = True
+    softmax_over: ClassVar[Literal["outputs", "examples"]] = "outputs"
     exact: ClassVar[bool] = False
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scored_as: ClassVar[type[Scoring] | None] = None
@@ -163,6 +169,33 @@ class Task(ABC, Generic[Item, Prediction]):
             f"losses: SoftTargets; {self.name} says no divergence of its outputs, which are not those of a softmax; "
             "expected LogitMSE or HardTargets"
         )
+
+    @property
+    def num_opinions(self) -> int:
+        """Number of columns of `opinions`."""
+        return len(self.labels)
+
+    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """What a model says of each output (a word, or a text), as a student and its teacher are compared: logits
+        (M, columns), or logarithms of probabilities, of one example after the other.
+
+        By default those of its labels, the mean where several windows decide one; a CRF's are its marginals, so that a
+        student learns by posterior distillation (Wang et al. 2020, arXiv:2004.03846).
+
+        Args:
+            head: of the model, whose logits (N, C) stand at the positions of the batch.
+            batch: with `output_index` (N,), the place of each position among the outputs of all examples, -1 for none,
+                and their number as `num_outputs_here`.
+        """
+        labels = label_logits(head, logits, batch["example"], batch["outputs"])
+        return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
+
+    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """Divergence (N,) of a student's `opinions` from its teacher's, both divided by the temperature, to be summed.
+
+        `example` (M,) is the example of each opinion, or -1 where no window reads what it is of.
+        """
+        return softmax_divergence(teacher, student) if self.exclusive else self.divergence(teacher, student)
 
     @abstractmethod
     def metric(self) -> Metric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -253,12 +254,19 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert student["losses"][0]["class_path"] == "SoftTargets" and "prepare" not in stages("b.yaml")
     assert student["unlabelled"]["select"]["like"] == student["train"]
     init("--labelled", sample / "questions", *models, "--out", "c.yaml")
-    assert stages("c.yaml")["finetune-student"]["losses"][0] == "LogitMSE", "answers have no soft targets"
-    assert main(["run", "a.yaml", "--dry-run"]) == main(["run", "b.yaml", "--dry-run"]) == 0
+    init("--labelled", sample / "trees", *models, "--out", "d.yaml")
+    asked = {name: stages(f"{name}.yaml")["finetune-student"] for name in "abcd"}
+    assert {one["losses"][0]["class_path"] for one in asked.values()} == {"SoftTargets"}
+    assert ["cache" in one for one in asked.values()] == [True, True, True, False], "trees have no logits to keep"
+    assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in asked} == {0}
     capsys.readouterr()
     error = refused(capsys, "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
     assert error == f"--teacher: {runs / 'pretrain'}: without --model; expected the small model that it teaches"
-    assert refused(capsys, "--labelled", sample / "trees", *models).startswith("--teacher: parsing gives no logits")
+    shutil.copytree(runs / "pretrain", "other")
+    tokenizer = Path("other/tokenizer.json")
+    tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
+    error = refused(capsys, "--labelled", sample / "trees", "--model", "other", "--teacher", runs / "pretrain")
+    assert error.startswith(f"--teacher: {runs / 'pretrain'} has another vocabulary than --model; expected the same")
     corpus = ("--corpus", sample / "corpus.jsonl")
     assert refused(capsys, "--labelled", sample / "pairs", *models, *corpus).startswith("--corpus: has single texts")
 

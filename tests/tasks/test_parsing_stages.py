@@ -42,13 +42,16 @@ def recipe(treebank: Path, out: Path) -> dict[str, Any]:
     training |= {"batch_size": 16, "loggers": [], "precision": "32-true", "max_length": 20}
     training |= {"trainer": {"accelerator": "cpu", "devices": 1}, "optim": {"lr": 3e-3, "head_lr": 3e-3}}
     first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 12}
+    taught = {"stage": "distill-task", "teachers": ["@trees/seed-1", "@trees/seed-2"], "student": {"first": 1}}
+    taught |= {"losses": ["SoftTargets", "HardTargets"]}
     stages = {
         "vocab": {"corpus": corpus, "vocab_size": 128, "model_max_length": 64},
         "trees": {**training, **first, "seeds": [1, 2]},
         "more": {**training, "model": "@trees", "max_epochs": 1, "optim": {"lr": 1e-4, "head_lr": 1e-4}},
+        "student": {**training, **taught, "unlabelled": corpus, "max_epochs": 8},
         "scores": {
             "stage": "evaluate",
-            "models": {"trees": "@trees", "more": "@more"},
+            "models": {"trees": "@trees", "more": "@more", "student": "@student"},
             "task": "Parsing",
             "test": f"{treebank}/test.conllu",
             "bootstrap_resamples": 200,
@@ -89,6 +92,7 @@ def the_scores(treebank: Path, run: Path, best: str) -> None:
     for prefix, column in (("uas", 7), ("las", 8)):
         assert more[prefix] == pytest.approx(share_of_arcs(words, column), abs=1e-9)
         assert more[f"{prefix}_no_punctuation"] == pytest.approx(share_of_arcs(kept, column), abs=1e-9)
+    assert metrics["systems"]["student"]["las"] > 0.7
     assert trees["las"] > 0.8 and trees["interval"][0] < trees["las"] < trees["interval"][1]
     assert metrics["paired"][0]["difference"] == pytest.approx(trees["las"] - more["las"])
     assert sum(label["support"] for label in trees["per_label"].values()) == metrics["gold"] == len(words)
@@ -167,14 +171,16 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     broken = tmp_path / "broken.conllu"
     broken.write_text((treebank / "validation.conllu").read_text() + "1\tw\t_\tX\t_\t_\t1\tx\t_\t_\n")
     whole["stages"]["trees"]["validation"] = str(broken)
-    student = {name: value for name, value in whole["stages"]["trees"].items() if name not in ("init", "encoder")}
-    whole["stages"]["student"] = {**student, "stage": "distill-task", "teachers": ["@trees"], "losses": ["SoftTargets"]}
-    del whole["stages"]["student"]["model"]
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
-    assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
-    said = capsys.readouterr().err
-    assert "task: parsing gives no logits to compare with a teacher's; expected finetune of a smaller model" in said
-    del whole["stages"]["student"]
+    student = whole["stages"]["student"]
+    for changed, told in (
+        ({"losses": ["SoftTargets", "LogitMSE"]}, "losses[1]: LogitMSE compares a logit for each label, which parsing"),
+        ({"cache": "cache"}, "cache: keeps a logit for each label, which parsing has none of; expected none"),
+    ):
+        whole["stages"]["student"] = {**student, **changed}
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+        assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
+        assert told in capsys.readouterr().err
+    whole["stages"]["student"] = student
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
     lines = len(broken.read_text().splitlines())

@@ -96,7 +96,7 @@ def write_recipe(typed: Typed) -> str:
     keys = {key: asked[key] for key in _KEYS if key in asked}
     labelled = labelled_facts(Path(asked["labelled"]), keys, asked.get("task"), parts)
     if "teacher" in asked:
-        _check_taught(labelled.task, "corpus" in asked)
+        _check_taught(labelled.task, asked)
     for file in labelled.splits.files:
         _check_nameable(str(file))
     corpus = corpus_facts(asked["corpus"], asked.get("corpus_text_key")) if "corpus" in asked else None
@@ -151,12 +151,21 @@ def _check_single(model: str) -> None:
         )
 
 
-def _check_taught(task: TaskConfig, with_corpus: bool) -> None:
-    """`DomainbertError` for a task that `distill-task` cannot teach, or not on text without labels."""
-    if reason := task.untaught(with_corpus):
+def _check_taught(task: TaskConfig, asked: Mapping[str, str]) -> None:
+    """`DomainbertError` for a task that `distill-task` cannot teach, or not on text without labels, or not so."""
+    if reason := task.untaught("corpus" in asked):
         raise DomainbertError(f"--teacher: {reason}")
-    if with_corpus and task.reads_pairs:
+    if "corpus" in asked and task.reads_pairs:
         raise DomainbertError("--corpus: has single texts, and the task reads pairs; beside --teacher expected none")
+    if task.shares_vocabulary:
+        from domainbert.models.folder import open_model
+
+        one, other = (open_model(resolve_path(asked[name])).tokenizer().fingerprint for name in ("model", "teacher"))
+        if one != other:
+            raise DomainbertError(
+                f"--teacher: {asked['teacher']} has another vocabulary than --model; expected the same, by which alone "
+                f"{task.name} can be compared"
+            )
 
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
@@ -216,9 +225,8 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
 def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     """The facts of the teacher's stage, and of the models that it gives."""
     hidden, _ = _sizes_of_model(teacher)
-    soft = {"class_path": "SoftTargets", "init_args": {"temperature": 1.0}}
     return {
-        "comparing": soft if labelled.task.has_soft_targets else "LogitMSE",
+        "asked_before": labelled.task.has_logits,
         "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
         "teacher_epochs": sizes.teacher_epochs(labelled.counts["train"]),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],

@@ -32,6 +32,8 @@ class Parsing(TaskConfig):
     title = "Dependency parser"
     headline = Headline("las", "LAS")
     has_many_targets = True
+    has_logits = False
+    shares_vocabulary = True
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
     """Reading of the labels."""
@@ -55,10 +57,6 @@ class Parsing(TaskConfig):
     def uncompared(self) -> str:
         """See `TaskConfig.uncompared`."""
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
-
-    def untaught(self, unlabelled: bool) -> str:
-        """See `TaskConfig.untaught`."""
-        return f"{self.name} gives no logits to compare with a teacher's; expected finetune of a smaller model"
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

@@ -29,12 +29,14 @@ from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.divergence import softmax_divergence
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _DECODING = "domainbert_decode"  # key of config.json
 _WORDS = "tokens"  # key of words in JSONL
+_NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
 _NEAR = 0.02  # of UAS: as good as no better
 
 
@@ -119,6 +121,19 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             labelled = self.biaffine.label_scores(words, heads, known)
             of_heads = functional.cross_entropy(arcs, heads[known], reduction="sum")
             return of_heads + functional.cross_entropy(labelled, labels[known], reduction="sum")
+
+    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """See `Task.opinions`: of each word the logarithms of the probabilities of all heads with all labels, (words,
+        (1 + W) x C), where W is the length of the longest sentence of the batch."""
+        assert isinstance(head, Biaffine)
+        grid = WordGrid(batch["example"], batch["outputs"])
+        with torch.autocast(logits.device.type, enabled=False):
+            joint = head.joint_scores(grid.fill(logits.float()), grid.lengths)
+        return joint[grid.fill(batch["outputs"] >= 0)].flatten(1).clamp(min=_NEVER)
+
+    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """See `Task.opinion_divergence`: that of the heads, and of the labels where the teacher sees the head."""
+        return softmax_divergence(teacher, student)
 
     def metric(self) -> Metric:
         """The attachment scores."""

@@ -34,8 +34,8 @@ class QuestionAnswering(TaskConfig):
     title = "Question answering model"
     pipeline_tag = "question-answering"
     headline = Headline("f1", "F1")
-    has_soft_targets = False
     reads_pairs = True
+    shares_vocabulary = True
 
     format: QuestionFormat = field(default_factory=QuestionFormat)
     """Kind of the labelled files."""

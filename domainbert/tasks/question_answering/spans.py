@@ -45,7 +45,7 @@ def window_numbers(outputs: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
-    """Log-softmax of logits (N, 2) over the positions of each window (N,), numbered from 0."""
+    """Log-softmax of logits (N, 2) over the positions of each window (N,), or of each example, in ascending order."""
     logits = logits.float()
     each = window.unsqueeze(1).expand_as(logits)
     largest = logits.new_full((int(window[-1]) + 1, 2), -torch.inf)

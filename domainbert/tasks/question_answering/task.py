@@ -45,6 +45,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     head = "span"
     counted = "num_examples"
     exclusive = False
+    softmax_over = "examples"
     predictor = Reader
     scored_as = AnswerScoring
 
@@ -130,6 +131,13 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         learnt = batch["targets"][:, [STARTS, ENDS]] == 1
         likelihood = log_probabilities(logits, window_numbers(batch["outputs"]))
         return -likelihood[learnt].sum() / 2
+
+    def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
+        """See `Task.opinion_divergence`: of where an answer starts and of where it ends, among [CLS] and the pieces of
+        a context; their mean, as in the loss."""
+        read = example >= 0
+        source, own = (log_probabilities(logits[read], example[read]) for logits in (teacher, student))
+        return (source.exp() * (source - own)).mean(dim=1)
 
     def metric(self) -> Metric:
         """F1 and exact match, at the best threshold where some questions have no answer."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError, Problems
@@ -215,7 +215,16 @@ class StartsRelationsTask(RelationsTask):
         """What the task has to know; the head is none of `transformers`' for classes."""
         return self._facts()
 
+    @property
+    def num_opinions(self) -> int:
+        """See `Task.num_opinions`."""
+        return len(self.classes)
+
+    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """See `Task.opinions`: of the classes, from both markers together."""
+        return self.class_logits(logits, batch)
+
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """See `RelationsTask.class_logits`: logits (2 x texts, 2 x classes) at both markers."""
-        halves = logits.unflatten(-1, (2, len(self.classes)))
-        return super().class_logits(halves[torch.arange(len(logits), device=logits.device), batch["outputs"]], batch)
+        halves, place = logits.unflatten(-1, (2, len(self.classes))), torch.arange(len(logits), device=logits.device)
+        return super().class_logits(halves[place, place % 2], batch)  # of each text the head's marker, then the tail's

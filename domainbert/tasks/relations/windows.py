@@ -62,7 +62,7 @@ def relation_example(
     words: AlignedText, places: Places, target: ArrayLike, at_starts: bool, max_length: int
 ) -> Example:
     """A text as an example, read at the special token before it; or, with `at_starts`, at the two markers that begin
-    entities, for an output each.
+    entities, which decide its output together.
 
     A window has at most `max_length` tokens, special ones included. `target` is that of its outputs in the loss.
     `DomainbertError` if both entities do not fit into a window.
@@ -77,4 +77,4 @@ def relation_example(
     read = [places.head - start, places.tail - start] if at_starts else [AT_CLS]
     targets = np.repeat(np.asarray(target)[np.newaxis], len(read), axis=0)
     ids, positions = (np.asarray(one, dtype=np.int64) for one in (words.input_ids[start:stop], read))
-    return Example((Window(ids, positions, np.arange(len(read)), targets, words.extra),), len(read))
+    return Example((Window(ids, positions, np.zeros(len(read), dtype=np.int64), targets, words.extra),), 1)
