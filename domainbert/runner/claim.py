@@ -29,6 +29,10 @@ UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that 
 """State in which a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
 
 
+class FolderTaken(DomainbertError):
+    """Another process is writing the folder."""
+
+
 @contextmanager
 def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callable[[], None]]:
     """Claim the folder: `running.lock` is locked while this process lives; unless it resumes, the folder is emptied.
@@ -37,8 +41,9 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
     settings as YAML, `go_on` is the command that resumes the stage after an interruption.
 
     Raises:
-        DomainbertError: raised while the folder was claimed, in its form for the user; or another process has the
-            folder. Files that are not useful any more are removed.
+        DomainbertError: raised while the folder was claimed, in its form for the user. Files that are not useful any
+            more are removed.
+        FolderTaken: another process has the folder.
         TrainingStopped: as it was raised, with the command that resumes.
     """
     created = not job.out.exists()
@@ -148,7 +153,7 @@ def _lock(marker: TextIO, job: Job) -> None:
     try:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise DomainbertError(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
+        raise FolderTaken(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
 
 
 def _clear(folder: Path) -> None:

@@ -17,12 +17,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, ErrorsFound
+from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.hashes import FileHashes
-from domainbert.base.ranks import launch_id, launched_here
+from domainbert.base.ranks import launch_id, launched_here, started_together
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.base.signals import StopSignals, stopping_at_once
-from domainbert.runner.claim import CONFIG, NEVER_RUN, NOT_FINISHED, UNSEALED, claimed, left_in, read_status
+from domainbert.runner.claim import (
+    CONFIG,
+    NEVER_RUN,
+    NOT_FINISHED,
+    UNSEALED,
+    FolderTaken,
+    claimed,
+    is_running,
+    left_in,
+    read_status,
+)
 from domainbert.runner.manifest import (
     changed_inputs,
     changed_parts,
@@ -40,6 +50,7 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.training.processes import command_of_other_processes, end_with_parent, told_if_lost
 
 _POLL_SECONDS = 0.2
+_SETTLING_SECONDS = 10.0  # in which a process that has taken a folder says what it runs there
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it takes the folder
 
 
@@ -166,7 +177,8 @@ def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> 
 
     Raises:
         DomainbertError: from the stage, or the disk is full; its files are removed, unless it can be resumed. Or
-            another process is writing the folder, or it was removed.
+            the folder was removed.
+        FolderTaken: another process is writing the folder.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
     state = folder_state(job)
@@ -194,6 +206,36 @@ def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> 
         }
         write_manifest(job.out, manifest)
     return manifest
+
+
+def run_in_turn(job: Job, go_on: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
+    """As `run_job`, but where another process runs the same job, wait until it ends, and take what it has made; if it
+    has not come to its end, go on with it.
+
+    Only a process that works alone waits, and does not wait to make a stage again by force.
+    """
+    while True:
+        try:
+            return run_job(job, go_on, resume, force)
+        except FolderTaken:
+            if force or started_together() > 1 or not _begun_elsewhere(job):
+                raise
+        print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
+        try:
+            with stopping_at_once():
+                _wait(lambda: not is_running(job.out), job)
+        except TrainingStopped as stop:
+            raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {go_on}") from stop
+
+
+def _begun_elsewhere(job: Job) -> bool:
+    """Whether the process that has the folder runs the same job: it says so once it has cleared the folder."""
+    for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
+        seal = read_status(job.out).get("seal") or {}
+        if not odd_in_seal(seal) and seal_key(seal) == job.key:
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
 
 
 def follow_job(job: Job, force: bool = False) -> None:

@@ -14,7 +14,7 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.base.sealed import read_manifest
 from domainbert.report.command import FILE, report_after_run
-from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_job, sealed_in
+from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_in_turn, sealed_in
 from domainbert.runner.manifest import make_seal, referred_stages
 from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
@@ -201,7 +201,7 @@ def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_pa
 def _run(step: PlannedStage, go_on: str) -> dict[str, Any]:
     start = time.monotonic()
     try:
-        manifest = run_job(step.job, go_on, step.state.resumable and not step.forced, step.forced)
+        manifest = run_in_turn(step.job, go_on, step.state.resumable and not step.forced, step.forced)
     except (DomainbertError, TrainingStopped) as error:
         raise type(error)(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)

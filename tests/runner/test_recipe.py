@@ -3,15 +3,22 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
+import os
 import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.cli import main
+from domainbert.runner.claim import read_status
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
 
@@ -220,6 +227,69 @@ def test_a_stage_that_another_process_has_finished_meanwhile_stays(fake_stages: 
     made = Path("runs/test/use/manifest.json").stat().st_mtime_ns
     run_plan(recipe, plan, "domainbert run recipe.yaml")
     assert fake_stages.CALLS == NAMES and Path("runs/test/use/manifest.json").stat().st_mtime_ns == made
+
+
+@contextmanager
+def run_elsewhere(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Another process that runs the recipe, and is in its first stage until there is a file `go`."""
+    process = os.fork()
+    if not process:
+        monkeypatch.setattr(fake_stages, "make", functools.wraps(fake_stages.make)(_makes_when_told(fake_stages.make)))
+        with suppress(BaseException):
+            run()
+        os._exit(0)
+    while read_status(Path("runs/test/make")).get("state") != "running":
+        time.sleep(0.01)
+    try:
+        yield process
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def _makes_when_told(make: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def told(**arguments: Any) -> dict[str, Any]:
+        while not Path("go").exists():
+            time.sleep(0.01)
+        return make(**arguments)
+
+    return told
+
+
+@pytest.mark.parametrize("ends", ["finished", "killed"])
+def test_a_stage_that_another_process_runs_is_waited_for(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: str
+) -> None:
+    """What it has finished is taken; what it has not is made here."""
+    with run_elsewhere(fake_stages, monkeypatch) as process:
+        end = Path("go").touch if ends == "finished" else functools.partial(os.kill, process, signal.SIGKILL)
+        timer = threading.Timer(0.5, end)
+        timer.start()
+        assert set(run()["stages"]) == set(NAMES)
+        timer.join()
+    assert ("make" in fake_stages.CALLS) is (ends == "killed")
+    assert "runs/test/make: another process runs this stage; waiting for it" in capsys.readouterr().out
+    assert Path("runs/test/make/words.txt").read_text() == "plain b plain b" and to_run() == {}
+
+
+def test_another_stage_in_the_same_folder_is_not_waited_for(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("domainbert.runner.jobs._SETTLING_SECONDS", 0.5)
+    with run_elsewhere(fake_stages, monkeypatch):
+        for options, selection in (([("vars.words", "fancy")], ALL), ([], Selection(force=()))):
+            with pytest.raises(DomainbertError, match="stage make: runs/test/make: another process is writing this"):
+                run(*options, selection=selection)
+    assert fake_stages.CALLS == []
+
+
+def test_a_signal_ends_the_waiting(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_elsewhere(fake_stages, monkeypatch):
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        with pytest.raises(TrainingStopped, match="stopped by SIGTERM while waiting for it; to resume: domainbert run"):
+            run()
+    assert fake_stages.CALLS == []
 
 
 def test_what_a_user_has_put_into_a_folder_meanwhile_stays_whatever_is_forced(fake_stages: ModuleType) -> None:
