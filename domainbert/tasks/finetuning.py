@@ -58,6 +58,8 @@ class FineTuning(TrainedModule):
         self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
         self.row: Tensor | None
         self.register_buffer("row", row, persistent=False)
+        if row is not None:
+            self.num_parked = int((row < 0).sum()) * model.encoder.input_embeddings.embedding_dim
         task.bind(model.head)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:

@@ -144,7 +144,8 @@ def fit(
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
     counts = {name: sum(one.numel() for one in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    print(f"{label}: {counts['model']:,} parameters{others}; {steps}; precision {trainer.precision}")
+    parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
+    print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
     with told_by_workers():
         trainer.fit(module, datamodule=batches)

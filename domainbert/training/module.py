@@ -42,7 +42,10 @@ class TrainedModule(lightning.LightningModule):
         step_parts: the terms that loss is a sum of, by name, where it has several, on the device.
         last_parts: the same of the last step that had each: steps may differ in their terms, and few are logged.
         step_skipped: whether that step was left out because its loss or gradient was not finite, on the device.
+        num_parked: parameters of the whole model that are kept out of the training, as nothing reads them.
     """
+
+    num_parked: int = 0
 
     def __init__(
         self,

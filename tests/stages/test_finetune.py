@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.models.folder import load_model
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
@@ -80,6 +82,16 @@ def test_from_a_tokenizer_and_an_architecture(runs):
     again = runs.finetune("from-finetuned", "classification", **changes)
     weights = [(one / "seed-7/model.safetensors").read_bytes() for one in (folder, again)]
     assert weights[0] == weights[1]
+
+
+def test_all_parameters_are_told(runs, capsys):
+    """Those that are trained, and those of words that do not occur, which are kept out of it."""
+    out = runs.finetune("told", "classification", seeds=(1,), max_epochs=1)
+    found = re.search(r"seed 1: ([\d,]+) parameters and ([\d,]+) of words that do not occur; ", capsys.readouterr().out)
+    learnt, parked = (int(number.replace(",", "")) for number in found.groups())
+    model, _, _ = load_model(out / "seed-1", "sequence")
+    assert learnt + parked == sum(parameter.numel() for parameter in model.parameters())
+    assert parked % 64 == 0 < parked
 
 
 def test_training_stops_when_it_no_longer_improves(runs):
