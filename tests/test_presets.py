@@ -110,8 +110,13 @@ def test_the_corpus_of_the_demo_is_enough_for_the_vocabulary_of_a_preset(name, d
     assert kind.train(words, read["vocab_size"], kind.lowercases, 2).get_vocab_size() == read["vocab_size"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "preset",
+    [
+        pytest.param(path, id=path.stem, marks=[] if STAGES.get(path.stem) == FROM_SCRATCH else pytest.mark.slow)
+        for path in PRESETS
+    ],
+)
 @pytest.mark.usefixtures("any_length")
 def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     """Shortened, from the command line."""
@@ -124,7 +129,7 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
         "distill-task": {"max_epochs": 1},
         "finetune": {"max_epochs": 1},
         "vocab": {"vocab_size": 512},
-        "pretrain": {"budget.max_epochs": 0.2, "max_length": 64},
+        "pretrain": {"budget": "{max_steps: 2, max_epochs: null}", "batch_size": 8, "max_length": 64},
     }
     words = [word for key, value in own for word in (f"--{key}", value)]
     for name, job in recipe.jobs.items():
