@@ -1,4 +1,4 @@
-"""Divergence of two distributions, as distillation and R-Drop compare what models predict."""
+"""Divergence of two distributions, as distillation compares what models predict."""
 
 from __future__ import annotations
 
