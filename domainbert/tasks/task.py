@@ -176,7 +176,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return len(self.labels)
 
     def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """What a model says of each output (a word, or a text), as a student and its teacher are compared: logits
+        """A model's opinion of each output (a word, or a text), by which a student is compared with its teacher: logits
         (M, columns), or logarithms of probabilities, of one example after the other.
 
         By default those of its labels, the mean where several windows decide one; a CRF's are its marginals, so that a

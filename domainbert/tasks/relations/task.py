@@ -92,7 +92,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return kind(labels, Reading.of_folder(fields), nothing_of_folder(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What the task has to know, and the `problem_type` for `transformers`."""
+        """The markers and the relation that is none, and the `problem_type` for `transformers`."""
         return {"problem_type": "single_label_classification", **self._facts()}
 
     def content_of(self, row: Mapping[str, Any], text_key: str) -> MarkedText:
@@ -212,7 +212,7 @@ class StartsRelationsTask(RelationsTask):
         return [(name, target) for name, (_, target) in zip(entities, super().notes(item, window), strict=True)]
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """What the task has to know; the head is none of `transformers`' for classes."""
+        """The same without a `problem_type`: the head is none of `transformers`' for classes."""
         return self._facts()
 
     @property
