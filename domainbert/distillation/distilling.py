@@ -96,7 +96,8 @@ class CorpusDistillation(Distilling):
     ) -> None:
         super().__init__(model, optim, schedule, num_steps, seed)
         self.learn_from(teachers, losses, unfreeze_every)
-        names = [*(f"loss {name}" for name in losses.names), *COUNTS.values()]
+        counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # rows of a corpus are none
+        names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:

@@ -11,8 +11,13 @@ _KEY = "domainbert_nothing"  # of config.json
 
 
 def nothing_fact(nothing: str | None) -> dict[str, Any]:
-    """The key of `config.json` that `nothing_of_folder` reads; none where every label means something."""
-    return {} if nothing is None else {_KEY: nothing}
+    """The key of `config.json` that `nothing_of_folder` reads; null where every label means something."""
+    return {_KEY: nothing}
+
+
+def told_nothing(setting: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The setting that names such a label, as a folder tells it; none where the folder does not say it."""
+    return {setting: nothing_of_folder(fields)} if _KEY in fields else {}
 
 
 def nothing_of_folder(fields: Mapping[str, Any]) -> str | None:

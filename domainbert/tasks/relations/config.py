@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.label_names import is_visible
-from domainbert.tasks.nothing import nothing_of_folder
+from domainbert.tasks.nothing import told_nothing
 from domainbert.tasks.relations.outputs import classes_of
 from domainbert.tasks.text_files import TextFormat
 
@@ -93,8 +93,7 @@ class Relations(TaskConfig):
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `TaskConfig.told`."""
-        nothing = nothing_of_folder(fields)
-        return {} if nothing is None else {"negative": nothing}
+        return told_nothing("negative", fields)
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

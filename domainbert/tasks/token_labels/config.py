@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.nothing import nothing_of_folder
+from domainbert.tasks.nothing import told_nothing
 from domainbert.tasks.tagged_files import TaggedFormat
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class TokenLabels(TaskConfig):
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `TaskConfig.told`."""
-        nothing = nothing_of_folder(fields)
-        return {} if nothing is None else {"outside": nothing}
+        return told_nothing("outside", fields)
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:
