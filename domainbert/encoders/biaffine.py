@@ -64,15 +64,21 @@ class Biaffine(nn.Module):
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
         return torch.einsum("mi,cij,mj->mc", _with_one(dependents[some]), self.label, _with_one(chosen[some]))
 
-    def joint_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
-        """Log-probabilities of each head together with each label: projections (E, W, P), (E,) -> (E, W, 1 + W, C).
+    def joint_scores(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Log-probabilities of each head together with each label: projections (E, W, P), (E,) -> of each sentence, of
+        W words, (W, 1 + W, C).
 
-        What can be no head has -inf.
+        What can be no head has -inf. One sentence after the other: together, each would take as much memory as the
+        longest does.
         """
-        (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
-        labels = torch.einsum("ewi,cij,ehj->ewhc", _with_one(dependents), self.label, _with_one(heads))
         arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
-        return arcs.unsqueeze(3) + torch.log_softmax(labels, dim=3)
+        (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
+        found = []
+        for number, length in enumerate(lengths.tolist()):
+            pair = _with_one(dependents[number, :length]), self.label, _with_one(heads[number, : 1 + length])
+            labels = torch.log_softmax(torch.einsum("wi,cij,hj->whc", *pair), dim=2)
+            found.append(arcs[number, :length, : 1 + length].unsqueeze(2) + labels)
+        return found
 
     def reorder(self, order: Tensor) -> None:
         """Put the labels in another order, in place: `order` (C,) holds the number that each had before."""

@@ -65,14 +65,6 @@ def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) 
     return cells
 
 
-def sum_by_document(counts: IntArray, documents: Sequence[int]) -> IntArray:
-    """Sum the rows of `counts` (sentences, ...) that have the same document number: (documents, ...)."""
-    numbers, index = np.unique(np.asarray(documents, dtype=np.int64), return_inverse=True)
-    summed = np.zeros((len(numbers), *counts.shape[1:]), dtype=np.int64)
-    np.add.at(summed, index, counts)
-    return summed
-
-
 def lenient_and_partial(gold: SentenceSpans, predicted: SentenceSpans) -> tuple[Scores, Scores]:
     """Lenient and partial scores over all types (see the head of this module)."""
     matched = exact = 0

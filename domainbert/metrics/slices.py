@@ -13,12 +13,12 @@ from domainbert.metrics.bootstrap import Statistic, interval, resample_parts, sc
 from domainbert.metrics.counts import FloatArray, IntArray
 
 FEW = 30
-"""A slice of fewer units is marked: its score says little, and its interval may be too narrow."""
+"""A slice of fewer units (what is drawn) is marked: its score says little, and its interval may be too narrow."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """The parts of a test set: by key and value the numbers of its units, which are rows of the counts."""
+    """The parts of a test set: by key and value the numbers of its items, which are rows of the counts."""
 
     rows: Mapping[str, Mapping[str, IntArray]] = field(default_factory=dict)
     score: str = ""
@@ -32,7 +32,7 @@ class Slices:
     def of(
         cls, values: Mapping[str, Sequence[str]], score: str, mean_over: str | None = None, mean_key: str = ""
     ) -> Slices:
-        """Those of units whose values are given by key, one a unit."""
+        """Those of items whose values are given by key, one an item."""
         rows = {
             key: {value: np.flatnonzero(np.array(found) == value) for value in sorted(set(found))}
             for key, found in values.items()
@@ -40,7 +40,7 @@ class Slices:
         return cls(rows, score, mean_over, mean_key)
 
     def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
-        """The mean of one model's scores over the parts of `mean_over`, from counts (units, ...); none without it."""
+        """The mean of one model's scores over the parts of `mean_over`, from counts (items, ...); none without it."""
         if self.mean_over is None:
             return {}
         parts = self.rows[self.mean_over].values()
@@ -56,6 +56,12 @@ class Drawn:
 
     parts: Mapping[str, IntArray]
     scores: Mapping[str, FloatArray]
+    units: IntArray | None
+    """For each item the unit that it is drawn with; None where that is itself."""
+
+    def has_few(self, rows: IntArray) -> bool:
+        """Whether a part of such rows has few units."""
+        return len(rows if self.units is None else np.unique(self.units[rows])) < FEW
 
     @property
     def means(self) -> dict[str, FloatArray]:
@@ -73,8 +79,10 @@ def draw_slices(
 ) -> dict[str, Drawn]:
     """The scores of all parts in the resamples that the whole test set has with this seed, by key."""
     found = {}
+    numbers = None if units is None else np.asarray(units)
     for key, parts in slices.rows.items():
-        found[key] = Drawn(parts, resample_parts(counts, list(parts.values()), statistic, resamples, seed, units))
+        scores = resample_parts(counts, list(parts.values()), statistic, resamples, seed, units)
+        found[key] = Drawn(parts, scores, numbers)
     return found
 
 
@@ -86,8 +94,8 @@ def add_slices(
     score: str,
     statistic: Statistic,
 ) -> None:
-    """Add to each system's summary, under `slices`, the score of each part by key and value: `count` units, the mean
-    over the seeds, its interval, and `few` where there are few units. Pairs get the differences."""
+    """Add to each system's summary, under `slices`, the score of each part by key and value: `count` items, the mean
+    over the seeds, its interval, and `few` where there are few units to draw. Pairs get the differences."""
     for name, summary in summaries.items():
         summary["slices"] = {
             key: {
@@ -95,7 +103,7 @@ def add_slices(
                     "count": len(rows),
                     score: float(np.mean([score_once(statistic, one[rows]) for one in counts[name]])),
                     "interval": list(interval(found.scores[name][:, place])),
-                    **({"few": True} if len(rows) < FEW else {}),
+                    **({"few": True} if found.has_few(rows) else {}),
                 }
                 for place, (value, rows) in enumerate(found.parts.items())
             }

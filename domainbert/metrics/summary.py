@@ -36,7 +36,6 @@ from domainbert.metrics.entities import (
     entity_scores,
     error_kinds,
     lenient_and_partial,
-    sum_by_document,
 )
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
@@ -65,7 +64,6 @@ class GoldEntities:
 
     spans: SentenceSpans
     words: Sequence[Sequence[str]]
-    documents: Sequence[int]
     types: Sequence[str]
     seen: Set[Surface] | None
     """The entities of the training set; None leaves the slices by novelty out."""
@@ -128,7 +126,7 @@ def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resa
     """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is."""
 
     def count(predicted: SentenceSpans) -> IntArray:
-        return sum_by_document(count_entities(gold.spans, predicted, gold.types), gold.documents)
+        return count_entities(gold.spans, predicted, gold.types)
 
     def score(predicted: SentenceSpans, totals: IntArray) -> dict[str, Any]:
         lenient, partial = lenient_and_partial(gold.spans, predicted)

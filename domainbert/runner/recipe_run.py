@@ -14,7 +14,16 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.progress import format_duration
 from domainbert.base.sealed import read_manifest
 from domainbert.report.command import FILE, report_after_run
-from domainbert.runner.jobs import FolderState, Job, compared_state, follow_job, refuse_errors, run_in_turn, sealed_in
+from domainbert.runner.jobs import (
+    FolderState,
+    Job,
+    compared_state,
+    folder_state,
+    follow_job,
+    refuse_errors,
+    run_in_turn,
+    sealed_in,
+)
 from domainbert.runner.manifest import make_seal, referred_stages
 from domainbert.runner.results_table import results_table
 from domainbert.settings.tree import nearest
@@ -156,19 +165,17 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
         )
     problems.raise_if_any()
     selected = {step.name for step in plan if step.selected}
-    still_forced = [name for name in _still_forced(recipe) if name not in selected]
-    still_forced += [step.name for step in plan if step.run and step.forced]
+    forced = [step.name for step in plan if step.run and step.forced]
     with told_if_full(recipe.out):
         recipe.hashes.save()
-        _write_recipe(recipe, go_on, still_forced)
+        _write_recipe(recipe, go_on, without=selected, forced=forced)
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
         if step.run:
             print(f"{step.name}: running ({step.reason})", flush=True)
             manifests[step.name] = _run(step, go_on)
-            if step.name in still_forced:
-                still_forced.remove(step.name)
-                _write_recipe(recipe, go_on, still_forced)
+            if step.name in forced:
+                _write_recipe(recipe, go_on, without={step.name})
         else:
             if step.selected:
                 print(f"{step.name}: skipped ({step.reason})", flush=True)
@@ -176,6 +183,10 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
                 manifests[step.name] = step.state.manifest
         if step.selected and step.name in manifests:
             refuse_errors(manifests[step.name], step.job.out)
+    for step in plan:
+        if step.name not in manifests and (found := folder_state(step.job)).done and found.manifest is not None:
+            manifests[step.name] = found.manifest  # another process has run it meanwhile
+    manifests = {step.name: manifests[step.name] for step in plan if step.name in manifests}
     stale = bool(manifests) and (any(step.run for step in plan) or not (recipe.out / FILE).is_file())
     return _tell_results(recipe.out, manifests, with_page=stale)
 
@@ -223,9 +234,12 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     problems.raise_if_any()
 
 
-def _write_recipe(recipe: Recipe, command: str, still_forced: Sequence[str]) -> None:
+def _write_recipe(recipe: Recipe, command: str, without: Collection[str], forced: Sequence[str] = ()) -> None:
+    """Write `RECIPE`; of the stages still to be forced, which other processes change, too, leave out some and add
+    others."""
     kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
-    write_json(recipe.out / RECIPE, {"command": command, "stages": kinds, "forced": list(still_forced)})
+    still_forced = [*(name for name in _still_forced(recipe) if name not in without), *forced]
+    write_json(recipe.out / RECIPE, {"command": command, "stages": kinds, "forced": still_forced})
 
 
 def _still_forced(recipe: Recipe) -> list[str]:

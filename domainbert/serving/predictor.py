@@ -44,6 +44,7 @@ class FineTuned:
             of a biaffine head's scores.
         exported: the model that ONNX Runtime runs, if it is one.
         teachers: names of the models that it was distilled from, if any.
+        fields: of its `config.json`.
 
     Raises:
         DomainbertError: the head has no weights; 16 bits are wanted of an exported model; windows that the encoder
@@ -64,7 +65,7 @@ class FineTuned:
                 f"{folder.path}: no trained head for this task; expected a folder that finetune wrote"
             )
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
-        self.teachers = folder.teachers
+        self.teachers, self.fields = folder.teachers, folder.fields
         positions = folder.config.max_length
         if max_length is not None and not _SHORTEST <= max_length <= positions:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")

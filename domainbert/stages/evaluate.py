@@ -125,6 +125,7 @@ def _score_models(out: Path, folders: Folders, task: TaskConfig, scoring: Scorin
         for seed, folder in seeds.items():
             predictor = load_predictor(folder)
             _check_kind(system, folder, predictor.task.name, task)
+            _check_learnt(system, task.told(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
                 predictor.on_predicted = progress.advance
                 scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
@@ -151,6 +152,9 @@ def check_arguments(given: Given) -> None:
         known = None
         with given.under(f"models.{name}"):
             known = _labels_known(given, name, path)
+        if known is not None:
+            with given.under("task"):
+                task.check_labels(known)
         given.check_labelled("test", task, known)
     given.check_labelled("train", task)
 
@@ -167,11 +171,15 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
         if isinstance(learnt, TaskConfig) and learnt.reads_pairs != task.reads_pairs:
             found, wanted = (("pairs" if one.reads_pairs else "single texts") for one in (task, learnt))
             raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
+        if isinstance(learnt, type(task)):
+            _check_learnt(name, {setting: getattr(learnt, setting) for setting in learnt.learnt}, task)
         return maker.labels_of_training()
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
-        labels = open_model(folder).labels
+        opened = open_model(folder)
         _check_kind(name, folder, given.task_of_model(folder), task)
+        _check_learnt(name, task.told(opened.fields), task)
+        labels = opened.labels
     return tuple(task.known_labels(labels))
 
 
@@ -179,6 +187,17 @@ def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) 
     if found != task.name:
         kind = f"is for {found}" if found else "has no head for a task"
         raise DomainbertError(f"models.{system}: {folder} {kind}; expected {task.name}")
+
+
+def _check_learnt(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
+    """Raise `DomainbertError` where the task has other settings than the `training` of a system, as far as it tells."""
+    for setting in task.learnt:
+        found = getattr(task, setting)
+        if setting in training and training[setting] != found:
+            raise DomainbertError(
+                f"task.{setting}: found {found!r}, but {system} was trained with {training[setting]!r}, so its scores "
+                "would be others; expected the same"
+            )
 
 
 def _model_folders(models: Mapping[str, Path]) -> Folders:

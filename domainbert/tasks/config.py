@@ -117,6 +117,9 @@ class TaskConfig(ABC):
     shares_vocabulary = False
     """Whether a student has to have its teacher's vocabulary, as their outputs cannot be compared otherwise."""
 
+    learnt: ClassVar[tuple[str, ...]] = ()
+    """Settings that a model has learnt by and that say how it is scored: `evaluate` wants them as training had them."""
+
     reads_whole = False
     """Whether a text is refused where what is asked of it does not fit in one window."""
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from domainbert.base.errors import DomainbertError
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import scores
 from domainbert.metrics.meaningful import STATISTICS, meaningful_scores
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import per_label_lines, sliced_lines
-from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import CountedScoring
 
 
@@ -33,14 +30,6 @@ class MeaningfulScoring(CountedScoring):
         """The label that means nothing, if there is one."""
         found: str | None = getattr(self.config, self.setting)
         return found
-
-    def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """See `Scoring.score`; `DomainbertError` where another label meant nothing in training."""
-        trained = getattr(predictor.task, "nothing", None)
-        if trained not in (None, self.nothing):
-            found = f"found {self.nothing!r}, but {system} was trained with {trained!r}"
-            raise DomainbertError(f"task.{self.setting}: {found}, so its scores would be others; expected the same")
-        super().score(system, seed, predictor, path)
 
     @abstractmethod
     def labels_of(self, predictions: Sequence[Any]) -> Iterable[str]:

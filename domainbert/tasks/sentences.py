@@ -39,6 +39,14 @@ class SentenceFile(Labelled[AnySentence]):
         return "documents" if self.has_documents else "sentences"
 
     @property
+    def unit_numbers(self) -> list[int] | None:
+        """See `Labelled.unit_numbers`: the documents, if the file marks any."""
+        if not self.has_documents:
+            return None
+        number = {document: place for place, document in enumerate(dict.fromkeys(one.document for one in self.items))}
+        return [number[one.document] for one in self.items]
+
+    @property
     def num_documents(self) -> int:
         """Documents, marked or not."""
         return len({sentence.document for sentence in self.items})

@@ -22,11 +22,6 @@ class TaggedScoring(Scoring):
         super().__init__(config, test)
         self.suffix = f".{test.kind}"
 
-    @property
-    def num_units(self) -> int:
-        """The documents."""
-        return self.test.num_documents
-
     def predict(self, predictor: Any) -> list[TaggedWords]:
         """Tags of every sentence; one without words has none and is not shown to the model."""
         sentences, empty = self.test.items, TaggedWords([], [])

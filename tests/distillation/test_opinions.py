@@ -132,9 +132,25 @@ def test_a_parser_with_its_labels_in_another_order_is_the_same(make_model: Make)
     words = torch.randn(2, 5, head.project.out_features, generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([5, 3])
     before = head.joint_scores(words, lengths)
-    assert before.exp().sum(dim=(2, 3))[0].tolist() == pytest.approx([1.0] * 5, abs=1e-5)
+    assert [tuple(one.shape) for one in before] == [(5, 6, 3), (3, 4, 3)]
+    for one in before:
+        torch.testing.assert_close(one.exp().sum(dim=(1, 2)), torch.ones(len(one)))
     head.reorder(order)
-    torch.testing.assert_close(head.joint_scores(words, lengths), before[..., order])
+    for one, other in zip(head.joint_scores(words, lengths), before, strict=True):
+        torch.testing.assert_close(one, other[..., order])
+
+
+def test_sentences_without_a_word_teach_nothing(tokenizer: Any, make_model: Make) -> None:
+    task = ParsingTask(LABELS)
+    examples = task.encode([tree(3, 0)], tokenizer, 10) + task.encode_contents([[], []], tokenizer, 10)
+    batch = batch_of(examples, 1, tokenizer)
+    (model, _) = two_models(make_model, "biaffine", len(LABELS))
+    wordless = {"example": batch["example"][:0], "outputs": batch["outputs"][:0]}
+    logits = model(Packed.of(batch), batch["positions"][:0])
+    found = task.opinions(model.head, logits, wordless)
+    loss = task.opinion_divergence(found.detach(), found, batch["example"][:0]).sum()
+    loss.backward()
+    assert float(loss.detach()) == 0
 
 
 def test_answers_are_compared_by_where_they_start_and_end(tokenizer: Any, make_model: Make) -> None:

@@ -7,7 +7,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
 from domainbert.metrics.counts import macro_f1, scores
-from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial, sum_by_document
+from domainbert.metrics.entities import count_entities, entity_scores, lenient_and_partial
 from domainbert.metrics.validation import ScoresOfCounts
 from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 
@@ -83,7 +83,6 @@ def test_counts_of_each_sentence_and_type():
         [[0, 0, 0], [0, 1, 0], [0, 0, 0]],
         [[0, 0, 1], [0, 0, 0], [0, 0, 0]],
     ]
-    assert np.array_equal(sum_by_document(counts, [4, 7, 4]), np.stack([counts[0] + counts[2], counts[1]]))
 
 
 def test_an_unknown_type_and_a_missing_sentence_are_errors():

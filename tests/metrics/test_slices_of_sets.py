@@ -121,3 +121,14 @@ def test_a_resample_without_a_text_of_a_slice_says_nothing_of_it() -> None:
     assert one["interval"] == [1, 1] and pair["slices"]["language"]["de"]["interval"] == [0, 0]
     assert [part["interval"][1] for part in one["slices"]["language"].values()] == [1, 1, 1]
     assert np.isfinite(found["draws"]["one"]).all()
+
+
+def test_a_slice_of_many_items_in_few_texts_is_marked() -> None:
+    """A pair of entities says little that others of its text do not say."""
+    slices, one = Slices.of({"l": ["a"] * 100 + ["b"] * 200}, "f1"), {"good": SYSTEMS["good"]}
+    units = [*(number // 4 for number in range(100)), *range(25, 225)]
+    parts = summarize_classes(GOLD, one, LABELS, Resampling(100, 0, units), slices=slices)["systems"]["good"]["slices"]
+    assert {value: (part["count"], "few" in part) for value, part in parts["l"].items()} == {
+        "a": (100, True),
+        "b": (200, False),
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
@@ -64,8 +66,9 @@ def test_entities_are_resampled_by_document():
     gold = [[(0, 2, "p"), (3, 4, "q")], [(1, 3, "p")], [], [(0, 1, "q")], [(2, 5, "p")], [(0, 2, "q")]]
     one = [[(0, 2, "p"), (3, 5, "q")], [(1, 3, "p")], [(0, 1, "q")], [(0, 1, "q")], [], [(0, 2, "q")]]
     other = [[(0, 2, "q")], [(1, 3, "p")], [], [], [(2, 5, "p")], [(0, 2, "q")]]
-    found = summarize_entities(GoldEntities(gold, words, documents, ("p", "q"), None), {"s": {"1": one, "2": other}},
-                               RESAMPLING)["systems"]["s"]  # fmt: skip
+    drawn = replace(RESAMPLING, units=documents)
+    found = summarize_entities(GoldEntities(gold, words, ("p", "q"), None), {"s": {"1": one, "2": other}}, drawn)
+    found = found["systems"]["s"]
     # one: p 2 right, 0 wrong, 1 missed; q 2 right, 2 wrong, 1 missed. other: p 2, 0, 1; q 1, 1, 2.
     assert found["per_type"]["p"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "support": 3})
     assert found["per_type"]["q"]["support"] == 3

@@ -8,7 +8,7 @@ DRAWN = Resampling(100, 0)
 
 def entities(predicted: dict[str, list[list[tuple[int, int, str]]]], gold: list[list[tuple[int, int, str]]]) -> Summary:
     words = [["a", "b"], ["c"]]
-    return summarize_entities(GoldEntities(gold, words, [0, 1], ["x"], None), {"ours": predicted}, DRAWN)
+    return summarize_entities(GoldEntities(gold, words, ["x"], None), {"ours": predicted}, DRAWN)
 
 
 def test_a_tagger_that_predicts_nothing_is_told_in_the_table() -> None:

@@ -229,6 +229,32 @@ def test_a_stage_that_another_process_has_finished_meanwhile_stays(fake_stages: 
     assert fake_stages.CALLS == NAMES and Path("runs/test/use/manifest.json").stat().st_mtime_ns == made
 
 
+def test_results_have_what_another_process_has_finished_meanwhile(fake_stages: ModuleType) -> None:
+    recipe = read()
+    plan = make_plan(recipe, Selection(only=("again",)))
+    run(selection=Selection(only=("make", "use")))
+    results = run_plan(recipe, plan, "domainbert run recipe.yaml")
+    assert list(results["stages"]) == ["make", "again", "use"]
+    assert results == json.loads(Path("runs/test/results.json").read_text())
+
+
+def test_what_another_process_was_to_force_meanwhile_is_forced_still(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    again = fake_stages.make
+
+    def meanwhile(**arguments: Any) -> dict[str, Any]:
+        with monkeypatch.context() as patch, pytest.raises(DomainbertError, match="no such thing"):
+            patch.setattr(fake_stages, "use", functools.wraps(fake_stages.use)(_fails))
+            run(selection=Selection(only=("use",), force=("use",)))
+        return again(**arguments)
+
+    monkeypatch.setattr(fake_stages, "make", functools.wraps(again)(meanwhile))
+    run(selection=Selection(only=("again",), force=("again",)))
+    assert json.loads(Path("runs/test/recipe.json").read_text())["forced"] == ["use"]
+
+
 @contextmanager
 def run_elsewhere(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Another process that runs the recipe, and is in its first stage until there is a file `go`."""

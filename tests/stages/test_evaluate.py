@@ -29,6 +29,7 @@ class FakePredictor:
     answers: list
     num_repaired: int = 0
     teachers: tuple[str, ...] = ()
+    fields: dict[str, str] = field(default_factory=dict)
     asked: list = field(default_factory=list)
 
     @property

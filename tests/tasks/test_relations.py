@@ -6,7 +6,6 @@ import json
 import random
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import load_model, save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import DistillTask
+from domainbert.stages.early_checks import Given
+from domainbert.stages.evaluate import check_arguments, evaluate
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import key_of_content, label_counts, words_of_content
@@ -419,21 +420,42 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
         task_of(negative="other")
 
 
-def test_a_folder_keeps_what_means_nothing_and_scores_ask_for_the_same(tmp_path: Path) -> None:
-    facts = json.loads(json.dumps(task_of(negative="none").folder_facts({})))
-    assert facts["domainbert_nothing"] == "none" and task_of().folder_facts({})["domainbert_nothing"] is None
+@pytest.mark.parametrize("trained", ["none", None, "unsaid"])
+def test_scores_ask_for_the_label_that_meant_nothing_in_training(
+    trained: str | None, vocabularies: Folders, tmp_path: Path
+) -> None:
+    """Before anything is trained, and again before a model is asked; of older folders, that do not say it, nothing."""
+    learnt = task_of(negative=None if trained == "unsaid" else trained)
+    facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.folder_facts({})))}
+    assert facts["domainbert_nothing"] == learnt.nothing
     with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
         RelationsTask.of_folder(CLASSES, facts | {"domainbert_nothing": 3})
-    trained = SimpleNamespace(labels=CLASSES, task=RelationsTask.of_folder(CLASSES, facts))
-    for negative, wrong in ((None, "found None, but a was trained with 'none', so"), ("x", "found 'x', but a was")):
-        with pytest.raises(DomainbertError, match=f"task.negative: {wrong}"):
-            scoring_of(["none"], negative=negative).score("a", "1", trained, tmp_path / "a.jsonl")
-    unsaid = SimpleNamespace(labels=CLASSES, task=RelationsTask.of_folder(CLASSES, task_of().folder_facts({})))
-    with pytest.raises(DomainbertError, match="negative: no text has the label 'x'; expected one of none, part-of"):
-        scoring_of(["none"], negative="x").score("a", "1", unsaid, tmp_path / "a.jsonl")
-    for predictor in (trained, unsaid):
-        predictor.predict = lambda _: [Relation("none", {})]
-        scoring_of(["none"], negative="none").score("a", "1", predictor, tmp_path / "a.jsonl")
+    if trained == "unsaid":
+        del facts["domainbert_nothing"]
+    model, tokenizer = tiny_model("bert", vocabularies, 3)
+    folder = tmp_path / "model"
+    save_model(folder, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
+    rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
+    test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
+    training = Given({"task": Relations(negative=learnt.nothing), "model": Path("model"), "train": train})
+    unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
+    for number, negative in enumerate((None, "none", "x")):
+        task = Relations(negative=negative)
+        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, so its scores would be others"
+        given = Given({"models": {"a": folder}, "task": task, "test": test, "train": None})
+        check_arguments(given)
+        to_come = Given(
+            {"models": {"a": Path("run/a")}, "task": task, "test": test, "train": None}, {"run/a": training}
+        )
+        check_arguments(to_come)
+        if trained == "unsaid":
+            assert given.problems == ([("task", unknown)] if negative == "x" else [])
+            continue
+        assert to_come.problems == given.problems
+        assert given.problems == ([] if negative == trained else [("models.a", f"{other}; expected the same")])
+        if negative != trained:
+            with pytest.raises(DomainbertError, match=re.escape(other)):
+                evaluate(tmp_path / str(number), models={"a": folder}, task=task, test=test)
 
 
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,10 @@ class EntityScoring(TaggedScoring):
         gold = GoldEntities(
             spans=[sentence.spans for sentence in sentences],
             words=[sentence.words for sentence in sentences],
-            documents=[sentence.document for sentence in sentences],
             types=sorted(found.union(label_set(sentences))),
             seen=self._seen,
         )
-        summary = summarize_entities(gold, systems, resampling)
+        summary = summarize_entities(gold, systems, replace(resampling, units=self.test.unit_numbers))
         for name, system in summary["systems"].items():
             scored = sum(one["support"] for one in system["per_type"].values())
             if scored != self.num_gold:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import check_fields
 from domainbert.encoders.config import Width
 from domainbert.tasks.config import Headline, TaskConfig
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised, Sample
 
 Decoding = Literal["mst", "greedy"]
+DECODING = "domainbert_decode"  # key of config.json
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ class Parsing(TaskConfig):
     def uncompared(self) -> str:
         """See `TaskConfig.uncompared`."""
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
+
+    @classmethod
+    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """See `TaskConfig.told`."""
+        if DECODING not in fields:
+            return {}
+        found, known = fields[DECODING], get_args(Decoding)
+        if found not in known:
+            raise DomainbertError(f"{DECODING}: found {found!r:.80}; expected {' or '.join(known)}")
+        return {"decode": found}
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

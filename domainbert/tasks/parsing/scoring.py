@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.entities import sum_by_document
 from domainbert.metrics.summary import Summary, by_name, collapsed
 from domainbert.metrics.table import tree_lines
 from domainbert.tasks.labelled import label_set
@@ -38,11 +37,6 @@ class TreeScoring(CountedScoring):
     def num_gold(self) -> int:
         """The words."""
         return self.test.num_words
-
-    @property
-    def num_units(self) -> int:
-        """The documents."""
-        return self.test.num_documents
 
     @property
     def title(self) -> str:
@@ -80,9 +74,8 @@ class TreeScoring(CountedScoring):
         return zip(prediction.scores, map(eq, item.arcs, prediction.arcs), strict=True)
 
     def count(self, predictions: Sequence[Tree]) -> NDArray[np.int64]:
-        """Counts of each document, see `count_arcs`."""
-        counts = count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
-        return sum_by_document(counts, [sentence.document for sentence in self.test.items])
+        """Counts of each sentence, see `count_arcs`."""
+        return count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
 
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
         """See `CountedScoring.scores`; with the scores of each label, and of arcs by their length."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
 from domainbert.metrics.attachment import attachment_scores, count_arcs
 from domainbert.tasks.labelled import Content, Labelled, label_set, text_of
-from domainbert.tasks.parsing.config import Decoding, Parsing
+from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
@@ -34,7 +34,6 @@ from domainbert.training.divergence import softmax_divergence
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-_DECODING = "domainbert_decode"  # key of config.json
 _WORDS = "tokens"  # key of words in JSONL
 _NEVER = -1e9  # the logarithm of no probability; finite, so that the difference of two is a number
 _NEAR = 0.02  # of UAS: as good as no better
@@ -54,9 +53,9 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     scored_as = TreeScoring
     biaffine: Biaffine
 
-    def __init__(self, labels: Sequence[str], decoding: Decoding = "mst") -> None:
+    def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
         super().__init__(labels)
-        self.decoding = decoding
+        self.decoding = decode
 
     @classmethod
     def of_training(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
@@ -68,14 +67,11 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> ParsingTask:
         """See `Task.of_folder`."""
-        decoding = fields.get(_DECODING, "mst")
-        if decoding not in get_args(Decoding):
-            raise DomainbertError(f"{_DECODING}: found {decoding!r:.80}; expected {' or '.join(get_args(Decoding))}")
-        return cls(labels, decoding)
+        return cls(labels, **Parsing.told(fields))
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The way in which trees are made of scores."""
-        return {_DECODING: self.decoding}
+        return {DECODING: self.decoding}
 
     def bind(self, head: nn.Module) -> None:
         """See `Task.bind`."""
@@ -126,10 +122,15 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         """See `Task.opinions`: of each word the logarithms of the probabilities of all heads with all labels, (words,
         (1 + W) x C), where W is the length of the longest sentence of the batch."""
         assert isinstance(head, Biaffine)
+        if not bool((batch["outputs"] >= 0).any()):
+            return logits[:0]  # sentences of no words
         grid = WordGrid(batch["example"], batch["outputs"])
         with torch.autocast(logits.device.type, enabled=False):
-            joint = head.joint_scores(grid.fill(logits.float()), grid.lengths)
-        return joint[grid.fill(batch["outputs"] >= 0)].flatten(1).clamp(min=_NEVER)
+            joint = [
+                one.flatten(1).clamp(min=_NEVER) for one in head.joint_scores(grid.fill(logits.float()), grid.lengths)
+            ]
+        widest = max(one.shape[1] for one in joint)
+        return torch.cat([functional.pad(one, (0, widest - one.shape[1]), value=_NEVER) for one in joint])
 
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
         """See `Task.opinion_divergence`: that of the heads, and of the labels where the teacher sees the head."""

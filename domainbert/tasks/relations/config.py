@@ -67,6 +67,7 @@ class Relations(TaskConfig):
     reads_whole = True
     title = "Relation classifier"
     pipeline_tag = "text-classification"
+    learnt = ("negative",)
 
     format: RelationFormat = field(default_factory=RelationFormat)
     """Keys and markers of the labelled files."""

@@ -26,6 +26,7 @@ class TokenLabels(TaskConfig):
     pipeline_tag = "token-classification"
     headline = Headline("macro_f1", "mean token F1")
     has_many_targets = True
+    learnt = ("outside",)
 
     format: TaggedFormat = field(default_factory=TaggedFormat)
     """Columns of the labelled files."""

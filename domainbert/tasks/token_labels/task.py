@@ -18,7 +18,6 @@ from domainbert.data.examples import Example, word_example
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.metrics.classification import count_class_ids, count_classes
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.entities import sum_by_document
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim, log_probability
 from domainbert.tasks.decoding import decode_words
@@ -122,11 +121,10 @@ class WordScoring(TaggedScoring, MeaningfulScoring):
         return chain.from_iterable(one.tags for one in predictions)
 
     def count(self, predictions: Sequence[TaggedWords]) -> NDArray[Any]:
-        """See `MeaningfulScoring`: a row for each document."""
+        """See `MeaningfulScoring`: a row for each sentence."""
         pairs = zip(self.test.items, predictions, strict=True)
         counts = [count_classes(item.tags, one.tags, self.classes).sum(axis=0) for item, one in pairs]
-        documents = [item.document for item in self.test.items]
-        return meaningful(sum_by_document(np.stack(counts), documents), self.classes, self.nothing)
+        return meaningful(np.stack(counts), self.classes, self.nothing)
 
 
 class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
