@@ -119,5 +119,6 @@ def _counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> 
         "num_outputs": sum(example.num_outputs for example in examples),
         "num_targets": sum(len(window.targets) for example in labelled for window in example.windows),
         "num_examples": len(labelled),
+        "num_texts": len(examples),
         "num_tokens": sum(len(window.input_ids) for window in windows),
     }

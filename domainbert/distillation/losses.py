@@ -19,7 +19,8 @@ from domainbert.training.divergence import full, softmax_divergence
 Reads = Literal["none", "predicted", "all", "hard"]
 Unit = Literal["targets", "outputs", "examples", "tokens", "segments", "pairs"]
 """Unit that a loss is a mean of: targets (masked tokens, labelled words or texts), outputs (words or texts of a task),
-labelled examples, tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of a segment."""
+examples (labelled or not), tokens that are not padding, segments (texts in the packed rows), or pairs of tokens of a
+segment."""
 
 _NEVER = -1e9  # a score, finite, so that the difference of two is a number
 

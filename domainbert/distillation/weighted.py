@@ -22,7 +22,7 @@ Batch = Mapping[str, Tensor]
 COUNTS: dict[Unit, str] = {
     "targets": "num_targets",
     "outputs": "num_outputs",
-    "examples": "num_examples",
+    "examples": "num_texts",
     "tokens": "num_real_tokens",
     "segments": "num_segments",
     "pairs": "num_pairs",

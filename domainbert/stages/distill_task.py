@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,7 @@ from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig
-from domainbert.distillation.prediction_config import LogitMSE
+from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.settings.deciding import part_key
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.distillation.weighted import WeightedLosses
     from domainbert.stages.early_checks import Given
+    from domainbert.tasks.config import TaskConfig
     from domainbert.tasks.labelled import Labelled
     from domainbert.tasks.task import Task
     from domainbert.training.fit import TrainingData
@@ -49,7 +52,8 @@ class DistillTask(LabelledTraining):
 
     model: ModelPath | None = None
     """Model folder that the student starts from, such as one that `distill` wrote; its vocabulary may be another one
-    where the losses compare predictions and there is a `cache`. None makes the student of the first teacher."""
+    where the losses compare predictions and there is a `cache`, but not for parsers and answers to questions. None
+    makes the student of the first teacher."""
 
     student: StudentConfig = StudentConfig()
     """Architecture of a student that is made of the first teacher, and what it takes over."""
@@ -121,11 +125,16 @@ def distill_task(out: Path, settings: DistillTask) -> dict[str, Any]:
         DomainbertError: anything wrong with the files; teachers with other labels; a loss that cannot compare the two,
             by its place in the list; a student with another vocabulary and losses that compare pieces, or no cache.
     """
+    import torch
+
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
     key = part_key(settings)
     train, validation, task = read_task(settings.task, settings.train, settings.validation)
+    if any(isinstance(loss, SoftTargets) for loss in settings.losses):
+        nothing = torch.zeros(1, task.num_opinions)
+        task.opinion_divergence(nothing, nothing, torch.zeros(1, dtype=torch.int64))  # one that has none says so now
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k)
     text = TransferText.of(train, settings.unlabelled, settings.max_unlabelled)
@@ -141,10 +150,44 @@ def check_arguments(given: Given) -> None:
         given.check_pairs(f"teachers[{number}]", path)
     given.check_model("model")
     given.check_pairs("model")
+    _check_vocabularies(given)
     given.check_max_length(given["student"].encoder or given.encoder_of(given["model"]))
     given.check_training_files()
     given.check_corpus("unlabelled")
     given.check_loggers()
+
+
+def _check_vocabularies(given: Given) -> None:
+    """Note different vocabularies of student and teachers that are there, where the task can compare no others."""
+    from domainbert.stages.early_checks import opened
+
+    named = [*(given["teachers"] if given["model"] is None else [given["model"], *given["teachers"]])]
+    found: list[str | None] = []
+    for path in named:
+        folder = opened(path) if given.there(path) else None
+        found.append(None)
+        with suppress(DomainbertError):  # one that cannot be read has been told
+            found[-1] = None if folder is None else folder.tokenizer().fingerprint
+    with given.under("model"):
+        _need_one_vocabulary(given["task"], given["losses"], given["model"] is not None, found)
+
+
+def _need_one_vocabulary(
+    task: TaskConfig, losses: Sequence[LossConfig], has_model: bool, fingerprints: Sequence[str | None]
+) -> None:
+    """Raise `DomainbertError` where a task that can be compared by one vocabulary alone has several; first that of the
+    student, if it has a model of its own, then those of the teachers, None for one that is not known yet."""
+    if not task.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
+        return
+    names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
+    known = [(name, one) for name, one in zip(names, fingerprints, strict=True) if one is not None]
+    for name, one in known[1:]:
+        if one != known[0][1]:
+            first = known[0][0]
+            raise DomainbertError(
+                f"{first.partition('[')[0]}: {name} has another vocabulary than {first}; expected the same, by which "
+                f"alone {task.name} can be compared"
+            )
 
 
 @dataclass(frozen=True)
@@ -253,16 +296,14 @@ def _check_losses(
     if any(isinstance(loss, LogitMSE) for loss in settings.losses) and (have_crf or (cached and some_labels)):
         found = "those of a CRF are log-probabilities" if have_crf else "the cache holds top_k of them"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {found}; expected SoftTargets")
+    own = [] if settings.model is None else [start.tokenizer.fingerprint]
+    fingerprints = [*own, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
+    _need_one_vocabulary(settings.task, settings.losses, settings.model is not None, fingerprints)
     if not teachers.read_as(start.tokenizer):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: some compare hidden states or attention, but the student has another vocabulary than its "
                 "teacher; expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
-            )
-        if weighted.needs_teacher and settings.task.shares_vocabulary:
-            raise DomainbertError(
-                "model: the student has another vocabulary than its teacher; expected the same, by which alone "
-                f"{settings.task.name} can be compared"
             )
         if weighted.needs_teacher and not cached:
             raise DomainbertError("cache: missing; a teacher with another vocabulary is asked before the training")

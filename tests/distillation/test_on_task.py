@@ -106,7 +106,7 @@ def test_counts_are_those_of_the_global_batch(case, tokenizer):
         windows = [window for item in everything for window in case.examples[item].windows]
         lengths = np.asarray([len(window.input_ids) + 2 for window in windows])
         labelled = [window for item in everything[:4] for window in case.examples[item].windows]
-        wanted = {"num_examples": 4, "num_targets": sum(len(window.targets) for window in labelled)}
+        wanted = {"num_examples": 4, "num_texts": 10, "num_targets": sum(len(window.targets) for window in labelled)}
         wanted |= {"num_outputs": sum(case.examples[item].num_outputs for item in everything)}
         wanted |= {"num_segments": len(windows), "num_real_tokens": lengths.sum(), "num_pairs": (lengths**2).sum()}
         wanted |= {"num_tokens": lengths.sum() - 2 * len(windows)}

@@ -12,6 +12,7 @@ _PAIRS_STAGES = ("tests/stages/test_pretrain_sentence_pairs.py",)
 _CAUSAL = ("tests/pretraining/test_causal_mix.py",)
 _CAUSAL_STAGES = ("tests/stages/test_pretrain_causal_mix.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
+_OPINIONS = "tests/distillation/test_opinions.py"
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
@@ -116,8 +117,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _STAGES,
     ),
     "tasks/decoding.py": (
-        ("tests/tasks/test_ner.py", "tests/tasks/test_classification.py"),
+        ("tests/tasks/test_ner.py", "tests/tasks/test_classification.py", "tests/distillation/test_on_task.py"),
         _PREDICTING,
+    ),
+    "training/divergence.py": (
+        (_OPINIONS, "tests/distillation/test_losses.py", "tests/tasks/test_extra_losses.py"),
+        ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py"),
     ),
     "tasks/extra_losses.py": (("tests/tasks/test_extra_losses.py",), ("tests/stages/test_finetune_settings.py",)),
     "tasks/finetuning.py": (
@@ -143,16 +148,17 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/objectives/sentence_pairs/objective.py": (_PAIRS, _PAIRS_STAGES),
     "pretraining/objectives/sentence_pairs/plan.py": (_PAIRS, _PAIRS_STAGES),
     "pretraining/objectives/sentence_pairs/sentences.py": (_PAIRS, _PAIRS_STAGES),
-    "encoders/biaffine.py": (("tests/encoders/test_biaffine.py",), ("tests/tasks/test_parsing.py",)),
+    "encoders/biaffine.py": (("tests/encoders/test_biaffine.py", _OPINIONS), ("tests/tasks/test_parsing.py",)),
     "metrics/attachment.py": (("tests/metrics/test_attachment.py",), ("tests/tasks/test_parsing_stages.py",)),
     "tasks/parsing/spanning.py": (("tests/tasks/test_trees.py",), ()),
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
-    "tasks/parsing/task.py": (("tests/tasks/test_parsing.py",), ("tests/tasks/test_parsing_stages.py",)),
+    "tasks/parsing/task.py": (("tests/tasks/test_parsing.py", _OPINIONS), ("tests/tasks/test_parsing_stages.py",)),
     "tasks/question_answering/encoding.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
-    "tasks/question_answering/spans.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/spans.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
     "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
-    "tasks/relations/task.py": (("tests/tasks/test_relations.py",), ()),
+    "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
     "tasks/relations/windows.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
     "tasks/word_losses.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),

@@ -21,7 +21,9 @@ from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
 from domainbert.serving.by_name import load_tagger
 from domainbert.serving.predictor import load_predictor
-from domainbert.stages.distill_task import distill_task
+from domainbert.stages.distill_task import _check_vocabularies, distill_task
+from domainbert.stages.early_checks import Given
+from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.task import task_class
 from domainbert.training.optim_config import OptimConfig
 
@@ -189,6 +191,33 @@ def test_another_vocabulary(runs, tmp_path):
     with pytest.raises(DomainbertError, match="losses: some compare hidden states or attention, but the student has"):
         run(runs, "ner-other-words-2", "ner", [SoftTargets(), PatientCLS(student_layers=(1,), teacher_layers=(1,))],
             cache=str(tmp_path), **changes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "teachers", "problem"),
+    [
+        (
+            "other",
+            ["pretrain"],
+            ("model", "teachers[0] has another vocabulary than model; expected the same, by which"),
+        ),
+        (None, ["pretrain", "other"], ("teachers", "teachers[1] has another vocabulary than teachers[0]; expected")),
+        (None, ["missing", "other", "pretrain"], ("teachers", "teachers[2] has another vocabulary than teachers[1]; ")),
+        ("pretrain", ["pretrain", "missing"], None),
+    ],
+)
+def test_another_vocabulary_of_a_parser_is_told_before_anything_runs(runs, tmp_path, model, teachers, problem):
+    shutil.copytree(runs / "pretrain", tmp_path / "pretrain")
+    shutil.copytree(runs / "pretrain", tmp_path / "other")
+    tokenizer = tmp_path / "other" / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
+    folders = {"model": model and tmp_path / model, "teachers": [tmp_path / name for name in teachers]}
+    for losses, wanted in (([SoftTargets()], problem), ([HardTargets()], None)):
+        given = Given({"task": Parsing(), "losses": losses, **folders}, {str(tmp_path / "missing"): Given({})})
+        _check_vocabularies(given)
+        assert len(given.problems) == (wanted is not None)
+        for key, told in given.problems:
+            assert key == problem[0] and told.startswith(problem[1])
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
