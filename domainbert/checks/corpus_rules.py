@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from domainbert.checks.checked_corpus import FEW_WORDS, CheckedCorpus, Hits
 from domainbert.checks.finding import MOST_PLACES, Finding, Rule, rule, with_thresholds
-from domainbert.checks.overlap import LEAST, RUN
+from domainbert.corpus.known_texts import LEAST, RUN
 
 _LEAST_DOCUMENTS = 10  # that have a line before it counts as repeated
 _MIXED = 0.1  # of the documents in another alphabet, and a corpus is of several on purpose
@@ -26,8 +26,8 @@ def corpus_findings(corpus: CheckedCorpus, thresholds: Mapping[str, float] | Non
 def labelled_text_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator[Finding]:
     """A text of a test set shares a run of 13 words with the corpus, or stands there as a whole if it has 8 to 12.
 
-    Say so beside the scores, which may be higher than on text that the model has never seen, or take these documents
-    out of the corpus.
+    Say so beside the scores, which may be higher than on text that the model has never seen, or leave the
+    sentences that have it out of the corpus: `exclude` of the corpus, with the test set.
     """
     for overlap in corpus.overlaps:
         if overlap.met:

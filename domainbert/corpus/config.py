@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -103,15 +103,20 @@ class Select:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for number, source in enumerate(self.like):
-            if source.weight != 1:
-                raise DomainbertError(f"like[{number}].weight: found {source.weight:g}; expected 1, or none")
-            if source.language is not None:
-                raise DomainbertError(f"like[{number}].language: found {source.language}; expected none")
+        _check_read_alone(self.like, "like")
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """All files that the documents are compared with; see `CorpusConfig.input_files`."""
         return list_files([source for source in self.like if source.path not in without], "like")
+
+
+def _check_read_alone(sources: Sequence[Source], key: str) -> None:
+    """`DomainbertError` for settings of sources of a corpus that mean nothing in texts that it is compared with."""
+    for number, source in enumerate(sources):
+        if source.weight != 1:
+            raise DomainbertError(f"{key}[{number}].weight: found {source.weight:g}; expected 1, or none")
+        if source.language is not None:
+            raise DomainbertError(f"{key}[{number}].language: found {source.language}; expected none")
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,11 @@ class CorpusConfig:
     """Keep only the training documents that are most like some text: {like: labelled.conll, keep: 0.2}. The corpus is
     then read three times."""
 
+    exclude: Annotated[list[Source], Items()] | None = None
+    """Texts that must not be in it, such as test sets: of a document the sentences are left out that share a run of 13
+    words with one of them, or have it as a whole if it is of 8 to 12 words. Shorter texts are not looked for. Of CoNLL
+    the sentences are read, of JSONL the texts under `text_key`."""
+
     languages: Languages | None = None
     """Shares of the languages in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each
     source then has a `language`, and none a `weight`."""
@@ -151,6 +161,7 @@ class CorpusConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        _check_read_alone(self.exclude or (), "exclude")
         problems = Problems("corpus")
         if self.shard is not None:
             for message in self._odd_in_shard():
@@ -189,16 +200,18 @@ class CorpusConfig:
         return self.languages.shares({name: sizes.get(name, 0) for name in self.language_names})
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
-        """All files that will be read, in order, but of the sources with the paths `without`; hub datasets have none.
+        """All files that will be read, those of `exclude` last, but of the sources with the paths `without`; hub
+        datasets have none.
 
         Raises:
             DomainbertError: a file or folder does not exist, a folder or glob holds nothing to read, or there are more
                 shards than files.
         """
+        excluded = list_files([source for source in self.exclude or () if source.path not in without], "exclude")
         if self.shard is None:
-            return list_files([source for source in self.sources if source.path not in without])
+            return list_files([source for source in self.sources if source.path not in without]) + excluded
         own = [file for file in self.shard_files() if file.source.path not in without]
-        return [path for file in own for path in (file.path, file.source.translation) if path is not None]
+        return [path for file in own for path in (file.path, file.source.translation) if path is not None] + excluded
 
     def shard_files(self) -> list[CorpusFile]:
         """The files whose documents are read, in order: all, or those of the shard. Datasets of the hub have none.

@@ -8,13 +8,17 @@ import unicodedata
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
+from domainbert.corpus.sentences import cut_sentences
 from domainbert.corpus.sources import CorpusFile, Excerpt, check_sources, read_source
+
+if TYPE_CHECKING:
+    from domainbert.corpus.known_texts import KnownTexts
 
 Split = Literal["train", "validation"]
 
@@ -137,6 +141,7 @@ def _read(
     if files is None and config.shard is not None:
         files = config.shard_files()
     excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
+    excluded = None if config.exclude is None else _known(config.exclude)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
@@ -150,8 +155,12 @@ def _read(
                 cleaned = clean_sides(raw)
                 _count_read(counts, sum(map(len, raw)), cleaned)
                 text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
-                if not text:
+                if excluded is not None and text:
+                    text = _without(excluded, cleaned, counts)
+                if not cleaned.text:
                     counts.dropped["empty"] += 1
+                elif not text:
+                    counts.dropped["excluded as a whole"] += 1
                 elif len(text) < config.min_characters:
                     counts.dropped[f"shorter than {config.min_characters} characters"] += 1
                 elif exact is not None and not exact.is_new(digest):
@@ -173,15 +182,46 @@ def _selected(
         documents = _read(config, CorpusReport(), most_characters)
         return (document.text for document in documents if document.split == "train")
 
-    check_sources(wanted.like, "select.like")
-    read = (sides for source in wanted.like for _, *sides in read_source(source, SourceReport(source.path)))
-    like = (clean_sides(sides).text for sides in read)
-    selection = select(like, texts, wanted.keep)
+    selection = select(_texts_of(wanted.like, "select.like"), texts, wanted.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
     report.add_selection([source.path for source in wanted.like], len(selection.kept), kept, means)
     yield from selection.kept
     raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
+
+
+def _texts_of(sources: Sequence[Source], key: str) -> Iterator[str]:
+    """The cleaned texts of sources that are not of the corpus."""
+    check_sources(sources, key)
+    for source in sources:
+        for _, *sides in read_source(source, SourceReport(source.path)):
+            yield clean_sides(sides).text
+
+
+def _known(sources: Sequence[Source]) -> KnownTexts:
+    from domainbert.corpus.known_texts import KnownTexts
+
+    return KnownTexts(_texts_of(sources, "exclude"))
+
+
+def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
+    """A text without the sentences that hold excluded ones; of a pair, all of it or nothing."""
+    parts = cut_sentences(cleaned.text)
+    found = excluded.touched(parts)
+    if not found:
+        return cleaned.text
+    counts.excluded_sentences += len(found)
+    if cleaned.boundary is not None:
+        return ""
+    text = ""
+    for number, part in enumerate(parts):
+        if number not in found:
+            text += part
+        elif part.endswith("\n") and text and not text.endswith("\n"):
+            text += "\n"  # the sentences before it and behind it stay on two lines
+    text = text.strip()
+    counts.changed["without excluded sentences"] += bool(text)
+    return text
 
 
 def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:

@@ -25,6 +25,7 @@ class SourceReport:
     dropped: Counter[str] = field(default_factory=Counter)  # by reason
     changed: Counter[str] = field(default_factory=Counter)  # by what cleaning changed in them
     control_characters: int = 0
+    excluded_sentences: int = 0  # left out for `exclude`
 
     def lines(self) -> list[str]:
         """Two to four lines to print."""
@@ -38,13 +39,16 @@ class SourceReport:
             f"  kept: {kept}{copies}",
             f"  dropped: {_listed(self.dropped)}",
             f"  changed: {_listed(self.changed)}"
-            + (f" ({self.control_characters:,} control characters)" if self.control_characters else ""),
+            + (f" ({self.control_characters:,} control characters)" if self.control_characters else "")
+            + (f" ({self.excluded_sentences:,} excluded sentences)" if self.excluded_sentences else ""),
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts as JSON can hold them; `files_cut` stands there of an excerpt alone."""
+        """The counts as JSON can hold them; those of an excerpt and of `exclude` stand there if they are not 0."""
         counts = {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
-        return counts if self.files_cut else {name: value for name, value in counts.items() if name != "files_cut"}
+        return {
+            name: value for name, value in counts.items() if value or name not in ("files_cut", "excluded_sentences")
+        }
 
 
 @dataclass

@@ -6,8 +6,10 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import pairwise
 
 _END = re.compile(r"([.!?][\"')\]]*)\s+(?=[\"'(\[]*[A-Z0-9])")
+_NEW_LINE = re.compile("\n")
 
 
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
@@ -17,6 +19,12 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
         words = piece.split()
         for start in range(0, len(words), max_words):
             yield " ".join(words[start : start + max_words])
+
+
+def cut_sentences(text: str) -> list[str]:
+    """Cut a text at the same places, but for long pieces, into parts that have the white space behind them, too."""
+    ends = {match.end() for pattern in (_END, _NEW_LINE) for match in pattern.finditer(text)}
+    return [text[start:end] for start, end in pairwise(sorted({0, *ends, len(text)}))]
 
 
 def sample_sentences(texts: Iterable[str], most: int | None, seed: int) -> tuple[list[str], int]:

@@ -1,0 +1,163 @@
+"""`exclude`: sentences that hold known texts are left out, against a search by lists of words."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domainbert.base.errors import DomainbertError
+from domainbert.checks.checked_corpus import look_at_corpus
+from domainbert.checks.corpus_rules import corpus_findings
+from domainbert.checks.labelled_set import CheckedSet
+from domainbert.cli import main
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.documents import Document, read_documents
+from domainbert.corpus.known_texts import KnownTexts
+from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.report import CorpusReport
+from domainbert.corpus.sentences import cut_sentences, split_sentences
+from domainbert.tasks.classification.config import Classification
+
+WORDS = [*"abcdefghijklmnopqrstuvwxyz", "é", "naïve", "Straße", "κόσμος"]
+
+
+def line(draw: random.Random, least: int = 3, most: int = 25) -> str:
+    return " ".join(draw.choices(WORDS, k=draw.randint(least, most))).capitalize() + "."
+
+
+def jsonl(path: Path, texts: list[str], **more: Any) -> Path:
+    path.write_text("".join(json.dumps({"text": text, **more}) + "\n" for text in texts))
+    return path
+
+
+def read(config: CorpusConfig) -> tuple[list[Document], CorpusReport]:
+    report = CorpusReport()
+    return list(read_documents(config, report)), report
+
+
+def touched(parts: list[str], known: list[str]) -> set[int]:
+    """The parts of a text that hold a word of a run of a known one, by comparing lists of words."""
+    words = [(word, number) for number, one in enumerate(parts) for word in words_of(one)]
+    found = set()
+    for other in known:
+        wanted = words_of(other)
+        size = min(len(wanted), 13)
+        runs = {tuple(wanted[start : start + size]) for start in range(len(wanted) - size + 1)}
+        for start in range(len(words) - size + 1 if size >= 8 else 0):
+            run = words[start : start + size]
+            if tuple(word for word, _ in run) in runs:
+                found |= {number for _, number in run}
+    return found
+
+
+def test_sentences_are_found_as_by_lists_of_words() -> None:
+    draw = random.Random(0)
+    texts = [" \n".join(line(draw) for _ in range(6)) for _ in range(80)]
+    known = [line(draw, 5, 30) for _ in range(40)]
+    for text in texts[:60]:  # from within a sentence, and across the end of one
+        words = words_of(text)
+        start = draw.randrange(max(len(words) - 8, 1))
+        known.append(" ".join(words[start : start + draw.randint(6, 20)]).upper() + "!")
+    found = KnownTexts(known)
+    parts = [cut_sentences(text) for text in texts]
+    assert ["".join(one) for one in parts] == texts
+    wanted = [touched(one, known) for one in parts]
+    assert [found.touched(one) for one in parts] == wanted
+    assert 30 < sum(map(bool, wanted)) < 70 and max(map(len, wanted)) > 1
+    assert found.looked_for == sum(len(words_of(one)) >= 8 for one in known)
+
+
+def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> None:
+    """And `check` finds none of the texts any more."""
+    draw = random.Random(1)
+    known = [line(draw, 8, 20) for _ in range(30)]
+    texts = []
+    for number in range(60):
+        lines = [line(draw, 8, 20) for _ in range(3)]
+        lines.insert(draw.randrange(4), known[number % 30].lower())
+        texts.append("\n".join(lines))
+    texts += [*known[:2], "too short to be looked for"]
+    test = jsonl(tmp_path / "test.jsonl", [*known, "too short to be"], label="a")
+    corpus = Source(str(jsonl(tmp_path / "corpus.jsonl", texts)))
+    before, _ = read(CorpusConfig([corpus], validation_fraction=0.3))
+    after, report = read(CorpusConfig([corpus], validation_fraction=0.3, exclude=[Source(str(test))]))
+    assert len(after) == 61 and report.sources[0].dropped == {"excluded as a whole": 2}
+    sides, lowered = {one.id: one.split for one in before}, [one.lower() for one in known]
+    for one, text in zip(after, [*texts[:60], texts[-1]], strict=True):
+        assert sides[one.id] == one.split
+        others = [own for own in text.split("\n") if own.lower() not in lowered]
+        assert one.text.split("\n") == others
+    assert (
+        report.sources[0].changed == {"without excluded sentences": 60} and report.sources[0].excluded_sentences == 62
+    )
+    assert "60 without excluded sentences (62 excluded sentences)" in "\n".join(report.lines())
+    assert report.sources[0].as_dict()["excluded_sentences"] == 62
+    checked = CheckedSet("test", Classification().read(test))
+    rules = [
+        {one.rule for one in corpus_findings(look_at_corpus(CorpusConfig([corpus], exclude=exclude), [checked]))}
+        for exclude in (None, [Source(str(test))])
+    ]
+    assert ["labelled-text-in-corpus" in one for one in rules] == [True, False]
+
+
+def test_a_text_with_its_translation_is_left_out_as_a_whole(tmp_path: Path) -> None:
+    known = "one two three four five six seven eight"
+    rows = [{"text": "uno dos tres", "fr": f"et {known} encore"}, {"text": "quatre cinq", "fr": "fünf sechs sieben"}]
+    corpus = tmp_path / "pairs.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = Source(str(corpus), translation_key="fr")
+    documents, report = read(CorpusConfig([pairs], exclude=[Source(str(jsonl(tmp_path / "test.jsonl", [known])))]))
+    assert [one.sides for one in documents] == [("quatre cinq", "fünf sechs sieben")]
+    assert report.dropped == {"excluded as a whole": 1}
+
+
+def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
+    test, corpus = tmp_path / "test.conll", tmp_path / "corpus.txt"
+    sentence = ["The", "rate", "was", "not", "changed", "in", "May", "."]
+    test.write_text("".join(f"{word}\tO\n" for word in sentence) + "\nIt\tO\nrose\tO\n")
+    corpus.write_text("It rose, and this line stays.\nThe rate was not changed in May 2009.\nThe rate was changed.\n")
+    (document,), _ = read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(test))]))
+    assert (
+        document.text == "It rose, and this line stays.\nThe rate was not changed in May 2009.\nThe rate was changed."
+    )
+    test.write_text("".join(f"{word}\tO\n" for word in [*sentence[:-1], "2009"]) + "\n")
+    (document,), _ = read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(test))]))
+    assert document.text == "It rose, and this line stays.\nThe rate was changed."
+
+
+def test_what_it_means_nothing_for_is_refused(tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(DomainbertError, match=r"exclude\[0\]\.weight: found 2; expected 1, or none"):
+        CorpusConfig([Source("a.txt")], exclude=[Source("b.txt", weight=2)])
+    words = ["prepare", "--out", str(tmp_path / "out"), "--tokenizer", str(tmp_path), "--corpus.sources", "a.txt"]
+    jsonl(tmp_path / "corpus.jsonl", ["a b c"])
+    words[-1] = str(tmp_path / "corpus.jsonl")
+    assert main([*words, "--corpus.exclude", "absent.jsonl"]) == 2
+    assert "exclude[0].path: absent.jsonl: no such file or folder" in capsys.readouterr().err
+
+
+def test_the_fed_has_no_sentence_of_stance_any_more(econ_data: Path) -> None:
+    exclude = [Source(str(econ_data / "stance" / "test.jsonl"))]
+    _, report = read(CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))], exclude=exclude))
+    assert report.sources[0].excluded_sentences >= 491
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("It rose. {} It fell.", "It rose. It fell."),
+        ("It rose.\n\n{}\nIt fell.", "It rose.\n\nIt fell."),
+        ("It rose. {}\n\nIt fell.", "It rose. \n\nIt fell."),
+        ('{}\nIt rose. "{}" And so on (e.g. here)', "It rose. And so on (e.g. here)"),
+    ],
+)
+def test_the_rest_of_a_document_stays_as_it_is(tmp_path: Path, text: str, left: str) -> None:
+    known = "The rate of 2.5 per cent was not changed in May!"
+    test, corpus = (jsonl(tmp_path / name, [one]) for name, one in (("a.jsonl", known), ("b.jsonl", text)))
+    jsonl(corpus, [text.replace("{}", known)])
+    (document,), _ = read(CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))]))
+    assert document.text == left
+    assert [" ".join(part.split()) for part in cut_sentences(left) if part.strip()] == list(split_sentences(left))
