@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,7 @@ class Table:
     names: list[str] | None
     blocks: list[Block]
     marks: list[Row]  # the `-DOCSTART-` lines, which belong to no block and may have any number of columns
+    left_out: int = 0  # lines of a treebank that are no words
 
     def column_index(self, column: int | str) -> int:
         """The number from 0 of a column given by name, or by a number that may count from the end; an error if there is
@@ -82,13 +83,16 @@ class Table:
 
 
 def read_table(path: Path, with_header: bool) -> Table:
-    """Read the rows of a file, whose columns are separated by tabs or spaces, whichever most lines use.
+    """Read the rows of a file, whose columns are separated by tabs or spaces, whichever most lines use. What a treebank
+    in CoNLL-U has beside words (comments, multiword tokens, empty nodes) is left out.
 
     Raises:
         DomainbertError: the file cannot be read, holds no words, or has a row of another width, with an empty column,
             or with a carriage return or a byte order mark where none belongs.
     """
-    lines = list(read_lines(path))
+    all_lines = list(read_lines(path))
+    lines = _without_asides(all_lines)
+    left_out = len(all_lines) - len(lines)
     content = [(number, line) for number, line in lines if line.strip(" \t") and not _DOCSTART.match(line)]
     names = None
     if with_header and content:
@@ -102,7 +106,14 @@ def read_table(path: Path, with_header: bool) -> Table:
     _check_rows(path, content, separator, width, expected)
     _check_marks(path, marks)
     mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
-    return Table(path, separator, width, names, _group(lines, separator, bool(marks)), mark_rows)
+    blocks = _group(lines, separator, bool(marks))
+    return Table(path, separator, width, names, blocks, mark_rows, left_out)
+
+
+def _without_asides(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a file; those of each sentence of a treebank without what is no word."""
+    grouped = groupby(lines, key=lambda one: not one[1].strip(" \t") or bool(_DOCSTART.match(one[1])))
+    return [line for apart, some in grouped for line in (some if apart else _words_of_treebank(list(some)))]
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:

@@ -95,20 +95,35 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[int, list[str]]]:
     """The header of a CSV file and its rows, each with the line where it begins; blank lines hold none.
 
-    Fields may hold line breaks inside double quotes. Problems are the rows that are not as wide as the header, and
-    broken quoting, after which reading ends.
+    Fields may hold line breaks inside double quotes. Problems are the rows that are not as wide as the header, broken
+    quoting, after which reading ends, and in TSV several lines in quotes that are rows without them: where texts are
+    not quoted, one that begins with a quote would swallow the rows below it.
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's own limit of 128 kB is less than a long document
-    rows = csv.reader((line + "\n" for _, line in read_lines(path)), delimiter=delimiter, strict=True)
+    lines: list[str] = []  # of the row that is being read
+    rows = csv.reader(_noted(path, lines), delimiter=delimiter, strict=True)
     begin, width = 1, 0
     try:
         for columns in rows:
             width = width or len(columns)
             if columns and len(columns) != width:
                 problems.add(f"{path}:{begin}: {len(columns)} columns; expected {width} as in the header")
+            elif delimiter == "\t" and len(lines) > 1 and all(line.count("\t") == width - 1 > 0 for line in lines):
+                found = f"a quote joins {len(lines)} lines that are {width} columns each, {reprlib.repr(lines[0])}"
+                problems.add(
+                    f"{path}:{begin}: {found}; expected a quote in a text to be doubled, and the text in quotes"
+                )
             elif columns:
                 yield begin, columns
             begin = rows.line_num + 1
+            lines.clear()
     except csv.Error as error:
         reason = str(error).replace("\t", "\\t")
         problems.add(f"{path}:{begin}: broken CSV ({reason}); expected columns separated by {delimiter!r}")
+
+
+def _noted(path: Path, lines: list[str]) -> Iterator[str]:
+    """The lines of a file, each added to `lines` when it is read."""
+    for _, line in read_lines(path):
+        lines.append(line)
+        yield line + "\n"

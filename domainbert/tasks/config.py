@@ -184,8 +184,7 @@ class TaskConfig(ABC):
         """The reason why `distill-task` cannot teach it, perhaps beside unlabelled text; empty where it can."""
         return ""
 
-    @classmethod
-    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+    def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
         return tuple(outputs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,14 @@ def label_names(
     for place, names in places.items():
         return _checked(names, place)
     return None
+
+
+def refuse_other_names(row: Mapping[str, Any], first: Mapping[str, Any]) -> None:
+    """`DomainbertError` if a row of JSONL has names of labels, but not those of the first row."""
+    if NAMES_KEY in row and row[NAMES_KEY] != first.get(NAMES_KEY):
+        own = f"has {reprlib.repr(first[NAMES_KEY])}" if NAMES_KEY in first else "has none"
+        found = reprlib.repr(row[NAMES_KEY])
+        raise DomainbertError(f"{NAMES_KEY!r} is {found}; expected the same in all rows, and the first {own}")
 
 
 def _checked(names: Any, place: str) -> list[str]:

@@ -148,7 +148,12 @@ def _joined(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
     items: list[Any] = []
     before = 0  # documents of the files before
     for part in parts:
-        numbered = hasattr(part, "num_documents")
-        items += [replace(one, document=before + one.document) for one in part.items] if numbered else part.items
-        before += getattr(part, "num_documents", 0)
+        if not hasattr(part, "num_documents"):
+            items += part.items
+            continue
+        numbers = {
+            one: number for number, one in enumerate(dict.fromkeys(item.document for item in part.items), before)
+        }
+        items += [replace(item, document=numbers[item.document]) for item in part.items]
+        before += len(numbers)
     return replace(parts[0], path=folder, items=items, parts=tuple(parts))

@@ -30,8 +30,13 @@ class SentenceFile(Labelled[AnySentence]):
 
     @property
     @abstractmethod
+    def marks_documents(self) -> bool:
+        """Whether the file says where documents begin; of several, whether the first does."""
+
+    @property
     def has_documents(self) -> bool:
-        """Whether the file says where documents begin."""
+        """Whether the file, or one of several, says where documents begin."""
+        return self.marks_documents or any(getattr(part, "has_documents", False) for part in self.parts)
 
     @property
     def unit(self) -> str:

@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.ranges import Column, check_fields
 from domainbert.corpus.columns import read_table
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, shown
-from domainbert.tasks.label_names import label_names
+from domainbert.tasks.label_names import label_names, refuse_other_names
 from domainbert.tasks.labelled import Unit, label_set
 from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.sentences import SentenceFile
@@ -91,8 +91,8 @@ class TaggedFile(SentenceFile[AnySentence]):
     """The text behind the mark in each of these lines, such as the number of an abstract."""
 
     @property
-    def has_documents(self) -> bool:
-        """See `SentenceFile.has_documents`."""
+    def marks_documents(self) -> bool:
+        """See `SentenceFile.marks_documents`."""
         return bool(self.marks)
 
     def units(self) -> list[Unit]:
@@ -192,6 +192,7 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     ]
     layout = (
         f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
+        + (f", {table.left_out:,} lines of CoNLL-U that are no words left out" if table.left_out else "")
     )
     return TaggedTable(rows, marks, layout)
 
@@ -217,7 +218,12 @@ def read_lists(
     """
     line, first = rows[0]
     names = label_names(format.label_names, format.label_names_file, first, f"{path}:{line}")
-    found = parsed(rows, problems, lambda row, line: (line, *_words_and_tags(row, *keys, names)))
+
+    def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
+        refuse_other_names(row, first)
+        return line, *_words_and_tags(row, *keys, names)
+
+    found = parsed(rows, problems, parse)
     problems.raise_if_any()
     sentences = [
         TaggedRows(words, tags, [line] * len(words), line, number) for number, (line, words, tags) in enumerate(found)

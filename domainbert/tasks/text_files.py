@@ -17,7 +17,7 @@ from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.label_names import is_visible, label_names, number_of
+from domainbert.tasks.label_names import is_visible, label_names, number_of, refuse_other_names
 from domainbert.tasks.labelled_set import LabelledFile, Single
 from domainbert.tasks.set_rows import Row, parallel_rows, problems_with_slices, slices_of, with_slices
 
@@ -209,8 +209,20 @@ def text_rows(
     for line, row in rows:
         first = row if kind == "jsonl" else {}
         names = label_names(format.label_names, format.label_names_file, first, f"{file}:{line}")
-        return kind, names, chain([(line, row)], rows)
+        all_rows = chain([(line, row)], rows)
+        return kind, names, _with_names_of(first, all_rows, problems) if kind == "jsonl" else all_rows
     return kind, None, rows
+
+
+def _with_names_of(first: Row, rows: Iterable[tuple[int, Row]], problems: Problems) -> Iterator[tuple[int, Row]]:
+    """The rows, but for those that give the labels other names than the first, which are noted."""
+    for line, row in rows:
+        try:
+            refuse_other_names(row, first)
+        except DomainbertError as error:
+            problems.add(f"{problems.subject}:{line}: {error}")
+        else:
+            yield line, row
 
 
 def read_words_or_texts(path: Path) -> list[str]:

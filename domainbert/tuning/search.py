@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.hashes import FileHashes
 from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
@@ -20,6 +21,7 @@ from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
 
+_DIGITS = 16  # of the hash of a file
 _LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
 
@@ -41,8 +43,9 @@ class Search:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The terms of all trials of a study."""
-        config = self.config
+        """The terms of all trials of a study, the contents of the files that they read among them."""
+        config, hashes = self.config, FileHashes()
+        inputs = self.space.settings(self.space.first()).inputs
         return {
             "stage": config.stage,
             "objective": dict(zip(config.objective, config.directions, strict=True)),
@@ -50,6 +53,7 @@ class Search:
             "space": {one.key: {**as_plain(one.parameter), "integer": one.integer} for one in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
+            "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in inputs},
         }
 
 

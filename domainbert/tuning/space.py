@@ -127,6 +127,8 @@ class Space:
     def _tree_at(self, point: Mapping[str, Node]) -> Node:
         tree = self.base
         for key, node in point.items():
+            if isinstance(node.value, dict):  # the value as it stands: nothing of what the settings have there
+                tree = merge(tree, at_key(key, Node(None, node.where)))
             tree = merge(tree, at_key(key, node))
         return replace(tree, where=self.base.where)
 

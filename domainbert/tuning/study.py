@@ -61,7 +61,8 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
         other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
         if other:
             raise _refused(study, f"the {what} of {', '.join(other)} was another one")
-    changes = _changes({**known, "objective": None}, {**plain, "objective": None})
+    unsaid = {name: plain[name] for name in ("inputs",) if name in plain}  # by a study of an earlier version
+    changes = _changes({**unsaid, **known, "objective": None}, {**plain, "objective": None})
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was begun with other settings ({in_short(changes)}); "

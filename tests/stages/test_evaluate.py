@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.serving import cost
 from domainbert.stages.evaluate import evaluate
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tags import spans_from_tags, to_iob2
 from domainbert.tasks.words import TaggedWords
@@ -188,6 +188,18 @@ def test_predictions_are_written_beside_gold(models, out, tagged):
     assert [sentence.tags for sentence in written.sentences] == predictor.answers
     assert [sentence.tags for sentence in read_conll(path, tag_column=1).sentences] == gold
     assert [one.document for one in written.sentences] == [one.document for one in read_conll(test).sentences]
+
+
+def test_entities_of_types_that_are_not_read_are_not_scored(models, out, tmp_path):
+    """A model of two types, in a test set of one layer of nested entities."""
+    test = tmp_path / "test.conll"
+    test.write_text("Aspirin B-drug\nfor O\nBRCA1 B-gene\n\nBRCA1 B-gene\n\n")
+    predictor = FakePredictor("ner", ["O", "B-drug", "B-gene"], [["B-drug", "O", "B-gene"], ["B-drug"]])
+    folder = models("both", {"seed-1": predictor})
+    task = Ner(format=NerFormat(types=("gene",)))
+    evaluate(out, models={"both": folder}, task=task, test=test, bootstrap_resamples=100)
+    found = json.loads((out / "metrics.json").read_text())["systems"]["both"]
+    assert (found["precision"], found["recall"], list(found["per_type"])) == (1.0, 0.5, ["gene"])
 
 
 def test_sentences_without_words_are_not_shown_to_the_model(models, out, tmp_path):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import Share
 from domainbert.encoders.packed import Packed
+from domainbert.metrics.summary import Resampling
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.classification.files import LabelledText
-from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.classification.files import ClassFile, LabelledText
+from domainbert.tasks.classification.task import ClassificationTask, ClassScoring
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.task import read_task
 
@@ -84,3 +86,18 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     assert "train.jsonl" in capsys.readouterr().out
     with pytest.raises(DomainbertError, match=r"validation\.jsonl:1: label 'c' .* was not in training"):
         read_task(Classification(), train, validation)
+
+
+def test_calibration_counts_what_is_very_improbable() -> None:
+    """Where validation has no mistake, the temperature falls to 1/20; one of a hundred texts is then wrong for sure."""
+    task = ClassificationTask(("dove", "hawk"), Classification(calibrate=True))
+    task.temperature = 0.05
+    logits = torch.tensor([[6.0, 0.0]]).expand(100, 2)
+    found = task.decode(logits, {"example": torch.arange(100), "items": torch.arange(100)})
+    texts = [LabelledText("a", "hawk" if number == 0 else "dove", number + 1) for number in range(100)]
+    scoring = ClassScoring(task.learning, ClassFile(Path("a.jsonl"), texts, "jsonl", False))
+    scoring.labels, scoring.predictions = {"dove", "hawk"}, {"a": {"1": found}}
+    scoring.temperatures = {"a": {"1": task.temperature}}
+    calibration = scoring.summary(Resampling(100, 0))["systems"]["a"]["calibration"]
+    assert calibration["nll"] == pytest.approx(120 / 100, rel=1e-9)
+    assert calibration["uncalibrated"]["nll"] == pytest.approx(6 / 100 + np.log1p(np.exp(-6)), rel=1e-9)

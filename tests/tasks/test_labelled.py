@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 
 import pytest
 
@@ -44,6 +45,37 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
     assert said == f"{path}: 2 texts; TSV with a header; 2 classes (down 1, up 1)"
     long = "x" * 300_000
     assert read_classification(write("long.csv", f"text,label\n{long},up\n")).texts[0].text == long
+
+
+def test_a_quote_in_tsv_swallows_no_rows(write):
+    """Where texts are not quoted, as in GLUE's files, one may begin with a quote, and one further down end with it."""
+    rows = ['"I love it\tpos', "It fell\tneg", 'He hates this "\tneg']
+    path = write("a.tsv", "\n".join(["text\tlabel", *rows]) + "\n")
+    wanted = re.escape(
+        f"{path}:2: a quote joins 3 lines that are 2 columns each, '\"I love it\\tpos'; expected a quote"
+    )
+    with pytest.raises(DomainbertError, match=wanted):
+        read_classification(path)
+
+
+def test_labels_have_the_same_names_in_all_rows(write):
+    def row(label: int, *names: str) -> str:
+        return json.dumps({"text": "a", "label": label} | ({"label_names": names} if names else {}))
+
+    rows = [row(0, "neg", "pos"), row(1), row(1, "neg", "pos")]
+    assert [one.label for one in read_classification(write("a.jsonl", "\n".join(rows))).texts] == ["neg", "pos", "pos"]
+    path = write("b.jsonl", "\n".join([*rows, row(0, "pos", "neg")]))
+    told = "'label_names' is ['pos', 'neg']; expected the same in all rows, and the first has ['neg', 'pos']"
+    wanted = f"{path}:4: {told}"
+    with pytest.raises(DomainbertError, match=re.escape(wanted)):
+        read_classification(path)
+    path = write("c.jsonl", "\n".join([row(0), row(1, "neg", "pos")]))
+    with pytest.raises(DomainbertError, match=r"c\.jsonl:2: 'label_names' is .*; expected .*, and the first has none"):
+        read_classification(path)
+    words = [{"tokens": ["a"], "tags": [1], "label_names": names} for names in (["O", "B-x"], ["B-x", "O"])]
+    path = write("d.jsonl", "\n".join(map(json.dumps, words)))
+    with pytest.raises(DomainbertError, match=r"d\.jsonl:2: 'label_names' is .*; expected the same in all rows"):
+        read_ner(path)
 
 
 @pytest.mark.parametrize(

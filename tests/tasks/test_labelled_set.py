@@ -208,6 +208,19 @@ def test_no_document_is_in_two_files() -> None:
     assert [trees.place(number) for number in range(2)] == ["a.conllu:1", "b.conllu:1"]
 
 
+def test_documents_are_those_that_any_of_the_files_marks() -> None:
+    Path("plain.conll").write_text("Cash O\n\nRates O\n\n")
+    Path("marked.conll").write_text("-DOCSTART- O\n\nCash O\n\nRates O\n\n-DOCSTART- O\n\nGut B-x\n\n")
+    rows = "1\tRates\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
+    Path("plain.conllu").write_text(2 * rows)
+    Path("marked.conllu").write_text(f"# newdoc\n{2 * rows}# newdoc\n{rows}")
+    for kind, config in (("conll", Ner()), ("conllu", Parsing())):
+        for names, wanted in ((("plain", "marked"), [0, 1, 2, 2, 3]), (("marked", "plain"), [0, 0, 1, 2, 3])):
+            found = read_set(config, [Path(f"{name}.{kind}") for name in names])
+            assert (found.unit, found.unit_numbers) == ("documents", wanted)
+            assert [one.document for one in found.items] == wanted
+
+
 def settings_with(train: Any) -> tuple[Settings, list[str]]:
     given = {"model": ".", "task": "Classification", "train": train, "validation": "one.jsonl"}
     problems = Problems("recipe")

@@ -198,6 +198,13 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
         assert total(world_size, accumulation) == pytest.approx(total(1, 1), rel=1e-5)
 
 
+def test_a_training_set_without_entities_is_refused(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text("A\tNN\tO\tB-x\n")
+    with pytest.raises(DomainbertError, match=r"train\.conll: no entities; expected some to learn from \(tag_column"):
+        read_task(Ner(format=NerFormat(tag_column=2)), path, path)
+
+
 def test_files_give_the_labels_of_training(tmp_path, capsys):
     train, validation = tmp_path / "train.conll", tmp_path / "validation.conll"
     train.write_text("the O\nbank B-org\nrate B-B-x\n\nmen I-org\n".replace("I-org", "B-org"))

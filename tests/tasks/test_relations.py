@@ -67,6 +67,15 @@ def test_markers_in_a_text_are_found() -> None:
     nested = find_markers("<< [[ A ]] B >>", MARKERS)
     assert nested.marks == ((0, 2), (13, 15), (3, 5), (8, 10)) and nested.unmarked == "AB"
     assert find_markers("[[ A ]] of << B >>", MARKERS).marks[0] == (11, 13)
+    for text, told in (
+        ("x << y , << A >> of [[ B ]]", "'<< y , << A >>' between << and >>; expected one entity, and no marker"),
+        (
+            "<<A>> of [[B]], as 1 << 2 >> 1",
+            "'<< 2 >>' or '<<A>>' between << and >>; expected one entity, and no marker",
+        ),
+    ):
+        with pytest.raises(DomainbertError, match=re.escape(told)):
+            find_markers(text, MARKERS)
     assert key_of_content(marked) == [marked.text, [list(mark) for mark in marked.marks]]
     assert words_of_content(nested) == ["<<", "[[", "A", "]]", "B", ">>"]
 
@@ -324,7 +333,9 @@ def test_the_starts_are_a_linear_layer_on_both_states_side_by_side(vocabulary: D
     """Baldini Soares et al., section 3.2: of the concatenation of the states of the two markers."""
     task, generator = task_of("text", "starts"), np.random.default_rng(0)
     assert isinstance(task, StartsRelationsTask) and task.labels == outputs_at_starts(CLASSES)
-    assert classes_of(task.labels) == CLASSES == classes_of(CLASSES) and Relations.known_labels(task.labels) == CLASSES
+    assert (
+        classes_of(task.labels) == CLASSES == classes_of(CLASSES) and Relations().known_labels(task.labels) == CLASSES
+    )
     examples = task.encode(made_up(1, 5), vocabulary, 60)
     batch = {n: torch.from_numpy(v) for n, v in LabelledBatches(examples, vocabulary, 9999, Share())[0].items()}
     states, weight = generator.normal(size=(10, 8)), generator.normal(size=(3, 16))

@@ -5,13 +5,20 @@ from __future__ import annotations
 import gzip
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.metrics.summary import Resampling
 from domainbert.tasks.folds import split_folds
+from domainbert.tasks.labelled import label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.files import read_treebank
+from domainbert.tasks.parsing.parser import Tree
+from domainbert.tasks.parsing.scoring import TreeScoring
+from domainbert.tasks.tagged_files import TaggedFormat
+from domainbert.tasks.token_labels.config import TokenLabels
 from tests.tasks.treebank import conllu, sentence, write
 
 ROWS = """\
@@ -34,6 +41,16 @@ ROWS = """\
 def file(path: Path, rows: str = ROWS) -> Path:
     path.write_text(rows, encoding="utf-8")
     return path
+
+
+def test_parts_of_speech_are_read_from_a_treebank(tmp_path: Path) -> None:
+    """By a task of labelled words, too: no multiword token, empty node or comment is a word."""
+    format = TaggedFormat(token_column=1, tag_column=3)
+    rows = ROWS.replace("…\t_\t_\t", "…\t_\tPUNCT\t")
+    found = TokenLabels(format=format, outside=None).read(file(tmp_path / "a.conllu", rows))
+    assert [one.words for one in found.items] == [["de", "el", "banco", "10 000", "…"], ["Sí"]]
+    assert [one.tags for one in found.items] == [["ADP", "DET", "NOUN", "NUM", "PUNCT"], ["INTJ"]]
+    assert "tags in column 3, 5 lines of CoNLL-U that are no words left out" in found.describe()
 
 
 def test_words_heads_and_labels(tmp_path: Path) -> None:
@@ -126,3 +143,21 @@ def test_the_made_up_trees_are_trees(tmp_path: Path) -> None:
     draw = random.Random(0)
     found = read_treebank(file(tmp_path / "a.conllu", conllu([sentence(draw) for _ in range(200)])))
     assert len(found.items) == 200 and max(len(one.words) for one in found.items) > 15
+
+
+def test_labels_of_models_are_read_as_those_of_the_file(tmp_path: Path) -> None:
+    """A parser with subtypes that is right in everything has a LAS of 1 without them."""
+    path = file(tmp_path / "a.conllu")
+    whole = read_treebank(path)
+    trees = [Tree(one.arcs, [1.0] * len(one.arcs)) for one in whole.items]
+    predictor = SimpleNamespace(
+        task=SimpleNamespace(decoding="mst"), labels=label_set(whole.items), predict_trees=lambda _: trees
+    )
+    assert "nummod:gov" in predictor.labels
+    for subtypes in (True, False):
+        config = Parsing(format=ParsingFormat(subtypes=subtypes))
+        scoring = TreeScoring(config, config.read(path))
+        scoring.score("a", "1", predictor, tmp_path / f"{subtypes}.conllu")
+        summary = scoring.summary(Resampling(100, 0))["systems"]["a"]
+        assert (summary["las"], summary["uas"]) == (1, 1)
+        assert ("nummod:gov" in summary["per_label"], "nummod" in summary["per_label"]) == (subtypes, not subtypes)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -124,6 +125,24 @@ def test_the_terms_of_a_study_tell_other_folds_and_other_kinds_of_ranges() -> No
     assert found.terms["space"]["epochs"]["integer"] and found.terms["k_folds"] is None
     folds = [replace(found, config=replace(found.config, k_folds=2, seed=seed)).terms["k_folds"] for seed in (1, 2)]
     assert folds[0] != folds[1]
+
+
+def test_the_terms_of_a_study_tell_other_contents_of_the_files_that_trials_read() -> None:
+    for number, text in enumerate(("a", "b", "a")):
+        Path("texts.txt").write_text(text)
+        settings, space = {"texts": {"files": ["texts.txt"]}}, {"words": {"choices": [["a"], ["b"]]}}
+        Path(f"{number}.json").write_text(json.dumps(search(stage="make", settings=settings, space=space).terms))
+    first, second, third = (json.loads(Path(f"{number}.json").read_text()) for number in range(3))
+    assert first == third and first["inputs"].keys() == second["inputs"].keys() == {"texts.txt"}
+    assert {key for key in first if first[key] != second[key]} == {"inputs"}
+
+
+def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
+    settings = {"shape": {"class_path": "Circle", "init_args": {"radius": 7}}}
+    shapes = [{"class_path": "Circle"}, {"class_path": "Circle", "init_args": {"radius": 2}}]
+    found = search(settings=settings, space={"shape": {"choices": shapes}}).space
+    areas = [found.settings({"shape": shape}).arguments["shape"] for shape in shapes]
+    assert [one.radius for one in areas] == [1, 2], "nothing of the 7"
 
 
 def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,7 +189,8 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     def decode(self, logits: Tensor, batch: Batch) -> list[TextPrediction]:
         """The class of each text, which no temperature changes, and the probabilities of all."""
         means = mean_over_windows(logits, batch)
-        rows = torch.softmax(means / self.temperature, dim=-1).tolist()
+        # double precision: at a low temperature some probabilities are too small for less, and their logarithms count
+        rows = torch.softmax(means.cpu().double() / self.temperature, dim=-1).tolist()
         return [
             TextPrediction(self.labels[best], dict(zip(self.labels, row, strict=True)))
             for best, row in zip(means.argmax(dim=-1).tolist(), rows, strict=True)

@@ -45,7 +45,7 @@ class NerFormat(TaggedColumns):
 
     types: tuple[str, ...] | None = None
     """The types of entities that are read, such as one layer of nested entities; those of others are left out and
-    counted. null reads all."""
+    counted, and in `evaluate` are left out of what models predict, too. null reads all."""
 
     annotator: str | None = None
     """Label Studio: whose annotations are read, by the number or the address under `completed_by`. null means that
@@ -106,8 +106,7 @@ class Ner(TaskConfig):
         """See `TaskConfig.mending`: tags that the scheme forbids are read as conlleval does."""
         return None if self.format.repair else replace(self, format=replace(self.format, repair=True))
 
-    @classmethod
-    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+    def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The entity types of a model's tags."""
         from domainbert.tasks.ner.tags import entity_types
 

@@ -17,7 +17,7 @@ from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
-from domainbert.tasks.ner.tags import Span, spans_from_tags
+from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.text_files import Stretch
 from domainbert.tasks.words import TaggedWords, joined_words
@@ -26,6 +26,7 @@ from domainbert.tasks.words import TaggedWords, joined_words
 class EntityScoring(TaggedScoring):
     """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
 
+    config: Ner
     test: NerFile
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
@@ -45,6 +46,16 @@ class EntityScoring(TaggedScoring):
     def title(self) -> str:
         """See `Scoring.title`."""
         return f"strict entity F1 over {self.num_gold:,} gold entities"
+
+    def predict(self, predictor: Any) -> list[TaggedWords]:
+        """See `TaggedScoring.predict`; entities of types that are not read are left out of the predictions, too."""
+        found, keeps = super().predict(predictor), self.config.format.keeps
+        if self.config.format.types is None:
+            return found
+        kept = [[span for span in spans_from_tags(one.tags) if keeps(span[2])] for one in found]
+        return [
+            one._replace(tags=tags_from_spans(spans, len(one.tags))) for one, spans in zip(found, kept, strict=True)
+        ]
 
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
         """See `Scoring.score`; repaired tags are counted."""

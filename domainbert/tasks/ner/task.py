@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
 from domainbert.encoders.crf import Crf, WordGrid, crf_of
 from domainbert.metrics.entities import count_entities, entity_scores
@@ -64,7 +65,10 @@ class NerTask(Task[Sentence, list[Entity]]):
     @classmethod
     def of_training(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
         """The tags of the entity types of a training set, and the head that is asked for."""
-        labels = labels_of_types(label_set(train.items), config.scheme)
+        types = label_set(train.items)
+        if not types:
+            raise DomainbertError(f"{train.path}: no entities; expected some to learn from (tag_column says where)")
+        labels = labels_of_types(types, config.scheme)
         return (CrfNerTask if config.head == "crf" else cls)(labels)
 
     @classmethod

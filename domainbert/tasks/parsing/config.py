@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -24,7 +24,11 @@ class ParsingFormat:
 
     subtypes: bool = True
     """Keep what stands behind a colon in a label (`nsubj:pass`). `false` keeps the universal part alone (`nsubj`),
-    which is what the evaluation of CoNLL 2018 compares."""
+    which is what the evaluation of CoNLL 2018 compares; `evaluate` then reads what models predict in the same way."""
+
+    def read_label(self, label: str) -> str:
+        """A label as it is read."""
+        return label if self.subtypes else label.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,10 @@ class Parsing(TaskConfig):
     def uncompared(self) -> str:
         """See `TaskConfig.uncompared`."""
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
+
+    def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
+        """The labels of a model's outputs, as they are read."""
+        return tuple(dict.fromkeys(map(self.format.read_label, outputs)))
 
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class Treebank(SentenceFile[Sentence]):
     """Whether comments (`# newdoc`) say where documents begin."""
 
     @property
-    def has_documents(self) -> bool:
-        """See `SentenceFile.has_documents`."""
+    def marks_documents(self) -> bool:
+        """See `SentenceFile.marks_documents`."""
         return self.marked
 
     def plain_item(self, item: Sentence) -> PlainItem:
@@ -131,7 +131,7 @@ def read_treebank(path: Path, format: ParsingFormat | None = None) -> Treebank:
         for line, problem in found:
             problems.add(f"{path}:{line}: {problem}")
         if words and not found:
-            sentences.append(_sentence(block, words, format.subtypes, begun[number] if marked else number))
+            sentences.append(_sentence(block, words, format, begun[number] if marked else number))
     problems.raise_if_any()
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
@@ -150,12 +150,12 @@ def _blocks(path: Path) -> Iterator[list[Line]]:
             yield list(lines)
 
 
-def _sentence(block: Sequence[Line], words: Sequence[Row], subtypes: bool, document: int) -> Sentence:
+def _sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
     columns = [columns for _, columns in words]
     return Sentence(
         [row[FORM] for row in columns],
         [int(row[HEAD]) for row in columns],
-        [row[LABEL] if subtypes else row[LABEL].partition(":")[0] for row in columns],
+        [format.read_label(row[LABEL]) for row in columns],
         [row[TAG] for row in columns],
         [text for _, text in block],
         block[0][0],

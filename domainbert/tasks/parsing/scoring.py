@@ -44,10 +44,11 @@ class TreeScoring(CountedScoring):
         return f"LAS over {self.num_gold:,} words"
 
     def predict(self, predictor: Any) -> list[Tree]:
-        """See `Scoring.predict`; trees are decoded as the settings say."""
+        """See `Scoring.predict`; trees are decoded, and their labels read, as the settings say."""
         predictor.task.decoding = self.config.decode
+        read = self.config.format.read_label
         found: list[Tree] = predictor.predict_trees(self.test.contents)
-        return found
+        return [tree._replace(arcs=[(head, read(label)) for head, label in tree.arcs]) for tree in found]
 
     def row(self, item: Sentence, prediction: Tree) -> str:
         """The sentence in CoNLL-U with the predicted heads and labels, and without its enhanced dependencies."""

@@ -117,8 +117,7 @@ class Relations(TaskConfig):
             some = ", ".join(sorted(labels))
             raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {some}")
 
-    @classmethod
-    def known_labels(cls, outputs: Sequence[str]) -> tuple[str, ...]:
+    def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The relations of a model's outputs."""
         return classes_of(outputs)
 

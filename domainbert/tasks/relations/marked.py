@@ -102,7 +102,12 @@ def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
             for inside in (r"\s", "")
         ]
         matches = found[0] or found[1]
-        if len(matches) == 1:
+        apart = [one for one in found[1] for own in matches if one.end() <= own.start() or own.end() <= one.start()]
+        stray = [one for one in matches if re.search(rf"{re.escape(begin)}\s", one[0][len(begin) :])]
+        if len(matches) == 1 and (apart or stray):
+            some = " or ".join(reprlib.repr(one[0]) for one in [*matches, *apart])
+            problems.append(f"{some} between {begin} and {end}; expected one entity, and no marker anywhere else")
+        elif len(matches) == 1:
             entities.append(matches[0])
         else:
             told = f"{len(matches) or 'no'} entit{'ies' if len(matches) > 1 else 'y'} between {begin} and {end}"
