@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,16 +33,22 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
     rows[order[:alone]] = np.arange(alone)
     open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space, the one filled last at the end
+    spaces: list[int] = []  # those of which there are rows, ascending
     count = alone
     for item in order[alone:].tolist():
         length = int(lengths[item])
-        free = next((space for space in range(length, capacity + 1) if open_rows[space]), None)
-        if free is None:
+        place = bisect_left(spaces, length)
+        if place == len(spaces):
             row, free = count, capacity
             count += 1
         else:
+            free = spaces[place]
             row = open_rows[free].pop()
+            if not open_rows[free]:
+                del spaces[place]
         rows[item] = row
+        if not open_rows[free - length]:
+            insort(spaces, free - length)
         open_rows[free - length].append(row)
     return rows
 
@@ -156,11 +163,12 @@ def room_for_text(length: int, extra: int) -> int:
 def _cuts(starts_word: NDArray[np.bool_], room: int) -> list[int]:
     """Places to cut a document: at most `room` tokens apart, before a whole word unless one word is longer."""
     size = len(starts_word)
-    last_start: list[int] = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0)).tolist() if size else []
+    last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # up to each place
     cuts = [0]
     while size - cuts[-1] > room:
         limit = cuts[-1] + room
-        cuts.append(last_start[limit] if last_start[limit] > cuts[-1] else limit)
+        start = int(last_start[limit])
+        cuts.append(start if start > cuts[-1] else limit)
     return [*cuts, size] if size else [0]
 
 

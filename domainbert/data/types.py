@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
 IGNORED = -100  # target of a position without one, as `torch.nn.functional.cross_entropy` has it
+SPARE = "spare"  # entry of a validation batch that is not to be counted
 Batch = dict[str, Any]
 TrainBatches = Callable[["Share", range], "Dataset[Batch]"]
 ValidationBatches = Callable[["Share"], "Dataset[Batch]"]

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torchmetrics import MetricCollection, SumMetric
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORED
+from domainbert.data.types import IGNORED, SPARE
 from domainbert.distillation.batches import batch_counts
 from domainbert.distillation.losses import Outputs, Places, SoftTargetsLoss
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, mean_outputs, observe
@@ -110,6 +110,8 @@ class CorpusDistillation(Distilling):
         targets = (batch["targets"] != IGNORED).sum()
         sums = {f"loss {name}": value for name, value in self._sums(batch).items()}
         sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
+        if SPARE in batch:
+            return
         for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
             self.sums[name].update(value)
 

@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset
 from torchmetrics import Metric, SumMetric
 
-from domainbert.data.types import Batch, Share
+from domainbert.base.errors import DomainbertError
+from domainbert.data.types import SPARE, Batch, Share
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.objective import MODEL, Key, Objective, ValidationText
@@ -52,6 +53,8 @@ class Pretraining(TrainedModule):
         others = {name: model for name, model in models.items() if name != MODEL}
         super().__init__(models[MODEL], optim, schedule, num_steps, seed, others)
         self.objective, self.texts, self.embedding_steps = objective, list(texts), embedding_steps
+        self.measuring = objective.for_validation()
+        self._check_names()
         self.summed_losses = torch.compile(objective.losses, dynamic=False) if compile else objective.losses
         sums = [{name: SumMetric(nan_strategy="disable") for name in objective.measured} for _ in texts]
         self.sums = nn.ModuleList(nn.ModuleDict(of_text) for of_text in sums)
@@ -74,7 +77,9 @@ class Pretraining(TrainedModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add a batch to the sums of its texts."""
-        measured = self.objective.measure(self.models, self._inputs(batch))
+        measured = self.measuring.measure(self.models, self._inputs(batch))
+        if SPARE in batch:
+            return
         for index in self.texts_of_loader[dataloader_idx]:
             for name, metric in self._metrics(index).items():
                 metric.update(measured[name])
@@ -83,11 +88,22 @@ class Pretraining(TrainedModule):
         """Log what the objective reports of each text, that of a held-out one with its name before it."""
         for index, text in enumerate(self.texts):
             metrics = self._metrics(index)
-            found = self.objective.report({name: metric.compute() for name, metric in metrics.items()}, text)
+            found = self.measuring.report({name: metric.compute() for name, metric in metrics.items()}, text)
             prefix = f"validation/{text.name}_" if text.name else "validation/"
             self.log_dict({f"{prefix}{name}": value for name, value in found.items()})
             for metric in metrics.values():
                 metric.reset()
+
+    def _check_names(self) -> None:
+        """Raise `DomainbertError` where the name of a text and that of a metric make the name of another metric."""
+        any_sums = dict.fromkeys(self.measuring.measured, torch.ones(()))
+        owners: dict[str, str] = {}
+        for text in self.texts:
+            for name in self.measuring.report(any_sums, text):
+                whole = f"{text.name}_{name}" if text.name else name
+                if owners.setdefault(whole, text.name) != text.name:
+                    name = text.name or owners[whole]
+                    raise DomainbertError(f"held_out: {name} would have a metric {whole} twice; expected another name")
 
     def _metrics(self, index: int) -> dict[str, Metric]:
         return dict(cast(Any, self.sums[index]).items())

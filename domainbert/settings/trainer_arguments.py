@@ -20,6 +20,9 @@ from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 
 _LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"
+_TIME = "budget.max_steps is the length, and SIGTERM ends a training so that it can be resumed"
+_LESS = "for a trial of the whole path, set a small budget (pretrain) or read a small file"
+_WHOLE = "a validation reads the whole set; make that smaller"
 _BATCH = "write batch_size and micro_batch_size"
 _VALIDATION = "write validate_every (pretrain)"
 _OWN = "there is nothing to set"
@@ -27,6 +30,14 @@ _OWN = "there is nothing to set"
 RESERVED = {
     "max_steps": _LENGTH,
     "max_epochs": _LENGTH,
+    "min_steps": _LENGTH,
+    "min_epochs": _LENGTH,
+    "max_time": _TIME,
+    "fast_dev_run": _LESS,
+    "overfit_batches": _LESS,
+    "limit_train_batches": _LESS,
+    "limit_val_batches": _WHOLE,
+    "reload_dataloaders_every_n_epochs": _OWN,
     "accumulate_grad_batches": _BATCH,
     "val_check_interval": _VALIDATION,
     "check_val_every_n_epoch": _VALIDATION,
@@ -91,8 +102,6 @@ def _expected(name: str, node: Node) -> str | None:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
     if name == "devices":
         return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
-    if name == "max_time" and isinstance(value, dict):
-        return None if all(type(item) is int for item in value.values()) else "whole numbers of days, hours, minutes"
     if isinstance(value, (dict, list)):
         return "a single value"
     limit = _COUNTS.get(name, _NUMBERS)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import SumMetric
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.types import SPARE
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
@@ -96,6 +97,8 @@ class FineTuning(TrainedModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
         logits = self._logits(batch)
+        if SPARE in batch:
+            return
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
         self.slices.update(logits, batch)

@@ -82,15 +82,19 @@ class Checkpoints(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Between two steps: agree whether to save or to stop, and do it."""
-        if batch_idx % trainer.accumulate_grad_batches or not can_be_saved(trainer):
+        if batch_idx % trainer.accumulate_grad_batches:
+            return
+        if not can_be_saved(trainer):
+            if trainer.global_step and (asked := highest(self._signal())):
+                raise TrainingStopped(f"stopped by {_name(asked)} before a state could be saved; it begins anew")
             return
         asked = highest(self._asks(trainer))
         if asked and trainer.global_step > self._saved_step:
             self._save(trainer, must=asked >= _STOP)
         self._validated, self._score = False, None
         if asked >= _STOP:
-            name = signal.Signals(asked - _STOP).name
-            raise TrainingStopped(f"stopped by {name} after step {trainer.global_step:,}; the state is saved")
+            step = trainer.global_step
+            raise TrainingStopped(f"stopped by {_name(asked)} after step {step:,}; the state is saved")
 
     def on_exception(self, *_: Any) -> None:
         """The training ends, by a signal or otherwise: none is left for the next one."""
@@ -98,8 +102,8 @@ class Checkpoints(Callback):
 
     def _asks(self, trainer: Trainer) -> int:
         """This process's request to all."""
-        if self._signals.received:
-            return _STOP + self._signals.received
+        if stop := self._signal():
+            return stop
         since, first = time.monotonic() - self._saved_at, trainer.is_global_zero
         cheap = self._save_seconds <= max(_CHEAP_SECONDS, _SHARE * since)
         if self._score is not None or (self._validated and first and cheap):
@@ -107,6 +111,10 @@ class Checkpoints(Callback):
         if self.every is not None:
             return _SAVE * (trainer.global_step % self.every == 0)
         return _SAVE * (first and since >= _SECONDS)
+
+    def _signal(self) -> int:
+        """The request to stop that this process has got; 0 for none."""
+        return _STOP + self._signals.received if self._signals.received else 0
 
     def _save(self, trainer: Trainer, must: bool) -> None:
         """Write a checkpoint. A full disk ends the training only when it has to stop anyway."""
@@ -126,6 +134,10 @@ class Checkpoints(Callback):
         else:
             self._saved_step = step
         self._saved_at, self._save_seconds = time.monotonic(), time.perf_counter() - start
+
+
+def _name(asked: int) -> str:
+    return signal.Signals(asked - _STOP).name
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

@@ -132,7 +132,7 @@ class CorpusTraining(Training):
     """Learning rate over the steps."""
 
     validate_every: PositiveInt | None = None
-    """Optimiser steps between validations; None validates ten times."""
+    """Optimiser steps between validations; None validates ten times, in a short training fewer."""
 
     cache: CacheConfig | None = field(default=None, metadata=SPEED_ONLY)
     """Folder of this machine for what is read of a corpus whose parts are at a URL (see `merge`), and its size:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.signals import ignore_stop_signals
-from domainbert.data.types import Batch, Share, TrainBatches, ValidationBatches
+from domainbert.data.types import SPARE, Batch, Share, TrainBatches, ValidationBatches
 from domainbert.encoders.attention import segment_boundaries
 
 
@@ -37,13 +37,16 @@ class TrainAndValidation(lightning.LightningDataModule):
         return self._loader(self.train(share_of(self.trainer), range(self.trainer.global_step, self.num_steps)))
 
     def val_dataloader(self) -> list[DataLoader[Batch]]:
-        """Validation batches, in order, for each set; `DomainbertError` where a device would have nothing to score."""
+        """Validation batches, in order, for each set, the same number on each device; see `SameNumber`.
+
+        `DomainbertError` where a device would have nothing to score of the only set.
+        """
         assert self.trainer is not None
         share = share_of(self.trainer)
         last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
-        if not all(len(validation(last)) for validation in self.validations):  # type: ignore[arg-type]
+        if len(self.validations) == 1 and not len(self.validations[0](last)):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._loader(validation(share)) for validation in self.validations]
+        return [self._loader(SameNumber.of(validation, share)) for validation in self.validations]
 
     def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Count the texts of a batch that goes to a GPU, as long as nothing has to wait for that."""
@@ -65,6 +68,33 @@ class TrainAndValidation(lightning.LightningDataModule):
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
+
+
+class SameNumber(Dataset[Batch]):
+    """Validation batches of a process, followed by spare ones until it has as many as the process that has the most.
+
+    Processes that compute together (fsdp) would else wait for each other for ever. A spare batch is one that another
+    process counts, and holds `SPARE`: it is computed, and not counted again.
+    """
+
+    def __init__(self, own: Dataset[Batch], first: Dataset[Batch], size: int) -> None:
+        self.own, self.first, self.size = own, first, size
+
+    @classmethod
+    def of(cls, validation: ValidationBatches, share: Share) -> SameNumber:
+        """Those of a share."""
+        every = [validation(replace(share, rank=rank)) for rank in range(share.world_size)]
+        return cls(every[share.rank], every[0], max(map(len, every)))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        """Batches with the spare ones."""
+        return self.size
+
+    def __getitem__(self, index: int) -> Batch:
+        """Batch `index`."""
+        if index < len(self.own):  # type: ignore[arg-type]
+            return self.own[index]
+        return self.first[0] | {SPARE: True}
 
 
 @contextmanager

@@ -60,10 +60,10 @@ class Steps:
         num_tokens: Sequence[float],
         validate_first: bool = False,
     ) -> Steps:
-        """Those of a budget over `num_rows` in each phase, with `num_tokens` in all of them; ten validations unless
-        told. `DomainbertError` where a phase has no step."""
+        """Those of a budget over `num_rows` in each phase, with `num_tokens` in all of them; at most ten validations
+        unless told. `DomainbertError` where a phase has no step."""
         total = settings.num_steps(num_rows, num_tokens)
-        every = settings.validate_every or max(1, total // _VALIDATIONS)
+        every = settings.validate_every or -(-total // _VALIDATIONS)
         sizes = map(settings.rows_of_step, settings.phases)
         *earlier, last = map(Phase, steps_of_phases(settings.phases, total), sizes, num_rows)
         return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import cast
 
 import torch
@@ -20,7 +20,8 @@ from domainbert.training.processes import highest
 _FLOATS_OF_A_WEIGHT = 2  # the optimiser's running means, which are made in the first step
 _BEYOND_SAVED = 1.5  # what the backward pass needs for itself, on top of what the forward pass has kept
 _SPARE = 0.05  # of a GPU's memory, which other batches and the allocator may need
-_SYSTEM, _GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+_SYSTEM, _GROUP, _OWN_GROUPS = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_FIRST_VERSION = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")  # of control groups
 
 
 class LargestMicroBatch(Callback):
@@ -101,13 +102,39 @@ def available_memory() -> int | None:
     the system does not say so, which is anywhere but on Linux."""
     if not _SYSTEM.is_file():
         return None
-    lines = (line.split() for line in _SYSTEM.read_text(encoding="ascii").splitlines())
-    free = next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
-    limit, used = _GROUP / "memory.max", _GROUP / "memory.current"
-    if free is None or not (limit.is_file() and used.is_file()):
-        return free
-    most = limit.read_text(encoding="ascii").strip()
-    return free if most == "max" else min(free, int(most) - int(used.read_text(encoding="ascii")))
+    free = _numbers(_SYSTEM).get("MemAvailable:")
+    if free is None:
+        return None
+    groups = [_GROUP / own.lstrip("/") for own in _own_groups()]
+    return min([free * 1024, *(left for group in groups if (left := _left_in(group)) is not None)])
+
+
+def _own_groups() -> list[str]:
+    """The control groups that limit this process: its own, and those around it, as far as they are seen from here."""
+    if not _OWN_GROUPS.is_file():
+        return [""]
+    lines = [line.split(":", 2) for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines()]
+    paths = [PurePosixPath(path) for _, kinds, path in lines if not kinds or "memory" in kinds.split(",")]
+    return ["", *(str(group) for path in paths for group in (path, *path.parents))]
+
+
+def _left_in(group: Path) -> int | None:
+    """Bytes that a control group has left, with those that it holds of files and would give back; None if no limit."""
+    for folder, most, used, files in (
+        (group, "memory.max", "memory.current", "inactive_file"),
+        (_GROUP / "memory" / group.relative_to(_GROUP), *_FIRST_VERSION),
+    ):
+        if (folder / most).is_file() and (folder / used).is_file():
+            limit = (folder / most).read_text(encoding="ascii").strip()
+            back = _numbers(folder / "memory.stat").get(files, 0) if (folder / "memory.stat").is_file() else 0
+            return None if limit == "max" else int(limit) - int((folder / used).read_text(encoding="ascii")) + back
+    return None
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The numbers of a file of the system, by the word before each."""
+    lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+    return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdecimal()}
 
 
 def _kept(trainer: Trainer, module: TrainedModule, share: int, step: int) -> int:

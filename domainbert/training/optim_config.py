@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Count, Fraction, PositiveFraction, Range, check_fields
 
 Beta = Annotated[float, Range(0, 1, below=True)]
@@ -66,6 +67,10 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         """Check the shares."""
         check_fields(self)
+        warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
+        if self.name == "wsd" and warmup + self.decay_fraction > 1:
+            found = f"{self.decay_fraction:g} beside warmup_fraction {warmup:g}"
+            raise DomainbertError(f"decay_fraction: {found}; expected at most 1 together")
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,22 @@ import torch
 from domainbert.training.config import Precision
 
 
-def resolve_precision(precision: Precision) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+def trains_on_gpu(accelerator: str | None = None) -> bool:
+    """Whether a training with this accelerator, of `lightning.Trainer`, is on a GPU; None takes one if there is any."""
+    return torch.cuda.is_available() and accelerator != "cpu"
+
+
+def resolve_precision(
+    precision: Precision, accelerator: str | None = None
+) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
     """`auto` is `bf16-mixed` where the hardware multiplies bf16 matrices, else `32-true`.
 
-    These are GPUs from Ampere on (older ones emulate bf16, slowly), and CPUs with AMX or AVX512-BF16.
+    These are GPUs from Ampere on (older ones emulate bf16, slowly), and CPUs with AMX or AVX512-BF16. The `accelerator`
+    is that of `trains_on_gpu`.
     """
     if precision != "auto":
         return precision
-    if torch.cuda.is_available():
+    if trains_on_gpu(accelerator):
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         found = torch.cpu.get_capabilities()
@@ -24,6 +32,6 @@ def resolve_precision(precision: Precision) -> Literal["32-true", "bf16-mixed", 
     return "bf16-mixed" if fast else "32-true"
 
 
-def autocast_dtype(precision: Precision) -> torch.dtype | None:
+def autocast_dtype(precision: Precision, accelerator: str | None = None) -> torch.dtype | None:
     """The dtype of `torch.autocast`, or None for full precision."""
-    return {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(resolve_precision(precision))
+    return {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}.get(resolve_precision(precision, accelerator))

@@ -35,7 +35,7 @@ def lr_factor(step: int, num_steps: int, config: ScheduleConfig) -> float:
     elif config.name == "cosine":
         shape = 0.5 * (1 + math.cos(math.pi * done))
     elif config.name == "wsd":
-        decay = max(round(config.decay_fraction * num_steps), 1)
+        decay = min(max(round(config.decay_fraction * num_steps), 1), num_steps - warmup)
         shape = 1 - math.sqrt(max(0, step - (num_steps - decay)) / decay)
     else:
         shape = 1.0

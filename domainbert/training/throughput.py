@@ -12,7 +12,7 @@ from domainbert.encoders.heads import EncoderWithHead, MaskedLMHead
 from domainbert.encoders.layers import Attention
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
-from domainbert.training.precision import autocast_dtype
+from domainbert.training.precision import autocast_dtype, trains_on_gpu
 
 _SIZE = {"cpu": 2048, "cuda": 8192}
 
@@ -22,9 +22,9 @@ def throughput_of(flops_per_token: Mapping[int, float], runtime: Runtime) -> Thr
 
     `flops_per_token` as in `Throughput`.
     """
-    on_gpu = torch.cuda.is_available() and runtime.trainer.get("accelerator") != "cpu"
-    device = torch.device("cuda" if on_gpu else "cpu")
-    return Throughput(flops_per_token, measured_peak_flops(device, autocast_dtype(runtime.precision) or torch.float32))
+    accelerator = runtime.trainer.get("accelerator")
+    device, dtype = "cuda" if trains_on_gpu(accelerator) else "cpu", autocast_dtype(runtime.precision, accelerator)
+    return Throughput(flops_per_token, measured_peak_flops(torch.device(device), dtype or torch.float32))
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:

@@ -58,7 +58,7 @@ def build_trainer(
             max_epochs=-1,
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
-            precision=resolve_precision(runtime.precision),
+            precision=resolve_precision(runtime.precision, runtime.trainer.get("accelerator")),
             callbacks=[*automatic, *callbacks],
             logger=loggers,
             use_distributed_sampler=False,

@@ -313,6 +313,27 @@ def test_validation_is_the_same_whatever_is_trained(made: Any) -> None:
     assert usual == dataclasses.replace(AS_ELECTRA, mask_share=1.0)
 
 
+def test_validation_draws_at_the_temperature_that_runs_are_compared_at(made: Any) -> None:
+    found = []
+    for temperature in (1.0, 50.0):
+        reader, models = made(dataclasses.replace(AS_ELECTRA, temperature=temperature), ELECTRA)
+        texts = [ValidationText("", 1.0, {})]
+        module = Pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), 10, texts)
+        module.validation_step(tensors(batch_of(reader, seed=0)), 0)
+        found.append({name: float(metric.compute()) for name, metric in module._metrics(0).items()})
+    assert found[0] == found[1] and found[0]["replaced"] > 0
+
+
+@pytest.mark.parametrize("name", ["generator", "discriminator"])
+def test_a_held_out_text_is_not_called_as_a_model(made: Any, name: str) -> None:
+    reader, models = made(AS_ELECTRA, ELECTRA)
+    texts = [ValidationText("", 1.0, {}), ValidationText(name, 1.0, {})]
+    with pytest.raises(
+        DomainbertError, match=f"held_out: {name} would have a metric {name}_loss twice; expected another"
+    ):
+        Pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), 10, texts)
+
+
 @pytest.mark.slow  # a minute to compile
 @pytest.mark.parametrize(("settings", "encoder"), [(AS_ELECTRA, ELECTRA), (AS_DEBERTA, DEBERTA)], ids=["es", "gdes"])
 def test_compiled_losses_are_the_same(made: Any, settings: ReplacedTokens, encoder: EncoderConfig) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import CorpusRows, Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -93,6 +95,13 @@ def test_a_pair_stands_in_a_row_as_the_tokenizer_frames_it(reader: PackedRowsRea
     assert len(found) == reader.split.num_documents > 100
     assert all(one in framed or one in alone for one in found)
     assert sum(one in framed for one in found) > 50 and sum(one in alone for one in found) > 50
+
+
+def test_sentence_pairs_cut_no_text_from_its_translation(reader: PackedRowsReader) -> None:
+    """A segment that began with a separator would give away that it was swapped."""
+    objective = SentencePairs("order").build(reader.objective.tokenizer)
+    with pytest.raises(DomainbertError, match="prepared: has texts with their translations, which SentencePairs would"):
+        objective.lay_out(reader.split, LENGTH)
 
 
 def test_tokens_of_both_sides_are_hidden_and_nothing_between_them(reader: PackedRowsReader) -> None:

@@ -20,8 +20,7 @@ def problems(name: str, value: Any) -> list[str]:
         *(("devices", value) for value in ("a", 0, -2, [], [-1], [1, 1], "0", "x,1", 1e9, 1.5, True, [True])),
         *(("num_nodes", value) for value in (0, -1, 1.5, "two", 10**9, None)),
         *(("log_every_n_steps", value) for value in (-1, 0.5, "often")),
-        *(("limit_val_batches", value) for value in (-1, float("nan"), float("inf"), 1e12)),
-        ("min_steps", -5),
+        *(("limit_test_batches", value) for value in (-1, float("nan"), float("inf"), 1e12)),
     ],
 )
 def test_values_that_lightning_would_refuse_or_that_make_no_sense(name: str, value: Any) -> None:
@@ -35,14 +34,20 @@ def test_values_that_lightning_would_refuse_or_that_make_no_sense(name: str, val
         *(("devices", value) for value in (1, -1, 8, "auto", "2", "-1", "0,1", "0,", [0], [0, 3], None)),
         ("num_nodes", 2),
         ("log_every_n_steps", 0),
-        ("limit_val_batches", 0.5),
-        ("limit_val_batches", 10),
+        ("limit_test_batches", 0.5),
         ("benchmark", True),
         ("deterministic", "warn"),
     ],
 )
 def test_values_that_may_stand(name: str, value: Any) -> None:
     assert problems(name, value) == []
+
+
+@pytest.mark.parametrize("name", ["max_time", "limit_train_batches", "limit_val_batches", "fast_dev_run", "min_steps"])
+def test_what_would_end_a_training_early_or_leave_out_batches_is_refused(name: str) -> None:
+    """The steps, the order and the learning rate are those of the budget, and the last step is validated."""
+    (problem,) = problems(name, 1)
+    assert problem.startswith(f"t.yaml:2: trainer.{name}: domainbert sets it; ")
 
 
 def test_trainer_arguments_are_those_of_lightning() -> None:

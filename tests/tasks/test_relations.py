@@ -146,6 +146,8 @@ def test_a_broken_row_is_named(tmp_path: Path, row: Any, problem: str) -> None:
 
 
 def test_markers_that_cannot_be_told_apart_are_refused() -> None:
+    with pytest.raises(DomainbertError, match="text_pair_key: relations stand in one text; expected none"):
+        RelationFormat(text_pair_key="other")
     with pytest.raises(
         DomainbertError, match="head_markers, tail_markers: found '<' '>' '<' '>'; expected four visible"
     ):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import copy
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,9 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
+from domainbert.data.types import SPARE, Share
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.data_module import TrainAndValidation, told_by_workers
+from domainbert.training.data_module import SameNumber, TrainAndValidation, told_by_workers
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -38,6 +39,37 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
         for name in ("input_ids", "position_ids", "segment_ids", "positions", "targets"):
             assert torch.equal(batch[name], torch.from_numpy(wanted[index][name]))
     assert len(list(data.val_dataloader()[0])) == len(ValidationRows(readers[1], 4, share))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 7, 40])
+def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers, world_size):
+    """Where models are sharded all compute together; with several sets, one may have fewer rows than there are
+    processes."""
+    few = copy(readers[1])
+    few.rows = readers[1].rows[:2]
+    validations = [lambda share: ValidationRows(readers[1], 2, share), lambda share: ValidationRows(few, 2, share)]
+    shares = [Share(rank, world_size) for rank in range(world_size)]
+    for rows, validation in zip((readers[1].rows, few.rows), validations, strict=True):
+        every = [SameNumber.of(validation, share) for share in shares]
+        assert len({len(one) for one in every}) == 1 and len(every[0]) >= 1
+        batches = [one[index] for one in every for index in range(len(one))]
+        counted = [batch["input_ids"] for batch in batches if SPARE not in batch]
+        assert sum(map(len, counted)) == len(rows) and all(len(batch["input_ids"]) for batch in batches)
+    assert any(SPARE in batch for batch in batches) == (world_size > 2)
+    data = TrainAndValidation(lambda share, steps: None, validations, 5, num_workers=0)
+    data.trainer = SimpleNamespace(
+        global_rank=world_size - 1,
+        world_size=world_size,
+        accumulate_grad_batches=1,
+        strategy=SimpleNamespace(root_device=torch.device("cpu")),
+    )
+    assert [len(loader) for loader in data.val_dataloader()] == [
+        len(SameNumber.of(one, shares[0])) for one in validations
+    ]
+    data.validations = validations[1:]
+    if world_size > 2:
+        with pytest.raises(DomainbertError, match=rf"validation: fewer items than devices \({world_size}\); use fewer"):
+            data.val_dataloader()
 
 
 def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeypatch):

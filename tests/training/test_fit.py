@@ -19,10 +19,10 @@ def test_steps_of_epochs_validate_after_each() -> None:
     assert Steps.of_epochs(3, batch_size=10, num_items=20) == Steps(6, 10, 20, validate_every=2)
 
 
-def test_steps_of_a_budget_validate_ten_times_unless_told() -> None:
+def test_steps_of_a_budget_validate_at_most_ten_times_unless_told() -> None:
     long, short = (CorpusTraining(budget=one, batch_size=8) for one in (Budget(max_epochs=2.5), Budget(max_steps=9)))
     steps = Steps.of_budget(long, num_rows=[100], num_tokens=[1234])
-    assert steps == Steps(32, 8, 100, validate_every=3)
+    assert steps == Steps(32, 8, 100, validate_every=4)
     assert Steps.of_budget(short, [100], [1234]).validate_every == 1
     often = replace(short, validate_every=4)
     assert Steps.of_budget(often, [100], [1234], True) == Steps(9, 8, 100, 4, validate_first=True)

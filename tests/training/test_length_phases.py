@@ -32,7 +32,7 @@ def test_the_steps_of_the_schedule_of_bert():
     settings = CorpusTraining(budget=Budget(max_epochs=10.0), batch_size=32, max_length=BERT)
     steps = Steps.of_budget(settings, [4_000, 1_000], [500_000, 500_000])
     assert steps.phases == (Phase(range(282), 128, 4_000), Phase(range(282, 313), 32, 1_000))
-    assert (steps.total, steps.starts, steps.validate_every) == (math.ceil(10 * 1_000 / 32), [0, 282], 31)
+    assert (steps.total, steps.starts, steps.validate_every) == (math.ceil(10 * 1_000 / 32), [0, 282], 32)
     assert str(steps) == "313 steps in 2 phases, 10.02 epochs"
 
 

@@ -233,6 +233,7 @@ def test_sharded_devices_compute_together(tmp_path: Path) -> None:
 def test_free_memory_is_that_of_machine_and_control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batches, "_SYSTEM", tmp_path / "meminfo")
     monkeypatch.setattr(micro_batches, "_GROUP", tmp_path)
+    monkeypatch.setattr(micro_batches, "_OWN_GROUPS", tmp_path / "cgroup")
     assert micro_batches.available_memory() is None
     (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable:     300 kB\n")
     assert micro_batches.available_memory() == 300 * 1024
@@ -241,3 +242,18 @@ def test_free_memory_is_that_of_machine_and_control_group(tmp_path: Path, monkey
     assert micro_batches.available_memory() == 300 * 1024
     (tmp_path / "memory.max").write_text("10240\n")
     assert micro_batches.available_memory() == 8192
+    (tmp_path / "memory.stat").write_text("anon 1000\nfile 500\ninactive_file 48\n")
+    assert micro_batches.available_memory() == 8240, "files that were read take room that they give back"
+    group(tmp_path / "slurm/job", "memory.max", 5000, "memory.current", 1000)
+    (tmp_path / "cgroup").write_text("0::/slurm/job/step\n")
+    assert micro_batches.available_memory() == 4000, "of a group around the own one"
+    group(tmp_path / "memory/job", "memory.limit_in_bytes", 3000, "memory.usage_in_bytes", 900)
+    (tmp_path / "memory/job/memory.stat").write_text("total_inactive_file 100\n")
+    (tmp_path / "cgroup").write_text("7:cpu,cpuacct:/other\n4:memory:/job\n")
+    assert micro_batches.available_memory() == 2200, "of the first version"
+
+
+def group(folder: Path, most: str, limit: int, used: str, bytes_used: int) -> None:
+    folder.mkdir(parents=True)
+    (folder / most).write_text(f"{limit}\n")
+    (folder / used).write_text(f"{bytes_used}\n")

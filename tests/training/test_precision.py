@@ -31,6 +31,8 @@ def test_auto_takes_bf16_where_the_hardware_multiplies_it(monkeypatch, gpu, cpu,
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     assert resolve_precision("auto") == wanted
     assert autocast_dtype("auto") == (torch.bfloat16 if wanted == "bf16-mixed" else None)
+    on_cpu = "bf16-mixed" if cpu.get("amx_bf16") or cpu.get("avx512_bf16") else "32-true"
+    assert resolve_precision("auto", "cpu") == on_cpu and resolve_precision("auto", "gpu") == wanted
 
 
 def test_autocast_dtypes():

@@ -50,7 +50,9 @@ class RelationFormat(TextFormat):
         return (*self.head_markers, *self.tail_markers)
 
     def __post_init__(self) -> None:
-        """Check that markers can be told apart."""
+        """Check that markers can be told apart, and that there is one text."""
+        if self.text_pair_key is not None:
+            raise DomainbertError("text_pair_key: relations stand in one text; expected none")
         markers = self.markers
         inside = [(one, other) for one, other in permutations(markers, 2) if one in other]
         if inside or not all(is_visible(marker) for marker in markers):

@@ -25,6 +25,7 @@ from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
 from domainbert.pretraining.objective import MODEL, Built, CorpusRows, Key, Models, Objective, Term, ValidationText
 from domainbert.pretraining.objectives.masked_lm.objective import MASKED, MaskedLMObjective
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan, Texts, pair_plan
+from domainbert.pretraining.objectives.sentence_pairs.sentences import places
 from domainbert.pretraining.softmax import cross_entropy, softmax_losses
 from domainbert.pretraining.start import Start
 from domainbert.tokenization.load import DomainTokenizer
@@ -88,6 +89,12 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
                 "relation: next, of a corpus with languages: a B of another language gives itself away; expected order"
+            )
+        between = np.asarray(tokenizer.template.separators)
+        if len(places(split, lambda ids: np.isin(ids, between))):
+            raise DomainbertError(
+                "prepared: has texts with their translations, which SentencePairs would cut between the two; expected "
+                "single texts, or MaskedLM (translation LM)"
             )
         plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
         paired = pair_plan(plan, self.config.relation, split, tokenizer)
