@@ -130,7 +130,7 @@ KEYS = {
     "trainer: {accelerator: canary.X}": "trainer.accelerator: found 'canary.X'; expected a word",
     "trainer: {profiler: canary.X}": "trainer.profiler: found 'canary.X'; expected a word",
     "trainer: {profiler: [{class_path: canary.X}]}": "trainer.profiler: found a list; expected a word",
-    "trainer: {max_time: {class_path: canary.X}}": "trainer.max_time: domainbert sets it",
+    "trainer: {max_time: {class_path: canary.X}}": "trainer.max_time: ends a training before",
     "trainer: {devices: [{class_path: canary.X}]}": "trainer.devices: found a list; expected a number of",
     "trainer: {benchmark: {class_path: canary.X}}": "trainer.benchmark: found a mapping; expected a single value",
     "trainer: {canary.X: 1}": "trainer.canary.X: lightning.Trainer has no such argument",

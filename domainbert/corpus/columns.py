@@ -91,14 +91,12 @@ def read_table(path: Path, with_header: bool) -> Table:
             or with a carriage return or a byte order mark where none belongs.
     """
     all_lines = list(read_lines(path))
-    lines = _without_asides(all_lines)
-    left_out = len(all_lines) - len(lines)
-    content = [(number, line) for number, line in lines if line.strip(" \t") and not _DOCSTART.match(line)]
     names = None
-    if with_header and content:
-        number, header = content.pop(0)
-        names = _names(header)
-        lines = [line for line in lines if line[0] != number]
+    if with_header and (first := next(filter(_is_row, all_lines), None)):
+        names = _names(first[1])
+        all_lines.remove(first)
+    lines = _without_asides(all_lines)
+    content = list(filter(_is_row, lines))
     if not content:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
     separator, width, expected = _shape(content, names)
@@ -107,13 +105,17 @@ def read_table(path: Path, with_header: bool) -> Table:
     _check_marks(path, marks)
     mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
     blocks = _group(lines, separator, bool(marks))
-    return Table(path, separator, width, names, blocks, mark_rows, left_out)
+    return Table(path, separator, width, names, blocks, mark_rows, len(all_lines) - len(lines))
+
+
+def _is_row(line: Line) -> bool:
+    return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
 
 
 def _without_asides(lines: Sequence[Line]) -> list[Line]:
     """The lines of a file; those of each sentence of a treebank without what is no word."""
-    grouped = groupby(lines, key=lambda one: not one[1].strip(" \t") or bool(_DOCSTART.match(one[1])))
-    return [line for apart, some in grouped for line in (some if apart else _words_of_treebank(list(some)))]
+    grouped = groupby(lines, key=_is_row)
+    return [line for is_row, some in grouped for line in (_words_of_treebank(list(some)) if is_row else some)]
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:

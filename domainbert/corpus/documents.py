@@ -8,14 +8,16 @@ import unicodedata
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.hashes import quick_look
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.duplicates import ExactDuplicates, NearDuplicates
 from domainbert.corpus.report import CorpusReport, SourceReport
 from domainbert.corpus.sentences import cut_sentences
-from domainbert.corpus.sources import CorpusFile, Excerpt, check_sources, read_source
+from domainbert.corpus.sources import CorpusFile, Excerpt, check_sources, list_files, read_source
 
 if TYPE_CHECKING:
     from domainbert.corpus.known_texts import KnownTexts
@@ -141,7 +143,7 @@ def _read(
     if files is None and config.shard is not None:
         files = config.shard_files()
     excerpt = None if most_characters is None else Excerpt.of(config.sources, most_characters)
-    excluded = None if config.exclude is None else _known(config.exclude)
+    excluded = None if config.exclude is None else _known(config.exclude, report)
     with ExitStack() as stack:
         exact = stack.enter_context(ExactDuplicates()) if config.deduplicate else None
         threshold = config.near_duplicate_threshold
@@ -154,7 +156,7 @@ def _read(
             for identity, *raw in read_source(source, counts, excerpt, only):
                 cleaned = clean_sides(raw)
                 _count_read(counts, sum(map(len, raw)), cleaned)
-                text, digest = cleaned.text, hashlib.blake2b(cleaned.text.encode(), digest_size=16).digest()
+                text, digest = cleaned.text, _digest(cleaned.text)
                 if excluded is not None and text:
                     text = _without(excluded, cleaned, counts)
                 if not cleaned.text:
@@ -163,7 +165,7 @@ def _read(
                     counts.dropped["excluded as a whole"] += 1
                 elif len(text) < config.min_characters:
                     counts.dropped[f"shorter than {config.min_characters} characters"] += 1
-                elif exact is not None and not exact.is_new(digest):
+                elif exact is not None and not exact.is_new(digest if text is cleaned.text else _digest(text)):
                     counts.dropped["exact duplicates"] += 1
                 elif near is not None and not near.is_new(text):
                     counts.dropped["near duplicates"] += 1
@@ -198,7 +200,21 @@ def _texts_of(sources: Sequence[Source], key: str) -> Iterator[str]:
             yield clean_sides(sides).text
 
 
-def _known(sources: Sequence[Source]) -> KnownTexts:
+def _known(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
+    """The texts to exclude, which the report counts; `DomainbertError` if none is long enough to be looked for."""
+    known = _known_texts(
+        tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
+    )
+    paths = [source.path for source in sources]
+    if not known.looked_for:
+        found = f"{', '.join(paths)} with {known.too_short:,} texts, all too short to be looked for"
+        raise DomainbertError(f"exclude: found {found}; expected some of 8 words or more")
+    report.exclusion = {"texts": paths, "looked_for": known.looked_for, "too_short": known.too_short}
+    return known
+
+
+@lru_cache(1)  # a corpus in parts, or of which documents are selected, is read several times
+def _known_texts(sources: tuple[Source, ...], looked: tuple[Any, ...]) -> KnownTexts:
     from domainbert.corpus.known_texts import KnownTexts
 
     return KnownTexts(_texts_of(sources, "exclude"))
@@ -206,22 +222,24 @@ def _known(sources: Sequence[Source]) -> KnownTexts:
 
 def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
     """A text without the sentences that hold excluded ones; of a pair, all of it or nothing."""
-    parts = cut_sentences(cleaned.text)
-    found = excluded.touched(parts)
-    if not found:
-        return cleaned.text
-    counts.excluded_sentences += len(found)
-    if cleaned.boundary is not None:
-        return ""
-    text = ""
-    for number, part in enumerate(parts):
-        if number not in found:
-            text += part
-        elif part.endswith("\n") and text and not text.endswith("\n"):
-            text += "\n"  # the sentences before it and behind it stay on two lines
-    text = text.strip()
-    counts.changed["without excluded sentences"] += bool(text)
+    text = cleaned.text
+    while found := excluded.touched(parts := cut_sentences(text)):  # what is left may stand together anew
+        counts.excluded_sentences += len(found)
+        if cleaned.boundary is not None:
+            return ""
+        text = ""
+        for number, part in enumerate(parts):
+            if number not in found:
+                text += part
+            elif part.endswith("\n") and text and not text.endswith("\n"):
+                text += "\n"  # the sentences before it and behind it stay on two lines
+        text = text.strip()
+    counts.changed["without excluded sentences"] += bool(text) and text is not cleaned.text
     return text
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _count_read(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:

@@ -25,15 +25,18 @@ class KnownTexts:
 
     Attributes:
         looked_for: number of the others.
+        too_short: number of these.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self.looked_for = 0
+        self.looked_for = self.too_short = 0
         self._owners: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self._filter = np.zeros(1 << _BITS, np.bool_)
         for number, text in enumerate(texts):
             words = words_of(text)
-            if len(words) >= LEAST:
+            if len(words) < LEAST:
+                self.too_short += 1
+            else:
                 self.looked_for += 1
                 size = min(len(words), RUN)
                 runs = hash_ngrams(hash_words(words), size)

@@ -81,6 +81,8 @@ def read_conll(path: Path, source: Source) -> Texts:
             start = start if words else number
             words.append(word)
         elif words:
+            if len(words) > 1 and words == [str(place) for place in range(1, len(words) + 1)]:
+                raise DomainbertError(f"{path}:{start}: the first column numbers the words; expected a column of words")
             yield f":{start}", " ".join(words)
             words = []
 

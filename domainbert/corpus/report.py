@@ -57,6 +57,7 @@ class CorpusReport:
 
     sources: list[SourceReport] = field(default_factory=list)
     selection: dict[str, Any] | None = None  # see `add_selection`
+    exclusion: dict[str, Any] | None = None  # the files of `exclude`, how many texts are looked for, and too short
 
     def add_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
         """Note how many training documents there were and were kept, and the mean log weights of kept and dropped."""
@@ -96,7 +97,15 @@ class CorpusReport:
 
     def lines(self) -> list[str]:
         """The report as lines to print."""
-        return [line for source in self.sources for line in source.lines()] + self._selection_lines()
+        lines = [line for source in self.sources for line in source.lines()]
+        return lines + self._exclusion_lines() + self._selection_lines()
+
+    def _exclusion_lines(self) -> list[str]:
+        if self.exclusion is None:
+            return []
+        found = self.exclusion
+        told = f"{found['looked_for']:,} texts of {', '.join(found['texts'])}"
+        return [f"exclude: {told}; {found['too_short']:,} of fewer than 8 words are not looked for"]
 
     def _selection_lines(self) -> list[str]:
         if self.selection is None:
@@ -110,8 +119,9 @@ class CorpusReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as values that JSON can hold."""
-        selection = {} if self.selection is None else {"selection": self.selection}
-        return {"sources": [source.as_dict() for source in self.sources], **selection}
+        others = {"selection": self.selection, "exclusion": self.exclusion}
+        said = {name: value for name, value in others.items() if value is not None}
+        return {"sources": [source.as_dict() for source in self.sources], **said}
 
 
 def _listed(counts: Counter[str]) -> str:

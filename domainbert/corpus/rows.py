@@ -108,8 +108,8 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
             width = width or len(columns)
             if columns and len(columns) != width:
                 problems.add(f"{path}:{begin}: {len(columns)} columns; expected {width} as in the header")
-            elif delimiter == "\t" and len(lines) > 1 and all(line.count("\t") == width - 1 > 0 for line in lines):
-                found = f"a quote joins {len(lines)} lines that are {width} columns each, {reprlib.repr(lines[0])}"
+            elif delimiter == "\t" and (joined := _rows_in_quotes(lines, width)):
+                found = f"a quote joins {joined} lines that are {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
                     f"{path}:{begin}: {found}; expected a quote in a text to be doubled, and the text in quotes"
                 )
@@ -120,6 +120,12 @@ def csv_rows(path: Path, delimiter: str, problems: Problems) -> Iterator[tuple[i
     except csv.Error as error:
         reason = str(error).replace("\t", "\\t")
         problems.add(f"{path}:{begin}: broken CSV ({reason}); expected columns separated by {delimiter!r}")
+
+
+def _rows_in_quotes(lines: list[str], width: int) -> int:
+    """The number of filled lines that a row of TSV was read from, if each is a row by itself; else 0."""
+    filled = [line for line in lines if line.strip()]
+    return len(filled) if len(filled) > 1 and all(line.count("\t") == width - 1 > 0 for line in filled) else 0
 
 
 def _noted(path: Path, lines: list[str]) -> Iterator[str]:

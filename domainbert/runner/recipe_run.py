@@ -18,7 +18,6 @@ from domainbert.runner.jobs import (
     FolderState,
     Job,
     compared_state,
-    folder_state,
     follow_job,
     refuse_errors,
     run_in_turn,
@@ -184,11 +183,22 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
         if step.selected and step.name in manifests:
             refuse_errors(manifests[step.name], step.job.out)
     for step in plan:
-        if step.name not in manifests and (found := folder_state(step.job)).done and found.manifest is not None:
-            manifests[step.name] = found.manifest  # another process has run it meanwhile
+        if step.name not in manifests and (manifest := _made_meanwhile(step, recipe.hashes)) is not None:
+            manifests[step.name] = manifest
     manifests = {step.name: manifests[step.name] for step in plan if step.name in manifests}
     stale = bool(manifests) and (any(step.run for step in plan) or not (recipe.out / FILE).is_file())
     return _tell_results(recipe.out, manifests, with_page=stale)
+
+
+def _made_meanwhile(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | None:
+    """The manifest of a stage that another process has run since the plan was made; None if none has."""
+    if step.state.damaged:
+        return None
+    try:
+        found = compared_state(step.job, hashes)
+    except DomainbertError:  # files of somebody else, which this command has not to do with
+        return None
+    return found.manifest if found.done else None
 
 
 def _tell_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:

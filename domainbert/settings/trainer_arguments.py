@@ -20,9 +20,7 @@ from domainbert.settings.tree import nearest
 from domainbert.settings.yaml_files import Node
 
 _LENGTH = "the length of training is budget (pretrain) or max_epochs (finetune)"
-_TIME = "budget.max_steps is the length, and SIGTERM ends a training so that it can be resumed"
-_LESS = "for a trial of the whole path, set a small budget (pretrain) or read a small file"
-_WHOLE = "a validation reads the whole set; make that smaller"
+_LESS = "leaves out batches, so order and epochs would be others; expected a shorter training, or smaller files"
 _BATCH = "write batch_size and micro_batch_size"
 _VALIDATION = "write validate_every (pretrain)"
 _OWN = "there is nothing to set"
@@ -32,11 +30,6 @@ RESERVED = {
     "max_epochs": _LENGTH,
     "min_steps": _LENGTH,
     "min_epochs": _LENGTH,
-    "max_time": _TIME,
-    "fast_dev_run": _LESS,
-    "overfit_batches": _LESS,
-    "limit_train_batches": _LESS,
-    "limit_val_batches": _WHOLE,
     "reload_dataloaders_every_n_epochs": _OWN,
     "accumulate_grad_batches": _BATCH,
     "val_check_interval": _VALIDATION,
@@ -56,6 +49,15 @@ RESERVED = {
     "model_registry": "models stay in out",
 }
 """Arguments that domainbert sets itself, and what to write instead."""
+
+REFUSED = {
+    "max_time": f"ends a training before its schedule does; {_LENGTH}, and SIGTERM ends it so that it can be resumed",
+    "fast_dev_run": _LESS,
+    "overfit_batches": _LESS,
+    "limit_train_batches": _LESS,
+    "limit_val_batches": "leaves out batches, and a validation reads all of its set; expected a smaller file",
+}
+"""Arguments with which a result would not be what it is called, and the reason."""
 
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
 """Arguments that do not change what is learnt: a new value does not run a stage again."""
@@ -86,6 +88,8 @@ def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
     for name, child in node.value.items():
         if name in RESERVED:
             message = f"domainbert sets it; {RESERVED[name]}"
+        elif name in REFUSED:
+            message = REFUSED[name]
         elif name not in trainer_arguments():
             message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
         elif (expected := _expected(name, child)) is not None:

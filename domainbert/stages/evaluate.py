@@ -173,7 +173,8 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
             raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
         if isinstance(learnt, type(task)):
             _check_learnt(name, {setting: getattr(learnt, setting) for setting in learnt.learnt}, task)
-        return maker.labels_of_training()
+        labels_of_training = maker.labels_of_training()
+        return None if labels_of_training is None else task.read_labels(labels_of_training)
     for folder in _folders_of(name, path).values():
         given.check_model(f"models.{name}", folder, trained=False)
         opened = open_model(folder)

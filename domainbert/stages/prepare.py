@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import Problems
-from domainbert.base.hashes import hash_json, quick_look
+from domainbert.base.hashes import hash_file, hash_json, quick_look
 from domainbert.base.paths import ModelPath
 from domainbert.base.ranges import Items, Length, Workers, check_fields
 from domainbert.corpus.config import CorpusConfig
@@ -99,7 +99,7 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
-    from domainbert.corpus.sources import corpus_files
+    from domainbert.corpus.sources import corpus_files, list_files
     from domainbert.data.parallel_encoding import encode_documents
     from domainbert.data.parts_writer import (
         bind_parts,
@@ -112,6 +112,10 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
 
     corpus, loaded = settings.corpus, load_tokenizer(settings.tokenizer)
     common = as_plain(replace(corpus, shard=None)) | {"row_lengths": row_lengths}
+    if corpus.exclude is None:
+        del common["exclude"]  # which parts of an earlier version do not say
+    else:
+        common["excluded"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
     listed = corpus_files(corpus.sources)  # once: files may come while this runs
     files, parts, total = corpus.files_of_shard(listed), dict[Path, dict[str, Any]](), CorpusReport()
     remove_other_parts(out, [file.number for file in files])

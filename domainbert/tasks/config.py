@@ -184,6 +184,10 @@ class TaskConfig(ABC):
         """The reason why `distill-task` cannot teach it, perhaps beside unlabelled text; empty where it can."""
         return ""
 
+    def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Labels of files as these settings read them, which others may have read otherwise."""
+        return tuple(labels)
+
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
         return tuple(outputs)

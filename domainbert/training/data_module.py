@@ -77,18 +77,18 @@ class SameNumber(Dataset[Batch]):
     process counts, and holds `SPARE`: it is computed, and not counted again.
     """
 
-    def __init__(self, own: Dataset[Batch], first: Dataset[Batch], size: int) -> None:
-        self.own, self.first, self.size = own, first, size
+    def __init__(self, own: Dataset[Batch], first: Dataset[Batch]) -> None:
+        self.own, self.first = own, first
 
     @classmethod
     def of(cls, validation: ValidationBatches, share: Share) -> SameNumber:
-        """Those of a share."""
-        every = [validation(replace(share, rank=rank)) for rank in range(share.world_size)]
-        return cls(every[share.rank], every[0], max(map(len, every)))  # type: ignore[arg-type]
+        """Those of a share. Items are dealt in turn, so the first process has the most batches."""
+        first = validation(replace(share, rank=0))
+        return cls(validation(share) if share.rank else first, first)
 
     def __len__(self) -> int:
         """Batches with the spare ones."""
-        return self.size
+        return len(self.first)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Batch:
         """Batch `index`."""

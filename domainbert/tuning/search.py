@@ -45,7 +45,6 @@ class Search:
     def terms(self) -> dict[str, Any]:
         """The terms of all trials of a study, the contents of the files that they read among them."""
         config, hashes = self.config, FileHashes()
-        inputs = self.space.settings(self.space.first()).inputs
         return {
             "stage": config.stage,
             "objective": dict(zip(config.objective, config.directions, strict=True)),
@@ -53,7 +52,7 @@ class Search:
             "space": {one.key: {**as_plain(one.parameter), "integer": one.integer} for one in self.space.dimensions},
             "enqueue": list(config.enqueue),
             "settings": redact(self.space.base.plain()),
-            "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in inputs},
+            "inputs": {str(path): hashes.of(path)[:_DIGITS] for path in self.space.inputs},
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems
@@ -82,6 +83,8 @@ class Space:
     stage: Stage
     base: Node
     dimensions: tuple[Dimension, ...]
+    inputs: tuple[Path, ...] = ()
+    """The files and folders that the stage reads at any point."""
 
     def first(self) -> dict[str, Any]:
         """The point of the first choices and the lowest values."""
@@ -117,16 +120,17 @@ class Space:
         """The stage's settings with the nodes at some dotted keys put in."""
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
-    def check_at(self, point: Mapping[str, Node], problems: Problems) -> None:
+    def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
         """As `settings_at`, with what the stage can check before it runs."""
         found = len(problems.messages)
         settings = self.settings_at(point, problems)
         if len(problems.messages) == found:
             add_early_problems(self.stage, settings, self._tree_at(point), problems)
+        return settings
 
     def _tree_at(self, point: Mapping[str, Node]) -> Node:
         tree = self.base
-        for key, node in point.items():
+        for key, node in sorted(point.items(), key=lambda one: one[0].count(".")):  # what is below a key comes after it
             if isinstance(node.value, dict):  # the value as it stands: nothing of what the settings have there
                 tree = merge(tree, at_key(key, Node(None, node.where)))
             tree = merge(tree, at_key(key, node))
@@ -141,7 +145,7 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
     """
     ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _in_order(space, nodes, problems)}
     whole, found = Space(stage, base, tuple(ordered.values())), len(problems.messages)
-    whole.check_at(_point(whole.dimensions, {}), problems)
+    inputs = set(whole.check_at(_point(whole.dimensions, {}), problems).inputs)
     if len(problems.messages) > found:
         return whole
     dimensions = []
@@ -149,12 +153,12 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
         required = _required(ordered, one)
         points = [_point(whole.dimensions, {**required, key: probe}) for probe in one.probes()]
         for point in points:
-            whole.check_at(point, problems)
+            inputs.update(whole.check_at(point, problems).inputs)
         step, integer = one.parameter.step, _is_integer(whole, points[0], key, one.parameter)
         if integer and step is not None and not step.is_integer():
             problems.add(f"{one.node.value['step'].where}: space.{key}.step: found {step}; expected a whole number")
         dimensions.append(replace(one, integer=integer))
-    return replace(whole, dimensions=tuple(dimensions))
+    return replace(whole, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 
 
 def label(choice: Any) -> Any:

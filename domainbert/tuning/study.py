@@ -55,13 +55,14 @@ def _known_terms(study: Study) -> dict[str, Any] | None:
 
 
 def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: bool) -> bool:
-    """Whether a study is resumed with other terms; `DomainbertError` where it may not."""
+    """Whether a study is resumed with other terms, or more of them; `DomainbertError` where it may not."""
     old, new = known["space"], plain["space"]
     for name, what in _KINDS.items():
         other = [key for key in new if key in old and old[key].get(name) != new[key][name]]
         if other:
             raise _refused(study, f"the {what} of {', '.join(other)} was another one")
     unsaid = {name: plain[name] for name in ("inputs",) if name in plain}  # by a study of an earlier version
+    is_older = not unsaid.keys() <= known.keys()
     changes = _changes({**unsaid, **known, "objective": None}, {**plain, "objective": None})
     if changes and not extend:
         raise DomainbertError(
@@ -76,7 +77,7 @@ def _go_on(study: Study, known: dict[str, Any], plain: dict[str, Any], extend: b
             raise _refused(study, f"its {changes[0]}")
     if changes:
         print(f"study {study.study_name}: extended ({in_short(changes)})", flush=True)
-    return bool(changes)
+    return bool(changes) or is_older
 
 
 def _refused(study: Study, why: str) -> DomainbertError:

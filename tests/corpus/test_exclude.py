@@ -118,7 +118,8 @@ def test_a_text_with_its_translation_is_left_out_as_a_whole(tmp_path: Path) -> N
 def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     test, corpus = tmp_path / "test.conll", tmp_path / "corpus.txt"
     sentence = ["The", "rate", "was", "not", "changed", "in", "May", "."]
-    test.write_text("".join(f"{word}\tO\n" for word in sentence) + "\nIt\tO\nrose\tO\n")
+    longer = "".join(f"w{number}\tO\n" for number in range(9))
+    test.write_text("".join(f"{word}\tO\n" for word in sentence) + f"\nIt\tO\nrose\tO\n\n{longer}")
     corpus.write_text("It rose, and this line stays.\nThe rate was not changed in May 2009.\nThe rate was changed.\n")
     (document,), _ = read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(test))]))
     assert (
@@ -161,3 +162,69 @@ def test_the_rest_of_a_document_stays_as_it_is(tmp_path: Path, text: str, left: 
     (document,), _ = read(CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))]))
     assert document.text == left
     assert [" ".join(part.split()) for part in cut_sentences(left) if part.strip()] == list(split_sentences(left))
+
+
+def test_documents_that_are_equal_without_what_is_excluded_are_one(tmp_path: Path) -> None:
+    """And stand on one side of the split."""
+    draw = random.Random(5)
+    known = [line(draw, 8, 12) for _ in range(40)]
+    test = jsonl(tmp_path / "test.jsonl", known)
+    corpus = jsonl(tmp_path / "corpus.jsonl", [f"This sentence stays as it is.\n{one}" for one in known])
+    config = CorpusConfig([Source(str(corpus))], validation_fraction=0.3, exclude=[Source(str(test))])
+    documents, report = read(config)
+    assert [one.text for one in documents] == ["This sentence stays as it is."]
+    assert report.dropped == {"exact duplicates": 39}
+
+
+def test_what_is_left_may_stand_together_anew(tmp_path: Path) -> None:
+    first, second = "A b c d e f g. H i j k l m n.", "O p q r s t u v w."
+    test = jsonl(tmp_path / "test.jsonl", [first, second])
+    text = first.replace(" H", f" {second} H")
+    corpus = jsonl(tmp_path / "corpus.jsonl", [f"It fell. {text}"])
+    (document,), report = read(CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))]))
+    assert document.text == "It fell." and report.sources[0].excluded_sentences == 3
+
+
+def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: Path) -> None:
+    test, corpus = (
+        jsonl(tmp_path / "test.jsonl", ["too short", "a b c d e f g h i"]),
+        jsonl(tmp_path / "a.jsonl", ["x y z"]),
+    )
+    config = CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))])
+    _, report = read(config)
+    assert f"exclude: 1 texts of {test}; 1 of fewer than 8 words are not looked for" in report.lines()
+    assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
+    jsonl(test, ["too short"])
+    with pytest.raises(
+        DomainbertError, match=r"exclude: found .* with 1 texts, all too short .*; expected some of 8 words"
+    ):
+        read(config)
+    treebank = tmp_path / "test.conll"
+    treebank.write_text("1\tIt\t_\n2\tfell\t_\n")
+    with pytest.raises(
+        DomainbertError, match=r"test\.conll:1: the first column numbers the words; expected a column of"
+    ):
+        read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(treebank))]))
+
+
+def test_parts_are_made_again_when_what_they_exclude_has_changed(tmp_path: Path, runs: Any) -> None:
+    draw = random.Random(6)
+    known = [line(draw, 9, 12) for _ in range(6)]
+    test = jsonl(tmp_path / "test.jsonl", known[:2])
+    corpus = jsonl(tmp_path / "corpus.jsonl", [f"{line(draw)} {one} {line(draw)}" for one in known * 2])
+    recipe = tmp_path / "recipe.yaml"
+    settings = {
+        "corpus": {"sources": str(corpus), "exclude": str(test), "validation_fraction": 0.3},
+        "tokenizer": str(runs / "vocab"),
+    }
+    settings |= {"row_lengths": [32], "num_workers": 0}
+    recipe.write_text(json.dumps({"out": str(tmp_path / "run"), "stages": {"prepare": settings}}))
+
+    def excluded() -> int:
+        assert main(["run", str(recipe)]) == 0
+        (part,) = (tmp_path / "run/prepare").rglob("00000/prepared.json")
+        return int(json.loads(part.read_text())["report"]["sources"][0]["excluded_sentences"])
+
+    before = excluded()
+    jsonl(test, known)
+    assert (before, excluded()) == (4, 12)

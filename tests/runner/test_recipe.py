@@ -238,6 +238,13 @@ def test_results_have_what_another_process_has_finished_meanwhile(fake_stages: M
     assert results == json.loads(Path("runs/test/results.json").read_text())
 
 
+def test_results_have_no_scores_of_a_damaged_stage(fake_stages: ModuleType) -> None:
+    run()
+    with Path("runs/test/use/arguments.txt").open("a") as file:
+        file.write("x")
+    assert "use" not in run(selection=Selection(only=("make",)))["stages"]
+
+
 def test_what_another_process_was_to_force_meanwhile_is_forced_still(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def test_the_same_texts_from_jsonl_csv_and_tsv(write):
 
 def test_a_quote_in_tsv_swallows_no_rows(write):
     """Where texts are not quoted, as in GLUE's files, one may begin with a quote, and one further down end with it."""
-    rows = ['"I love it\tpos', "It fell\tneg", 'He hates this "\tneg']
+    rows = ['"I love it\tpos', "", "It fell\tneg", 'He hates this "\tneg']
     path = write("a.tsv", "\n".join(["text\tlabel", *rows]) + "\n")
     wanted = re.escape(
         f"{path}:2: a quote joins 3 lines that are 2 columns each, '\"I love it\\tpos'; expected a quote"

@@ -11,6 +11,8 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.summary import Resampling
+from domainbert.stages.early_checks import Given
+from domainbert.stages.evaluate import check_arguments
 from domainbert.tasks.folds import split_folds
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
@@ -51,6 +53,20 @@ def test_parts_of_speech_are_read_from_a_treebank(tmp_path: Path) -> None:
     assert [one.words for one in found.items] == [["de", "el", "banco", "10 000", "…"], ["Sí"]]
     assert [one.tags for one in found.items] == [["ADP", "DET", "NOUN", "NUM", "PUNCT"], ["INTJ"]]
     assert "tags in column 3, 5 lines of CoNLL-U that are no words left out" in found.describe()
+    names = "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC\n"
+    format = TaggedFormat(token_column="FORM", tag_column="UPOS")
+    named = TokenLabels(format=format, outside=None).read(file(tmp_path / "b.conllu", names + rows))
+    assert [(one.words, one.tags) for one in named.items] == [(one.words, one.tags) for one in found.items]
+    assert "5 lines of CoNLL-U" in named.describe()
+
+
+def test_a_parser_to_come_may_be_scored_without_subtypes(tmp_path: Path) -> None:
+    path = file(tmp_path / "a.conllu")
+    training = Given({"task": Parsing(), "model": Path("model"), "train": path})
+    task = Parsing(format=ParsingFormat(subtypes=False))
+    given = Given({"models": {"a": Path("run/a")}, "task": task, "test": path, "train": None}, {"run/a": training})
+    check_arguments(given)
+    assert given.problems == []
 
 
 def test_words_heads_and_labels(tmp_path: Path) -> None:

@@ -135,6 +135,9 @@ def test_the_terms_of_a_study_tell_other_contents_of_the_files_that_trials_read(
     first, second, third = (json.loads(Path(f"{number}.json").read_text()) for number in range(3))
     assert first == third and first["inputs"].keys() == second["inputs"].keys() == {"texts.txt"}
     assert {key for key in first if first[key] != second[key]} == {"inputs"}
+    Path("b.txt").write_text("b")
+    space = {"texts": {"choices": [{"files": ["texts.txt"]}, {"files": ["b.txt"]}]}}
+    assert search(stage="make", settings={"words": ["a"]}, space=space).terms["inputs"].keys() == {"texts.txt", "b.txt"}
 
 
 def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
@@ -143,6 +146,10 @@ def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
     found = search(settings=settings, space={"shape": {"choices": shapes}}).space
     areas = [found.settings({"shape": shape}).arguments["shape"] for shape in shapes]
     assert [one.radius for one in areas] == [1, 2], "nothing of the 7"
+    both = {"shape.init_args.radius": {"low": 2, "high": 9}, "shape": {"choices": [{"class_path": "Circle"}]}}
+    found = search(settings=settings, space=both).space
+    shape = found.settings({"shape.init_args.radius": 5, "shape": {"class_path": "Circle"}}).arguments["shape"]
+    assert shape.radius == 5, "whatever stands first"
 
 
 def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,9 +64,13 @@ class Parsing(TaskConfig):
         """See `TaskConfig.uncompared`."""
         return "heads and relations of parsing are no outputs of one softmax; expected no r_drop"
 
+    def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `TaskConfig.read_labels`."""
+        return tuple(dict.fromkeys(map(self.format.read_label, labels)))
+
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """The labels of a model's outputs, as they are read."""
-        return tuple(dict.fromkeys(map(self.format.read_label, outputs)))
+        """See `TaskConfig.known_labels`."""
+        return self.read_labels(outputs)
 
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

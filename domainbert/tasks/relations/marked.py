@@ -93,29 +93,31 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat, w
 
 
 def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
-    """A text that has markers in it, once each, and white space inside of them where they stand elsewhere, too: in
-    `<< A >> of [[ B ]] and 4-[[(C` there is one of each. `DomainbertError` if this does not tell where they are."""
+    """A text that has markers in it, each entity from its first marker to the next second one. Where all have white
+    space inside of them, others do not count: in `<< A >> of [[ B ]] and 4-[[(C` there is one of each.
+
+    `DomainbertError` if an entity has no markers, or there are several first ones.
+    """
+    pairs = (markers[:2], markers[2:])
+    space = r"\s" if all(_entity(pair, r"\s").search(text) for pair in pairs) else ""
     entities, problems = [], []
-    for begin, end in (markers[:2], markers[2:]):
-        found = [
-            list(re.finditer(f"({re.escape(begin)}){inside}.+?{inside}({re.escape(end)})", text, re.DOTALL))
-            for inside in (r"\s", "")
-        ]
-        matches = found[0] or found[1]
-        apart = [one for one in found[1] for own in matches if one.end() <= own.start() or own.end() <= one.start()]
-        stray = [one for one in matches if re.search(rf"{re.escape(begin)}\s", one[0][len(begin) :])]
-        if len(matches) == 1 and (apart or stray):
-            some = " or ".join(reprlib.repr(one[0]) for one in [*matches, *apart])
-            problems.append(f"{some} between {begin} and {end}; expected one entity, and no marker anywhere else")
-        elif len(matches) == 1:
-            entities.append(matches[0])
+    for begin, end in pairs:
+        found, begins = _entity((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
+        if found is not None and len(begins) == 1:
+            entities.append(found)
         else:
-            told = f"{len(matches) or 'no'} entit{'ies' if len(matches) > 1 else 'y'} between {begin} and {end}"
+            told = f"{len(begins)} entities begin with {begin}" if found else f"no entity between {begin} and {end}"
             problems.append(f"{told}; expected one, and one between the other markers")
     refuse(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
     return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)), where)
+
+
+def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
+    """What stands between two markers, with `space` inside of them."""
+    begin, end = map(re.escape, pair)
+    return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
 
 def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers, where: str = "") -> MarkedText:
