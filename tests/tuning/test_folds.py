@@ -100,16 +100,14 @@ def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
     assert [fold.train.read_bytes() for fold in again] == [fold.train.read_bytes() for fold in folds]
 
 
-@pytest.mark.parametrize("later", [None, ["other", "names"]])
-def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, later: list[str] | None) -> None:
+@pytest.mark.parametrize("in_all", [False, True])
+def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, in_all: bool) -> None:
     """The files without the first row had classes called 0 and 1; tags could not be read at all."""
     names, train = ["O", "B-X"], tmp_path / "train.jsonl"
     texts = [{"text": f"t\u00e9xt {i}", "label": i % 2, "n": "\udc00"} for i in range(12)]
     sentences = [{"tokens": [f"w{i}"], "ner_tags": [1]} for i in range(12)]
     for rows, task in ((texts, Classification()), (sentences, Ner())):
-        named = [{**row, **({"label_names": names} if i == 0 else {})} for i, row in enumerate(rows)]
-        if later is not None:
-            named[1:] = [{**row, "label_names": later} for row in rows[1:]]
+        named = [{**row, **({"label_names": names} if in_all or i == 0 else {})} for i, row in enumerate(rows)]
         train.write_text("\n" + "".join(json.dumps(row) + "\n" for row in named))
         for fold in written(train, task, 3, tmp_path / task.name):
             for path in (fold.train, fold.validation):
@@ -120,15 +118,6 @@ def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, later: list[s
                     assert {tag for one in read_ner(path).sentences for tag in one.tags} == {"B-X"}
                 else:
                     assert {text.label for text in read_classification(path).texts} == set(names)
-
-
-def test_names_in_a_later_row_hold_for_no_fold(tmp_path: Path) -> None:
-    """They are no names in the whole file either."""
-    rows = [{"text": f"text {i}", "label": i % 2, **({"label_names": ["a", "b"]} if i else {})} for i in range(12)]
-    train = tmp_path / "train.jsonl"
-    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for fold in written(train, Classification(), 3, tmp_path / "folds"):
-        assert {text.label for text in read_classification(fold.train).texts} == {"0", "1"}
 
 
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
