@@ -234,7 +234,8 @@ def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> st
             elif part.endswith("\n") and text and not text.endswith("\n"):
                 text += "\n"  # the sentences before it and behind it stay on two lines
         text = text.strip()
-    counts.changed["without excluded sentences"] += bool(text) and text is not cleaned.text
+    if text and text is not cleaned.text:
+        counts.changed["without excluded sentences"] += 1
     return text
 
 

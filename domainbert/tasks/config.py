@@ -190,7 +190,7 @@ class TaskConfig(ABC):
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """The labels that a file may hold, given the names of a model's outputs."""
-        return tuple(outputs)
+        return self.read_labels(outputs)
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

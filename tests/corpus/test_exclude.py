@@ -193,6 +193,7 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     config = CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))])
     _, report = read(config)
     assert f"exclude: 1 texts of {test}; 1 of fewer than 8 words are not looked for" in report.lines()
+    assert report.sources[0].changed == {}, "nothing was left out, and nothing is said"
     assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
     jsonl(test, ["too short"])
     with pytest.raises(

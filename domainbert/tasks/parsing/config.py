@@ -68,10 +68,6 @@ class Parsing(TaskConfig):
         """See `TaskConfig.read_labels`."""
         return tuple(dict.fromkeys(map(self.format.read_label, labels)))
 
-    def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """See `TaskConfig.known_labels`."""
-        return self.read_labels(outputs)
-
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `TaskConfig.told`."""

@@ -115,7 +115,7 @@ def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
 
 
 def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """What stands between two markers, with `space` inside of them."""
+    """Pattern of an entity between two markers, with `space` inside of them."""
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
