@@ -184,7 +184,7 @@ def _selected(
         documents = _read(config, CorpusReport(), most_characters)
         return (document.text for document in documents if document.split == "train")
 
-    selection = select(_texts_of(wanted.like, "select.like"), texts, wanted.keep)
+    selection = select(texts_of(wanted.like, "select.like"), texts, wanted.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
     report.add_selection([source.path for source in wanted.like], len(selection.kept), kept, means)
@@ -192,7 +192,7 @@ def _selected(
     raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
 
 
-def _texts_of(sources: Sequence[Source], key: str) -> Iterator[str]:
+def texts_of(sources: Sequence[Source], key: str) -> Iterator[str]:
     """The cleaned texts of sources that are not of the corpus."""
     check_sources(sources, key)
     for source in sources:
@@ -217,7 +217,7 @@ def _known(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
 def _known_texts(sources: tuple[Source, ...], looked: tuple[Any, ...]) -> KnownTexts:
     from domainbert.corpus.known_texts import KnownTexts
 
-    return KnownTexts(_texts_of(sources, "exclude"))
+    return KnownTexts(texts_of(sources, "exclude"))
 
 
 def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:

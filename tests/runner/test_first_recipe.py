@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.documents import read_documents
 from domainbert.runner.first_recipe import machine, sizes
 from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.machine import Machine
@@ -88,6 +90,55 @@ def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
     assert all(
         re.search(r"[\w}\]] {2,}# \S", line) for line in Path("recipe.yaml").read_text().splitlines() if numeric(line)
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_texts_of_the_held_out_sets_stay_out_of_the_corpus(sample, kind):
+    """Where the reader of a corpus finds the texts: not the second ones of pairs, questions, or the words of trees."""
+    init("--labelled", sample / kind, "--corpus", sample / "corpus.jsonl")
+    corpus = stages()["prepare"]["corpus"]
+    assert corpus == stages()["vocab"]["corpus"]
+    if kind in ("pairs", "questions", "trees"):
+        assert "exclude" not in corpus
+    else:
+        suffix = "conll" if kind in ("ner", "token_labels") else "jsonl"
+        assert corpus["exclude"] == [str(sample / kind / f"{split}.{suffix}") for split in ("validation", "test")]
+
+
+def test_the_held_out_texts_are_named_as_the_corpus_reads_them():
+    """Under another key, beside shorter ones, in a file of their own, of another Unicode form; in no other file."""
+    long = "A de\u0301fla\u0301tion of eight words or more \u2028 is looked for in item {}"
+    corpus = Path("corpus.txt")
+    corpus.write_text("".join(f"{long.format(n)} {n}, and more of it.\n\n" for n in range(20)), encoding="utf-8")
+    for form in ("rows", "lines", "tabs", "short"):
+        Path(form).mkdir()
+        for split in ("train", "dev", "test"):
+            texts = [long.format(n) if form != "short" and n % 2 else f"Short {split} {n}" for n in range(40)]
+            rows = [{"id": f"x{n}", "sentence": text, "label": "ab"[n % 3 % 2]} for n, text in enumerate(texts)]
+            if form == "lines":
+                Path(form, f"{split}_text.txt").write_text(
+                    "\n".join(text.replace("\u2028", "") for text in texts) + "\n"
+                )
+                Path(form, f"{split}_labels.txt").write_text("".join(f"{row['label']}\n" for row in rows))
+            elif form == "tabs":
+                lines = ["sentence\tlabel", *(f"{row['sentence']}\t{row['label']}" for row in rows)]
+                Path(form, f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            else:
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                Path(form, f"{split}.jsonl").write_text(text, encoding="utf-8")
+        keys = () if form == "lines" else ("--text_key", "sentence")
+        init("--labelled", form, "--corpus", corpus, *keys, "--out", f"{form}.yaml")
+    written = {form: stages(f"{form}.yaml")["prepare"]["corpus"].get("exclude") for form in ("rows", "lines", "tabs")}
+    assert written == {
+        "rows": [{"path": f"rows/{split}.jsonl", "text_key": "sentence"} for split in ("dev", "test")],
+        "lines": [{"path": f"lines/{split}_text.txt", "documents": "line"} for split in ("dev", "test")],
+        "tabs": None,
+    }
+    assert "exclude" not in stages("short.yaml")["prepare"]["corpus"]
+    excluded = [Source(**one) for one in written["rows"]]
+    source = Source("corpus.txt", documents="blank_line")
+    left = [document.text for document in read_documents(CorpusConfig([source], exclude=excluded))]
+    assert [int(text.split(" ")[-6].rstrip(",")) for text in left] == list(range(0, 20, 2))
 
 
 def numeric(line: str) -> bool:

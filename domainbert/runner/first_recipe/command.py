@@ -14,6 +14,7 @@ from domainbert.base.layout import printable
 from domainbert.base.paths import resolve_path
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
+from domainbert.runner.first_recipe.held_out import as_sources
 from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.machine import Machine, this_machine
 from domainbert.runner.first_recipe.sizes import Chosen
@@ -105,6 +106,8 @@ def write_recipe(typed: Typed) -> str:
     for path, text in labelled.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
+    if corpus is not None:
+        facts["excluded"] = _excluded(labelled)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
     return _told(found, facts, out, asked.get("allow_import"))
@@ -192,7 +195,7 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     encoder, named = sizes.encoder(words, size, machine)
     hidden, longest = (encoder.hidden, 512) if found.model is None else _sizes_of_model(found.model)
-    items = labelled.counts["train"]
+    items = len(labelled.read["train"].items)
     window = sizes.window(*_lengths(labelled, found.model), longest=longest, whole=labelled.task.reads_whole)
     labelled.task.check_window(window.value)
     data = labelled.splits
@@ -222,13 +225,20 @@ def _facts(found: _Found, out: Path, run_folder: str) -> dict[str, Any]:
     return facts if corpus is None else facts | _pretraining(corpus, named, hidden, found)
 
 
+def _excluded(labelled: LabelledFacts) -> list[str | dict[str, str]]:
+    """The held-out files whose texts the corpus is to be without; none where it cannot read them."""
+    data, read = labelled.splits, labelled.read
+    held_out = (("validation", data.validation), ("test", data.test))
+    return as_sources((file, read[name]) for name, file in held_out if file is not None)
+
+
 def _teaching(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     """The facts of the teacher's stage, and of the models that it gives."""
     hidden, _ = _sizes_of_model(teacher)
     return {
         "asked_before": labelled.task.has_logits,
         "teacher_rate": sizes.rate(hidden, labelled.task.has_many_targets),
-        "teacher_epochs": sizes.teacher_epochs(labelled.counts["train"]),
+        "teacher_epochs": sizes.teacher_epochs(len(labelled.read["train"].items)),
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }
 

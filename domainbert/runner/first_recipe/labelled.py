@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.runner.first_recipe.division import divide
 from domainbert.runner.first_recipe.splits import Splits, find_splits
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.labelled import check_labels_known, find_labels, words_of_content
+from domainbert.tasks.labelled import Labelled, check_labels_known, find_labels, words_of_content
 from domainbert.tasks.labelled_set import Single, read_file
 from domainbert.tasks.recognition import Recognised, look_at, recognise
 
@@ -34,8 +35,8 @@ class LabelledFacts:
     splits: Splits
     """Its sets, all three of them."""
 
-    counts: Mapping[str, int]
-    """Texts or sentences of each split."""
+    read: Mapping[str, Labelled[Any]]
+    """What they hold, by `train`, `validation` and `test`."""
 
     texts: list[list[str]]
     """The words of some training texts, whose lengths are those of all."""
@@ -48,7 +49,7 @@ class LabelledFacts:
 
     def describe(self) -> list[str]:
         """Lines for a person."""
-        sizes = ", ".join(f"{name} {count:,}" for name, count in self.counts.items())
+        sizes = ", ".join(f"{name} {len(one.items):,}" for name, one in self.read.items())
         kind = type(self.task).__name__
         others = [f"--task {name}" for name in self.recognised.others]
         lines = [f"{self.path}: {sizes}", f"{kind}: {self.recognised.reason}"]
@@ -90,7 +91,7 @@ def labelled_facts(path: Path, asked: Mapping[str, str], task: str | None, folde
         config,
         mended,
         division.splits,
-        {name: len(one.items) for name, one in division.read.items()},
+        division.read,
         [words_of_content(item.content) for item in items],
         division.files,
         division.reason,
