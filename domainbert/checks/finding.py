@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from domainbert.base.files import write_json
+from domainbert.base.layout import printable
 
 Severity = Literal["error", "warning"]
 Subject = TypeVar("Subject")
@@ -46,19 +47,8 @@ class Place:
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
     """A place with at most 200 characters of its text, in one line."""
-    short = visible(" ".join(text[: 4 * _MOST_CHARACTERS].split()))
+    short = printable(" ".join(text[: 4 * _MOST_CHARACTERS].split()))
     return Place(str(path), line, short if len(short) <= _MOST_CHARACTERS else f"{short[: _MOST_CHARACTERS - 3]}...")
-
-
-def visible(text: str) -> str:
-    r"""Text for a terminal and a file: what cannot be seen as an escape sequence of Python.
-
-    >>> visible("a\x1bb")
-    'a\\x1bb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @dataclass(frozen=True)
@@ -109,7 +99,7 @@ class Rule(Generic[Subject]):
         """A finding of the rule; the count is the number of places unless it is given."""
         found = list(places)
         number = len(found) if count is None else count
-        return Finding(self.name, self.severity, visible(message), number, self.threshold, found[:MOST_PLACES])
+        return Finding(self.name, self.severity, printable(message), number, self.threshold, found[:MOST_PLACES])
 
 
 Look = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
@@ -144,7 +134,7 @@ def listed(findings: Sequence[Finding], title: str) -> str:
     kinds = [f"{counts[kind]:,} {kind}{plural[kind]}" for kind in _KINDS if counts[kind]]
     lines = [f"{title}: {', '.join(kinds) or 'nothing found'}"]
     for one in findings:
-        ignored = "" if one.ignored is None else f" (ignored: {visible(one.ignored)})"
+        ignored = "" if one.ignored is None else f" (ignored: {printable(one.ignored)})"
         lines += ["", f"{one.severity}  {one.rule}{ignored}", f"  {one.message}"]
         lines += [f"    {str(spot)[:_WIDTH]}" for spot in one.places[:_SHOWN_PLACES] if one.ignored is None]
         more = one.count - min(_SHOWN_PLACES, len(one.places))

@@ -45,13 +45,11 @@ class PlainItem:
     """The slices that it is in, by key."""
 
 
-def joined_words(
-    words: Sequence[str], spans: Sequence[tuple[int, int, str]]
-) -> tuple[str, tuple[LabelledStretch, ...]]:
-    """Words as a text with a space between them, and spans `(first word, end, label)` as stretches of it.
+def joined_words(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Words with single spaces between them, and the characters of each.
 
-    >>> joined_words(["high", "growth", "rates"], [(1, 3, "x")])
-    ('high growth rates', (LabelledStretch(start=5, end=17, label='x'),))
+    >>> joined_words(["high", "growth"])
+    ('high growth', [(0, 4), (5, 11)])
     """
-    starts = [0, *accumulate(len(word) + 1 for word in words)]
-    return " ".join(words), tuple(LabelledStretch(starts[first], starts[end] - 1, label) for first, end, label in spans)
+    ends = accumulate(len(word) + 1 for word in words)
+    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

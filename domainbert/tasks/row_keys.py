@@ -31,7 +31,7 @@ _LABELS = (
 _TEXT_WORDS = 3  # on average, of what is a text and no label
 _MOST_CLASSES = 20  # that whole numbers may stand for, unless they count from 0
 _PART_OF_ROWS = 0.5  # there are fewer different labels than that
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,9}")
 
 
@@ -49,7 +49,7 @@ class LabelValues:
             float(value)
             for value in self.values
             if (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max)
-            or (isinstance(value, str) and _DECIMAL.fullmatch(value.strip()))
+            or (isinstance(value, str) and DECIMAL.fullmatch(value.strip()))
         ]
         return found if len(found) == len(self.values) else []
 

@@ -17,7 +17,7 @@ from domainbert.data.packing import room_for_text
 from domainbert.data.types import IGNORED
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.labelled import Content, Labelled, TextPair, UnreadableContents, text_of, words_of_content
+from domainbert.tasks.labelled import Content, Labelled, TextPair, UnreadableContents, text_in, text_of
 from domainbert.tasks.labelled import Item as LabelledItem
 from domainbert.tasks.task import Batch, Prediction, Task
 from domainbert.tokenization.align import align_text
@@ -144,4 +144,4 @@ class TextTask(Task[Item, Prediction]):
 def _texts(content: Content) -> tuple[str, ...]:
     if isinstance(content, TextPair):
         return content.first, content.second
-    return (content,) if isinstance(content, str) else (" ".join(words_of_content(content)),)
+    return (text_in(content),)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 from domainbert.tasks.labelled import Content, words_of_content
+from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.text_files import Stretch
 from domainbert.tokenization.align import AlignedText, AlignedWords, align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -33,9 +33,3 @@ def placed_words(content: Content, words: AlignedWords) -> tuple[str, list[Stret
     if isinstance(words, AlignedText) and isinstance(content, str):
         return content, words.word_offsets
     return joined_words(words_of_content(content))
-
-
-def joined_words(words: Sequence[str]) -> tuple[str, list[Stretch]]:
-    """Words with single spaces between them, and the characters of each."""
-    ends = accumulate(len(word) + 1 for word in words)
-    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised, Sample
 
 _TAG = re.compile(r"O|[BIESLU]-\S.*")
-_ENTITY_KEYS = ("entities", "spans", "ents")
+ENTITY_KEYS = ("entities", "spans", "ents")
 
 SchemeChoice = Literal["auto", "IOB1", "IOB2", "BIOES", "BILOU"]
 
@@ -96,7 +96,7 @@ class Ner(TaskConfig):
                 return None
             return Recognised(cls(format=NerFormat(**found.columns)), f"tags of entities {found.reason}", specificity=2)
         first = sample.rows[0] if sample.rows else {}
-        key = next((key for key in _ENTITY_KEYS if isinstance(first.get(key), list)), None)
+        key = next((key for key in ENTITY_KEYS if isinstance(first.get(key), list)), None)
         if key is not None and sample.kind == "jsonl":
             format = NerFormat(text_key=sample.asked.get("text_key", "text"))
             return Recognised(cls(format=format), f"lists of entities under {key!r}", specificity=3)
@@ -126,4 +126,4 @@ def _is_export(sample: Sample) -> bool:
     first = sample.value[0] if isinstance(sample.value, list) and sample.value else None
     if isinstance(first, list):
         return len(first) == 2 and isinstance(first[0], str) and isinstance(first[1], dict)
-    return isinstance(first, dict) and any(isinstance(first.get(key), list) for key in (*_ENTITY_KEYS, "annotations"))
+    return isinstance(first, dict) and any(isinstance(first.get(key), list) for key in (*ENTITY_KEYS, "annotations"))

@@ -20,7 +20,7 @@ from domainbert.tasks.ner.tags import (
     split_tag,
     to_iob2,
 )
-from domainbert.tasks.plain_items import PlainItem, joined_words
+from domainbert.tasks.plain_items import LabelledStretch, PlainItem, joined_words
 from domainbert.tasks.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
 
 _LISTED_REPAIRS = 3
@@ -62,7 +62,9 @@ class NerFile(TaggedFile[Sentence]):
 
     def plain_item(self, item: Sentence) -> PlainItem:
         """See `Labelled.plain_item`; the entities are stretches."""
-        return replace(super().plain_item(item), stretches=joined_words(item.words, item.spans)[1])
+        _, places = joined_words(item.words)
+        stretches = (LabelledStretch(places[first][0], places[end - 1][1], label) for first, end, label in item.spans)
+        return replace(super().plain_item(item), stretches=tuple(stretches))
 
     def units(self) -> list[Unit]:
         """See `TaggedFile.units`; `DomainbertError` if the documents are no lines of the file."""

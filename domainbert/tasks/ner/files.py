@@ -18,13 +18,12 @@ from domainbert.corpus.json_values import listed, problem_with_list, problem_wit
 from domainbert.corpus.rows import json_rows
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
-from domainbert.tasks.ner.config import Ner, NerFormat
+from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
 from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
 from domainbert.tasks.ner.tags import tags_from_spans
 from domainbert.tasks.tagged_files import TaggedRows, list_keys, read_lists
 from domainbert.tasks.text_files import Row, Stretch, file_kind, refuse, stretch_of
 
-_ENTITY_KEYS = ("entities", "spans", "ents")
 _ANSWER = "answer"  # Prodigy's: accept, reject or ignore
 _TYPE_KEYS = ("label", "type")
 
@@ -97,7 +96,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     """
     problems = Problems(str(path))
     found = read_tool(path, tool, format, problems)
-    keys = _Keys(format.text_key, _ENTITY_KEYS[0], True)
+    keys = _Keys(format.text_key, ENTITY_KEYS[0], True)
     if not found.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no texts with annotations; expected some in {found.layout}")
@@ -170,12 +169,12 @@ def _keys(where: str, first: Row, format: NerFormat) -> _Keys:
     words, tags = list_keys(where, first, format)
     if isinstance(format.tag_column, str):
         return _Keys(words, tags, False)
-    found = [key for key in (tags, *_ENTITY_KEYS) if key in first]
+    found = [key for key in (tags, *ENTITY_KEYS) if key in first]
     if len(found) > 1:
         both = " and ".join(map(repr, found))
         raise DomainbertError(f"{where}: both {both}; expected one, or tag_column or entity_key to name it")
     if tags not in found and (found or (format.text_key in first and words not in first)):
-        return _Keys(format.text_key, (found or _ENTITY_KEYS)[0], True)
+        return _Keys(format.text_key, (found or ENTITY_KEYS)[0], True)
     return _Keys(words, tags, False)
 
 

@@ -18,9 +18,10 @@ from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
+from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.text_files import Stretch
-from domainbert.tasks.words import TaggedWords, joined_words
+from domainbert.tasks.words import TaggedWords
 
 
 class EntityScoring(TaggedScoring):

@@ -19,8 +19,8 @@ from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
 from domainbert.tasks.parsing.parser import Tree
+from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.scoring import CountedScoring
-from domainbert.tasks.words import joined_words
 
 _NONE = "_"
 

@@ -61,11 +61,6 @@ class QuestionAnswering(TaskConfig):
                 "room for its context; expected longer windows, or shorter questions"
             )
 
-    @property
-    def reading(self) -> object:
-        """See `TaskConfig.reading`."""
-        return self.format
-
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:
         """See `TaskConfig.recognises`: SQuAD's articles with paragraphs, or rows with question, context and answers."""

@@ -14,11 +14,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window, window_bounds
 from domainbert.data.types import IGNORED
 from domainbert.tasks.labelled import TextPair
+from domainbert.tasks.text_files import Stretch
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
-Stretch = tuple[int, int]
-"""The first character of an answer, and the one behind its last."""
 
 STARTS, ENDS, FIRST, BEHIND = range(4)
 """Columns of `targets`: whether the answer starts at a position, and whether it ends there (0, 1 or

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.files import open_bytes, unreadable
+from domainbert.corpus.files import read_text
 from domainbert.corpus.json_values import shown
 from domainbert.corpus.rows import without_repeats
 
@@ -28,25 +27,13 @@ def read_squad(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
     Raises:
         DomainbertError: the file cannot be read, or is not SQuAD's JSON at all.
     """
-    text = _read(path)
+    text = read_text(path)
     lines = _lines_of_ids(text)
     for place, article in _objects(_parsed(path, text), "data", "", problems):
         for inside, paragraph in _objects(article, "paragraphs", place, problems):
             for number, question in _objects(paragraph, "qas", inside, problems):
                 line = lines.get(str(question.get("id")), 1)
                 yield line, {**question, "context": paragraph.get("context"), "place": number}
-
-
-def _read(path: Path) -> str:
-    try:
-        with open_bytes(path) as stream:
-            return stream.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        raise DomainbertError(f"{path}:{line}: {found}; expected UTF-8 text") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from error
 
 
 def _parsed(path: Path, text: str) -> Row:

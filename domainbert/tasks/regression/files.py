@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -13,12 +12,12 @@ from domainbert.corpus.json_values import listed, shown
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.plain_items import PlainItem
 from domainbert.tasks.regression.config import Regression, RegressionFormat
+from domainbert.tasks.row_keys import DECIMAL
 from domainbert.tasks.set_rows import placed
 from domainbert.tasks.text_files import parsed, refuse, rows_of_texts, some_texts, text_fields, text_problems
 from domainbert.tasks.text_items import TextFile, TextItem
 
 _LARGEST = 1e30  # single precision ends at 3.4e38
-_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def read_numbers(file: Single, format: RegressionFormat | None = None) -> Number
 
 def _in_digits(column: str) -> float | str:
     """The number that a column of CSV holds; the column where it holds none."""
-    return float(column) if _DECIMAL.fullmatch(column.strip()) else column
+    return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:

@@ -18,7 +18,7 @@ from domainbert.data.types import IGNORED
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import Content, Labelled, label_set, words_of_content
+from domainbert.tasks.labelled import Content, Labelled, label_set, text_in
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
@@ -124,8 +124,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return {**self.reading.folder_facts(), **nothing_fact(self.nothing)}
 
     def _found_in(self, content: Content) -> MarkedText:
-        text = content if isinstance(content, str) else " ".join(words_of_content(content))
-        return find_markers(text, self.reading.format.markers)
+        return find_markers(text_in(content), self.reading.format.markers)
 
     def _examples(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int

@@ -25,13 +25,14 @@ from domainbert.tasks.labelled import Content, Labelled, label_counts, label_set
 from domainbert.tasks.meaningful_scoring import MeaningfulScoring
 from domainbert.tasks.mistakes import Mark, Mistake, kind_of_label
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
+from domainbert.tasks.plain_items import joined_words
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.tagged_files import TaggedSentence
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.task import ADVICE, Batch, Task, scores_of_counts
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import TaggedWords, aligned_contents, joined_words, placed_words
+from domainbert.tasks.words import TaggedWords, aligned_contents, placed_words
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
