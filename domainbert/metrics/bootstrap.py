@@ -6,7 +6,8 @@ a system are drawn with replacement, each is scored on the same drawn documents,
 interval covers the choice of test documents and the luck of training.
 
 All systems are scored on the same drawn documents, which makes the difference of two a paired one; their seeds are
-drawn independently of each other, for seed 1 of one has nothing to do with seed 1 of another.
+drawn independently of each other, for seed 1 of one has nothing to do with seed 1 of another. What is drawn for a
+system depends on the sums of its own counts alone, so that systems of two evaluations can be paired, too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +89,8 @@ def resample_parts(
         for name, counts in stacked.items():
             drawn = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
             scores[name].append(np.stack(drawn, axis=-1))
-    return {name: _average_drawn_seeds(generator, np.concatenate(found)) for name, found in scores.items()}
+    totals = {name: counts.sum(axis=0) for name, counts in stacked.items()}
+    return {name: _average_drawn_seeds(seed, totals[name], np.concatenate(found)) for name, found in scores.items()}
 
 
 def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
@@ -124,8 +127,8 @@ def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]
     return np.where(weights.sum(axis=1, keepdims=True) > 0, scores, np.nan)
 
 
-def _average_drawn_seeds(generator: np.random.Generator, scores: FloatArray) -> FloatArray:
+def _average_drawn_seeds(seed: int, totals: FloatArray, scores: FloatArray) -> FloatArray:
     """Scores (resamples, seeds, parts): draw as many seeds as there are in every resample and average, (resamples,
-    parts)."""
-    picks = generator.integers(scores.shape[1], size=scores.shape[:2])
+    parts). `totals` are the counts of the system's seeds, by which its draw is another one than those of others."""
+    picks = np.random.default_rng([seed, crc32(totals.tobytes())]).integers(scores.shape[1], size=scores.shape[:2])
     return np.take_along_axis(scores, picks[..., np.newaxis], axis=1).mean(axis=1)

@@ -4,6 +4,7 @@ import pytest
 from domainbert.metrics import bootstrap
 from domainbert.metrics.bootstrap import interval, resample_scores
 from domainbert.metrics.counts import accuracy, micro_f1
+from tests.metrics.drawn_seeds import drawn_seeds
 
 GENERATOR = np.random.default_rng(0)
 
@@ -28,10 +29,9 @@ def test_resampled_scores_equal_a_plain_loop(monkeypatch):
     found = resample_scores({"a": seeds}, micro_f1, resamples=7, seed=5)["a"]
     generator = np.random.default_rng(5)
     drawn = np.concatenate([generator.integers(10, size=(rows, 10)) for rows in (3, 3, 1)])
-    picks = generator.integers(3, size=(7, 3))
     expected = [
         np.mean([micro_f1(seeds[pick][documents].sum(axis=0)) for pick in row])
-        for documents, row in zip(drawn, picks, strict=True)
+        for documents, row in zip(drawn, drawn_seeds(5, seeds, 7), strict=True)
     ]
     assert found == pytest.approx(expected, abs=1e-12)
 

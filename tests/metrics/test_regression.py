@@ -10,6 +10,7 @@ from sklearn import metrics
 from domainbert.metrics.bootstrap import resample_scores
 from domainbert.metrics.regression import STATISTICS, count_numbers, regression_scores
 from domainbert.metrics.validation import ScoresOfRows
+from tests.metrics.drawn_seeds import drawn_seeds
 
 stats = pytest.importorskip("scipy.stats")
 
@@ -72,12 +73,10 @@ def test_each_draw_is_scored_as_if_its_texts_stood_there() -> None:
     counts = {name: [count_numbers(gold, one) for one in seeds] for name, seeds in systems.items()}
     for name, statistic in STATISTICS.items():
         drawn = resample_scores(counts, statistic, resamples=40, seed=3)
-        generator = np.random.default_rng(3)
-        texts = generator.integers(30, size=(40, 30))
+        texts = np.random.default_rng(3).integers(30, size=(40, 30))
         for system, seeds in systems.items():
             wanted = np.asarray([[theirs(gold[i], one[i])[name] for one in seeds] for i in texts])
-            picks = generator.integers(len(seeds), size=(40, len(seeds)))
-            wanted = np.take_along_axis(wanted, picks, axis=1).mean(axis=1)
+            wanted = np.take_along_axis(wanted, drawn_seeds(3, counts[system], 40), axis=1).mean(axis=1)
             np.testing.assert_allclose(drawn[system], wanted, rtol=1e-9, err_msg=name)
 
 

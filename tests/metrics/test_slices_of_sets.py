@@ -8,10 +8,12 @@ from scipy.stats import spearmanr
 from sklearn.metrics import f1_score
 
 from domainbert.metrics.bootstrap import resample_parts, score_once
+from domainbert.metrics.classification import count_classes
 from domainbert.metrics.regression import Spearman, count_numbers
 from domainbert.metrics.slices import Slices
 from domainbert.metrics.summary import Resampling, summarize_classes
 from domainbert.metrics.table import classification_lines
+from tests.metrics.drawn_seeds import drawn_seeds
 
 LABELS = ["negative", "neutral", "positive"]
 GENERATOR = np.random.default_rng(0)
@@ -50,8 +52,7 @@ def test_slices_and_their_mean() -> None:
     assert good["f1_over_language"] == pytest.approx(np.mean(list(means.values())), abs=1e-12)
 
     # the bootstrap by hand: documents first, then the seeds of each system
-    generator = np.random.default_rng(3)
-    drawn = generator.integers(300, size=(200, 300))
+    drawn = np.random.default_rng(3).integers(300, size=(200, 300))
     languages = np.array(LANGUAGES)[drawn]
     scores = {}
     for name, runs in SYSTEMS.items():
@@ -61,7 +62,7 @@ def test_slices_and_their_mean() -> None:
                 for row, which in zip(drawn, languages, strict=True)
             ]
         )  # (resamples, seeds, languages)
-        picks = generator.integers(len(runs), size=(200, len(runs)))
+        picks = drawn_seeds(3, [count_classes(GOLD, one, LABELS) for one in runs.values()], 200)
         scores[name] = np.take_along_axis(of_seeds, picks[..., None], axis=1).mean(axis=1)
     for place, value in enumerate(rows):
         wanted = np.percentile(scores["good"][:, place], [2.5, 97.5])

@@ -22,12 +22,15 @@ def found(*folders: Path) -> list[Evaluation]:
 
 
 def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Path) -> None:
-    """The same documents are drawn for both, so pairing saved draws is pairing."""
+    """The same documents are drawn for both, so pairing saved draws is pairing; their seeds are drawn apart."""
     draw = random.Random(0)
     gold = [draw.choice(LABELS) for _ in range(60)]
     said = {
-        name: {"": [one if draw.random() < right else draw.choice(LABELS) for one in gold]}
-        for name, right in {"ours": 0.8, "theirs": 0.6}.items()
+        name: {
+            f"seed-{seed}": [one if draw.random() < right + seed / 20 else draw.choice(LABELS) for one in gold]
+            for seed in range(3)
+        }
+        for name, right in {"ours": 0.7, "theirs": 0.5}.items()
     }
     how = Resampling(200, 7)
     together = summarize_classes(gold, said, LABELS, how)["paired"][0]
