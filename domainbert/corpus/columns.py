@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -40,6 +40,7 @@ class Block:
 
     document: int
     rows: list[Row]
+    line: int  # where it begins, in a treebank with what is no word
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def read_table(path: Path, with_header: bool) -> Table:
     if with_header and (first := next(filter(_is_row, all_lines), None)):
         names = _names(first[1])
         all_lines.remove(first)
-    lines = _without_asides(all_lines)
+    lines, begins = _without_asides(all_lines)
     content = list(filter(_is_row, lines))
     if not content:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
@@ -104,7 +105,7 @@ def read_table(path: Path, with_header: bool) -> Table:
     _check_rows(path, content, separator, width, expected)
     _check_marks(path, marks)
     mark_rows = [Row(number, _split(line, separator)) for number, line in marks]
-    blocks = _group(lines, separator, bool(marks))
+    blocks = _group(lines, separator, bool(marks), begins)
     return Table(path, separator, width, names, blocks, mark_rows, len(all_lines) - len(lines))
 
 
@@ -112,10 +113,17 @@ def _is_row(line: Line) -> bool:
     return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
 
 
-def _without_asides(lines: Sequence[Line]) -> list[Line]:
-    """The lines of a file; those of each sentence of a treebank without what is no word."""
-    grouped = groupby(lines, key=_is_row)
-    return [line for is_row, some in grouped for line in (_words_of_treebank(list(some)) if is_row else some)]
+def _without_asides(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
+    """The lines of a file; those of each sentence of a treebank without what is no word. For the first line of each
+    sentence that is left also the line where it began."""
+    kept: list[Line] = []
+    begins: dict[int, int] = {}
+    for is_row, some in groupby(lines, key=_is_row):
+        sentence = list(some)
+        words = _words_of_treebank(sentence) if is_row else sentence
+        begins[words[0][0]] = sentence[0][0]
+        kept += words
+    return kept, begins
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
@@ -147,7 +155,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             shape = shape or _shape(sentence, names)
             separator, width, expected = shape
             _check_rows(path, sentence, separator, width, expected)
-            table = Table(path, separator, width, names, _group(sentence, separator, False), [])
+            table = Table(path, separator, width, names, _group(sentence, separator, False, {}), [])
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
@@ -217,8 +225,11 @@ def _check_marks(path: Path, marks: Sequence[Line]) -> None:
     problems.raise_if_any()
 
 
-def _group(lines: Sequence[Line], separator: Separator, marks_documents: bool) -> list[Block]:
-    """Split rows into sentences, at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document."""
+def _group(
+    lines: Sequence[Line], separator: Separator, marks_documents: bool, begins: Mapping[int, int]
+) -> list[Block]:
+    """Split rows into sentences, at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
+    `begins` are the lines where sentences begin whose first row is another one."""
     blocks: list[Block] = []
     document = 0
     inside = False
@@ -231,7 +242,7 @@ def _group(lines: Sequence[Line], separator: Separator, marks_documents: bool) -
             inside = False
         else:
             if not inside:
-                blocks.append(Block(document if marks_documents else len(blocks), []))
+                blocks.append(Block(document if marks_documents else len(blocks), [], begins.get(number, number)))
             blocks[-1].rows.append(Row(number, _split(line, separator)))
             inside = True
     return blocks

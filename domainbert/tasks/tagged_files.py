@@ -185,7 +185,7 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
             [row.columns[token] for row in block.rows],
             [row.columns[tag] for row in block.rows],
             [row.line for row in block.rows],
-            block.rows[0].line,
+            block.line,
             block.document,
         )
         for block in table.blocks

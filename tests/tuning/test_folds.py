@@ -11,11 +11,14 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read_classification
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.folds import split_folds, write_folds
 from domainbert.tasks.labelled_set import LabelledFile, read_set
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.tagged_files import TaggedFormat
+from domainbert.tasks.token_labels.config import TokenLabels
 
 _KEYS = ("validation", "train")
 
@@ -25,7 +28,7 @@ class Files(NamedTuple):
     validation: Path
 
 
-def written(train: Path, task: Ner | Classification, num_folds: int, out: Path) -> list[Files]:
+def written(train: Path, task: TaskConfig, num_folds: int, out: Path) -> list[Files]:
     changes = write_folds(split_folds(train, task, num_folds, 1), train, out)
     assert list(changes) == [f"fold-{number}" for number in range(1, num_folds + 1)]
     return [Files(Path(change["train"]), Path(change["validation"])) for change in changes.values()]
@@ -51,6 +54,24 @@ def test_each_sentence_validates_once_and_documents_stay_together(tmp_path: Path
             assert not {word[:2] for word in held} & {word[:2] for word in rest}
         seen.update(held)
     assert set(seen.values()) == {1} and len(seen) == 15
+
+
+def test_sentences_of_a_treebank_keep_what_stands_before_their_words(tmp_path: Path) -> None:
+    """Comments and multiword tokens go where their sentence goes; cut off, they would be sentences of their own."""
+    rest, tags = "\t_" * 6 + "\n", ("NOUN", "VERB", "ADP")
+    sentences = [
+        (f"# text = s{n}\n" if n % 2 else f"1-2\ts{n}\t_\t_{rest}")
+        + "".join(f"{k}\ts{n}w{k}\t_\t{tag}{rest}" for k, tag in enumerate(tags, 1))
+        for n in range(12)
+    ]
+    train = tmp_path / "train.conllu"
+    train.write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    task = TokenLabels(format=TaggedFormat(token_column=1, tag_column=3), outside=None)
+    for fold in written(train, task, 4, tmp_path / "folds"):
+        held, others = ([one.words for one in task.read(path).items] for path in (fold.validation, fold.train))
+        assert sorted(held + others) == sorted([f"s{n}w{k}" for k in (1, 2, 3)] for n in range(12))
+        parts = [path.read_text(encoding="utf-8").splitlines() for path in (fold.validation, fold.train)]
+        assert len(parts[0]) + len(parts[1]) == len(train.read_text(encoding="utf-8").splitlines())
 
 
 def test_sentences_that_share_a_rare_entity_stay_together(tmp_path: Path) -> None:
