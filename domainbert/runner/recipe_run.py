@@ -77,6 +77,7 @@ class PlannedStage:
     run: bool
     reason: str
     forced: bool
+    """Whether it is made again, by this command or, where it is not selected, by the next one that selects it."""
     selected: bool = True
     """Whether the command line asks for it; nothing is printed about the others."""
 
@@ -103,6 +104,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     _check_names(recipe, selection)
     chosen = _chosen(recipe, selection)
     forced = _asked(recipe, selection) if selection.force == () else recipe.dependents(selection.force or ())
+    forced += [name for name in recipe.dependents(forced) if name not in chosen]
     if made_again := {name for name in forced if name in chosen}:
         recipe = _sealed_anew(recipe, made_again)
     problems, states = Problems("plan"), {}
@@ -164,7 +166,10 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
         )
     problems.raise_if_any()
     selected = {step.name for step in plan if step.selected}
-    forced = [step.name for step in plan if step.run and step.forced]
+    forced = [step.name for step in plan if step.forced]
+    later = [step.name for step in plan if step.forced and not step.selected]
+    if later:
+        print(f"made again by the next command without --only: {', '.join(later)}", flush=True)
     with told_if_full(recipe.out):
         recipe.hashes.save()
         _write_recipe(recipe, go_on, without=selected, forced=forced)
@@ -173,7 +178,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], go_on: str) -> dict[s
         if step.run:
             print(f"{step.name}: running ({step.reason})", flush=True)
             manifests[step.name] = _run(step, go_on)
-            if step.name in forced:
+            if step.forced:
                 _write_recipe(recipe, go_on, without={step.name})
         else:
             if step.selected:
@@ -248,8 +253,8 @@ def _write_recipe(recipe: Recipe, command: str, without: Collection[str], forced
     """Write `RECIPE`; of the stages still to be forced, which other processes change, too, leave out some and add
     others."""
     kinds = {name: job.stage.name for name, job in recipe.jobs.items()}
-    still_forced = [*(name for name in _still_forced(recipe) if name not in without), *forced]
-    write_json(recipe.out / RECIPE, {"command": command, "stages": kinds, "forced": still_forced})
+    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in without), *forced])
+    write_json(recipe.out / RECIPE, {"command": command, "stages": kinds, "forced": list(still_forced)})
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
@@ -283,6 +288,6 @@ def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:
 
 def _step(name: str, job: Job, state: FolderState, chosen: bool, forced: bool) -> PlannedStage:
     if not chosen:
-        return PlannedStage(name, job, state, run=False, reason=state.reason, forced=False, selected=False)
+        return PlannedStage(name, job, state, False, state.reason, forced and not state.empty, selected=False)
     reason = "forced" if forced and not state.empty else state.reason
     return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
