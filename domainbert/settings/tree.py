@@ -137,12 +137,15 @@ def spelled_out(node: Node, kind: type) -> Node:
 
 
 def read_variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """The `vars` of a YAML, overridden by the environment (`DOMAINBERT_<NAME>`), overridden by the command line."""
-    found: dict[str, str] = {}
+    """The `vars` of a YAML, overridden by the environment (`DOMAINBERT_<NAME>`), overridden by the command line.
+
+    In the value of one `${name}` is that of another one.
+    """
+    found: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
     if not isinstance(node.value, dict):
         problems.add(f"{node.where}: vars: found {node.shown()}; expected a mapping of names to text")
-        return found
+        return {}
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
         variable = f"DOMAINBERT_{name.upper()}"
@@ -150,8 +153,14 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         if chosen is None:
             advice = f"expected text, here, from --vars.{name} or from {variable}"
             problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
-        found[name] = chosen or ""
-    return found
+        found[name] = replace(value, value=chosen or "")
+    for _ in range(len(found)):  # as many as there are, if each names the next
+        values = {name: one.value for name, one in found.items()}
+        found = {name: substitute(one, values, problems) for name, one in found.items()}
+    for name, one in found.items():
+        if _VARIABLE.search(one.value):
+            problems.add(f"{one.where}: vars.{name}: names itself, by way of {one.value}; expected text in the end")
+    return {name: one.value for name, one in found.items()}
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:

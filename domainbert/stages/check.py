@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from domainbert.checks.rules import LabelledCheck
     from domainbert.corpus.report import CorpusReport
     from domainbert.stages.early_checks import Given
+    from domainbert.tokenization.load import DomainTokenizer
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,6 @@ def check(out: Path, settings: Check) -> dict[str, Any]:
 def _labelled(settings: Check) -> LabelledCheck:
     from domainbert.checks.reading import read_checked
     from domainbert.checks.rules import LabelledCheck
-    from domainbert.tokenization.load import load_tokenizer
 
     sets, unread = [], []
     for name, given in (settings.labelled or LabelledSets()).given().items():
@@ -142,9 +142,17 @@ def _labelled(settings: Check) -> LabelledCheck:
         read, problems = read_checked(settings.task, name, given)
         sets += [] if read is None else [read]
         unread += problems
-    tokenizer = None if settings.tokenizer is None else load_tokenizer(settings.tokenizer)
+    tokenizer = None if settings.tokenizer is None else _load(settings.tokenizer)
     max_length = settings.max_length or (None if tokenizer is None else tokenizer.model_max_length)
     return LabelledCheck(sets, unread, tokenizer, max_length, settings.thresholds)
+
+
+def _load(folder: Path) -> DomainTokenizer:
+    """The tokenizer of a folder, of one with a model for each seed that of the best."""
+    from domainbert.models.folder import best_seed_folder
+    from domainbert.tokenization.load import load_tokenizer
+
+    return load_tokenizer(best_seed_folder(folder))
 
 
 def _corpus(settings: Check, looked_at: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
@@ -195,5 +203,7 @@ def _advised(one: Finding) -> str:
 
 def check_arguments(given: Given) -> None:
     """Check the tokenizer, and for packages that the corpus needs."""
-    given.check_tokenizer("tokenizer")
+    if given.there(given["tokenizer"]):
+        with given.under("tokenizer"):
+            _load(given["tokenizer"])
     given.check_corpus("corpus")

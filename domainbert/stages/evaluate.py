@@ -14,6 +14,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.stage import stage
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
@@ -172,7 +173,7 @@ def _labels_known(given: Given, name: str, path: Path) -> tuple[str, ...] | None
             found, wanted = (("pairs" if one.reads_pairs else "single texts") for one in (task, learnt))
             raise DomainbertError(f"task: reads {found}; expected {wanted}, which models.{name} is trained on")
         if isinstance(learnt, type(task)):
-            _check_learnt(name, {setting: getattr(learnt, setting) for setting in learnt.learnt}, task)
+            _check_learnt(name, vars(learnt), task)
         labels_of_training = maker.labels_of_training()
         return None if labels_of_training is None else task.read_labels(labels_of_training)
     for folder in _folders_of(name, path).values():
@@ -192,8 +193,11 @@ def _check_kind(system: str, folder: Path, found: str | None, task: TaskConfig) 
 
 def _check_learnt(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
     """Raise `DomainbertError` where the task has other settings than the `training` of a system, as far as it tells."""
-    for setting in task.learnt:
+    usual = defaults_of(type(task))
+    for setting in (*task.learnt, *task.kept):
         found = getattr(task, setting)
+        if setting in task.kept and found == usual[setting]:
+            continue
         if setting in training and training[setting] != found:
             raise DomainbertError(
                 f"task.{setting}: found {found!r}, but {system} was trained with {training[setting]!r}, so its scores "

@@ -120,6 +120,13 @@ class TaskConfig(ABC):
     learnt: ClassVar[tuple[str, ...]] = ()
     """Settings that a model has learnt by and that say how it is scored: `evaluate` wants them as training had them."""
 
+    kept: ClassVar[tuple[str, ...]] = ()
+    """Settings that a model folder keeps, and `evaluate` takes from there: it wants them usual, or as training had
+    them."""
+
+    of_scores: ClassVar[tuple[str, ...]] = ("by",)
+    """Settings of its `reading` that an evaluation may have for itself: how it scores what a file says."""
+
     reads_whole = False
     """Whether a text is refused where what is asked of it does not fit in one window."""
 

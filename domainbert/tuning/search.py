@@ -22,6 +22,7 @@ from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space
 
 _DIGITS = 16  # of the hash of a file
+_OF_FOLDS = ("train", "validation")
 _LENGTHS, _TIMED = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
 
 
@@ -162,6 +163,12 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task have seen what is held out
         raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: works with finetune only; found {config.stage}")
+    for key in tree.value["space"].value if config.k_folds else ():
+        if key.partition(".")[0] in _OF_FOLDS:
+            where = tree.at(["space", key]).where
+            raise DomainbertError(
+                f"{where}: space.{key}: found beside k_folds, which divide one set; expected one of them"
+            )
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:

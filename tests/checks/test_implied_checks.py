@@ -13,8 +13,9 @@ from domainbert.base.errors import Problems
 from domainbert.cli import main
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.yaml_files import load_yaml
+from domainbert.settings.yaml_files import dump_yaml, load_yaml
 from domainbert.stages.implied_checks import ReadStage, implied_checks
+from tests.conftest import Runs
 
 RECIPE = """
 out: {out}
@@ -82,6 +83,38 @@ init_args: {{format: {{by: [year]}}}}}}, test: {tmp_path}/test.jsonl}}
         tree = read_stages(tmp_path, stages.replace("MODEL", model))
         (found,) = implied_checks(tree, None)
         assert found.node.plain()["labelled"]["test"] == f"{tmp_path}/test.jsonl"
+
+
+def test_the_test_set_is_looked_at_where_it_is_scored_without_subtypes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trees.conllu").write_text("1\tSí\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    files = f"train: {tmp_path}/trees.conllu, validation: {tmp_path}/trees.conllu"
+    stages = f"""\
+out: {tmp_path / "run"}
+stages:
+  parser: {{stage: finetune, model: {tmp_path}, task: Parsing, {files}}}
+  scores: {{stage: evaluate, models: {{a: "@parser"}}, task: {{class_path: Parsing, \
+init_args: {{format: {{subtypes: false}}}}}}, test: {tmp_path}/trees.conllu}}
+"""
+    (tmp_path / "@parser").mkdir()
+    (found,) = implied_checks(read_stages(tmp_path, stages), None)
+    assert found.node.plain()["labelled"]["test"] == f"{tmp_path}/trees.conllu"
+
+
+def test_a_model_that_is_a_folder_of_seeds_has_the_tokenizer_of_the_best(
+    tmp_path: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path)
+    tagger = {"stage": "finetune", "model": str(runs / "ner-pretrained"), "task": "Ner"}
+    tagger |= {name: str(tmp_path / f"{file}.jsonl") for name, file in (("train", "train"), ("validation", "test"))}
+    path.write_text(dump_yaml({"out": str(tmp_path / "run"), "stages": {"tagger": tagger}}))
+    (tmp_path / "test.jsonl").write_text(TAGGED.replace("Zika", "ⵣⵣ"))
+    assert plan(path, capsys) == ["check", "tagger"]
+    assert main(["run", str(path), "--only", "check"]) == 0
+    findings = json.loads((tmp_path / "run/check/check.json").read_text())["findings"]
+    assert "unknown-words" in {one["rule"] for one in findings}
 
 
 def read_stages(folder: Path, text: str) -> dict[str, ReadStage]:

@@ -396,6 +396,11 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(environment=environment)) == "from-environment"
     assert word(read(("vars.words", "typed"), environment=environment)) == "typed"
     assert word(read(("stages.make.words", "['${words}!']"))) == "plain!"
+    assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
+        "texts of by us"
+    )
+    with pytest.raises(DomainbertError, match=r"vars\.words: names itself, by way of .*; expected text in the end"):
+        read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
 
 
 def test_all_problems_of_all_stages_come_at_once(fake_stages: ModuleType) -> None:

@@ -59,7 +59,7 @@ def asked_of(runs: Any) -> Path:
     return folder
 
 
-def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, one_thread: None) -> None:
+def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, one_thread: None, capsys: Any) -> None:
     pytest.importorskip("onnxruntime")
     test = read_questions(asked_of / "test.json")
     with open(tmp_path / "rows.jsonl", "w") as file:
@@ -98,7 +98,11 @@ stages:
   said: {{stage: predict, model: "@reader", input: {tmp_path}/rows.jsonl}}
   onnx: {{stage: export, model: "@reader", check: {asked_of}/validation.json}}
 """)
-    assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
+    recipe = ["run", str(tmp_path / "recipe.yaml")]
+    other = ["--stages.scores.task.class_path", "QuestionAnswering", "--stages.scores.task.max_answer_length", "13"]
+    assert main([*recipe, *other]) == 2
+    assert "task.max_answer_length: found 13, but teacher was trained with 12" in capsys.readouterr().err
+    assert main(recipe) == 0
     run, best = tmp_path / "run", tmp_path / "run/reader/seed-3"
     fields = json.loads((best / "config.json").read_text())
     facts = fields["domainbert_answers"]

@@ -291,6 +291,11 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     assert (found.objective, found.directions) == (("validation/loss",), ("minimize",))
     with pytest.raises(DomainbertError, match=r"finetune measures validation/loss where .* settings\.select_by: loss"):
         search(**usual, settings=settings, objective="validation/loss")  # not after the first training
+    sets = {"train": {"choices": ["train.jsonl", "dev.jsonl"]}}
+    with pytest.raises(
+        DomainbertError, match=r"space\.train: found beside k_folds, which divide one set; expected one"
+    ):
+        search(**{**usual, "space": sets}, settings=settings, k_folds=2)
 
 
 def test_without_a_task_the_objective_is_the_loss() -> None:

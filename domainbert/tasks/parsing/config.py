@@ -40,6 +40,7 @@ class Parsing(TaskConfig):
     has_many_targets = True
     has_logits = False
     shares_vocabulary = True
+    of_scores = ("by", "subtypes")
 
     format: ParsingFormat = field(default_factory=ParsingFormat)
     """Reading of the labels."""

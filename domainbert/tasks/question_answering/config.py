@@ -27,6 +27,10 @@ class QuestionFormat:
     `answers`, as in `datasets`; "auto" goes by the first line, and prints it."""
 
 
+ANSWERS = "domainbert_answers"
+"""Key of `config.json`: the limits on questions and answers, and the threshold of no answer."""
+
+
 @dataclass(frozen=True)
 class QuestionAnswering(TaskConfig):
     """The answer to a question, as a span of its context, or none. A model folder keeps these settings."""
@@ -36,6 +40,7 @@ class QuestionAnswering(TaskConfig):
     headline = Headline("f1", "F1")
     reads_pairs = True
     shares_vocabulary = True
+    kept = ("max_question_length", "max_answer_length", "n_best")
 
     format: QuestionFormat = field(default_factory=QuestionFormat)
     """Kind of the labelled files."""
@@ -60,6 +65,12 @@ class QuestionAnswering(TaskConfig):
                 f"max_length: {max_length}; a question of max_question_length {self.max_question_length} leaves no "
                 "room for its context; expected longer windows, or shorter questions"
             )
+
+    @classmethod
+    def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """See `TaskConfig.told`."""
+        facts = fields.get(ANSWERS)
+        return {name: facts[name] for name in cls.kept if name in facts} if isinstance(facts, dict) else {}
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

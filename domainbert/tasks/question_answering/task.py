@@ -16,7 +16,7 @@ from domainbert.data.examples import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.tasks.labelled import Content, Labelled, TextPair
-from domainbert.tasks.question_answering.config import QuestionAnswering
+from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
 from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, is_learnt
 from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
@@ -29,7 +29,6 @@ from domainbert.tokenization.load import DomainTokenizer
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-_FACTS = "domainbert_answers"  # key of config.json
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
 _NEAR = 0.02  # of F1: as good as no better
 
@@ -62,17 +61,17 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @classmethod
     def of_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
         """See `Task.of_folder`; a folder from elsewhere has the usual limits, and answers every question."""
-        facts = fields.get(_FACTS, {})
+        facts = fields.get(ANSWERS, {})
         known = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if known else None
         if not known or not (threshold is None or isinstance(threshold, float)):
-            raise DomainbertError(f"{_FACTS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
+            raise DomainbertError(f"{ANSWERS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
         return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
 
     def folder_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """The limits, and the threshold that is best on validation, if that has questions without an answer."""
         threshold = round(scores["threshold"], 4) if "threshold" in scores else None
-        return {_FACTS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
+        return {ANSWERS: {**{name: getattr(self.config, name) for name in _SETTINGS}, "threshold": threshold}}
 
     def content_of(self, row: Mapping[str, Any], text_key: str) -> TextPair:
         """The question and its context, under these keys."""
