@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ _MOST_ROWS = 300
 _LABELLED = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICED = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
 _NOT_SHARES = ("seeds", "repaired_tags", "support")
+_IN_UNITS = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # shown as they are, below 1, too
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def further_table(evaluation: Evaluation) -> Table:
             continue
         values = [one.get(name) for one in found]
         share = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
+        share = share and not _IN_UNITS.search(name)
         rows.append([_in_words(name), *("" if value is None else _number(value, share) for value in values)])
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
 

@@ -74,11 +74,16 @@ def test_other_test_sets_stay_apart_and_so_do_two_evaluations_of_one_run(tmp_pat
 def test_what_only_a_later_run_has_scored_is_shown_too(tmp_path: Path) -> None:
     sliced = {"year": {"2020": {"count": 3, "f1": 0.25}}}
     more = {**system(0.4, 0.3, 0.5), "lenient": {"f1": 0.75}, "slices": sliced}
+    more |= {"calibration": {"ece": 0.25, "temperature": 0.83}, "errors": {"correct": 1.0}, "best_f1_threshold": -0.7}
     less = {key: value for key, value in system(0.5, 0.4, 0.6).items() if key not in ("per_type", "by_novelty")}
     evaluated(tmp_path / "old/ner", {"a": 0.5}, systems={"a": less})
     evaluated(tmp_path / "new/ner", {"b": 0.4}, systems={"b": more})
     (one,) = found(tmp_path / "old", tmp_path / "new")
     assert ["lenient, f1", "", Number("75.00", 0.75)] in further_table(one).rows
+    assert ["calibration, ece", "", Number("25.00", 0.25)] in further_table(one).rows
+    as_they_are = ["calibration, temperature", "errors, correct", "best f1 threshold"]
+    shown = {row[0]: row[2].text for row in further_table(one).rows if isinstance(row[2], Number)}
+    assert [shown[name] for name in as_they_are] == ["0.83", "1", "-0.7"]
     assert [table.caption for table in label_tables(one)] == ["per type"]
     assert [table.caption for table in slice_tables(one)] == ["by novelty", "by year"]
     assert slice_tables(one)[1].rows == [["2020", Number("3", 3), "", Number("25.00", 0.25)]]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from domainbert.base.errors import DomainbertError
+from domainbert.corpus.json_values import listed
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.tagged_files import TaggedColumns
 
@@ -78,6 +80,12 @@ class Ner(TaskConfig):
     scheme: Literal["IOB2", "BIOES"] = "IOB2"
     """Tag scheme inside the model, whatever that of the files. BIOES has tags of their own for the last word of an
     entity and for an entity of one word; `transformers` reads IOB2 only as entities."""
+
+    def check_labels(self, labels: Collection[str]) -> None:
+        """See `TaskConfig.check_labels`."""
+        if self.format.types is not None and not any(map(self.format.keeps, labels)):
+            wanted = listed(self.format.types)
+            raise DomainbertError(f"format.types: no entity of {wanted} in training; expected some that it has")
 
     @property
     def uncompared(self) -> str:

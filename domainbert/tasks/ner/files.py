@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
-from domainbert.corpus.json_values import listed, problem_with_list, problem_with_text, shown
+from domainbert.corpus.json_values import problem_with_list, problem_with_text, shown
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.labelled import label_set
 from domainbert.tasks.ner.annotation_tools import Tool, ToolRows, read_tool, tool_of
 from domainbert.tasks.ner.config import ENTITY_KEYS, Ner, NerFormat
 from domainbert.tasks.ner.conll import NerFile, read_conll, tagged_file
@@ -81,9 +80,6 @@ def _of_types(file: NerFile, format: NerFormat) -> NerFile:
         spans = [span for span in one.spans if format.keeps(span[2])]
         sentences.append(replace(one, tags=tags_from_spans(spans, len(one.words))))
     left_out = Counter(file.left_out) + Counter({f"entities of the type {kind}": n for kind, n in others.items()})
-    if left_out and not label_set(sentences):
-        found = ", ".join(f"{count:,} {what}" for what, count in sorted(left_out.items()))
-        raise DomainbertError(f"{file.path}: no entity of {listed(format.types)}, but {found}; expected some of them")
     return replace(file, items=sentences, left_out=dict(left_out))
 
 
