@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from domainbert.settings.stage import stage
 from domainbert.training.config import Precision
 
 if TYPE_CHECKING:
-    from domainbert.serving.texts import Item
     from domainbert.stages.early_checks import Given
 
 _AT_ONCE = 4_096  # items read before they are sorted by length and predicted: memory stays flat
@@ -62,18 +60,18 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     otherwise, in the order of the input.
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
-    again needs another `--out`, or `--force` to replace the predictions. If a stream breaks off, what was predicted
-    until then is kept.
+    again needs another `--out`, or `--force` to replace the predictions. What was predicted before a text that cannot
+    be read, or until a stream breaks off, is kept.
 
     Entities come with `start` and `end`, characters of `text`; for CoNLL, `text` is the words joined by spaces.
 
     Raises:
         DomainbertError: a file that cannot be read, or a model without a head for a task.
-        TrainingFailed: a stream that cannot be read to its end, after texts that were predicted.
+        TrainingFailed: a text that cannot be read, behind others that were predicted.
     """
     from domainbert.base.progress import Progress
     from domainbert.serving.predictor import load_predictor
-    from domainbert.serving.texts import read_texts
+    from domainbert.serving.texts import as_they_come, in_chunks, read_texts
     from domainbert.tasks.config import prediction_writer
     from domainbert.tasks.labelled import told_where
 
@@ -82,40 +80,28 @@ def predict(out: Path, settings: Predict) -> dict[str, Any]:
     kind, items = read_texts(input, settings.format, text_key, settings.token_column, predictor.task.content_of)
     print(f"{input}: read as {kind}")
     count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
+    in_order = as_they_come if stream_kind(input) else in_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
-        for chunk in _chunks(input, items, writer.path):
-            with told_where(partial(_place, input, count)):
-                predicted = predictor.predict([content for _, content in chunk])
-            for (row, _), found in zip(chunk, predicted, strict=True):
-                writer.write(row, predictor.as_json(found))
-            writer.flush()
-            count += len(chunk)
-            progress.advance(len(chunk))
+        try:
+            for chunk in in_order(items, _AT_ONCE):
+                with told_where(partial(_place, input, count)):
+                    predicted = predictor.predict([content for _, content in chunk])
+                for (row, _), found in zip(chunk, predicted, strict=True):
+                    writer.write(row, predictor.as_json(found))
+                writer.flush()
+                count += len(chunk)
+                progress.advance(len(chunk))
+        except DomainbertError as error:
+            if not count:
+                raise
+            kept = f"the predictions of the {count:,} texts before it are kept in {writer.path}"
+            raise TrainingFailed(f"{error}; {kept}") from error
     if not count:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
     for key, rows in sorted(writer.replaced.items()):
         print(f"{rows:,} texts had a key {key!r} of their own; the prediction stands in its place")
     print(f"{count:,} texts -> {writer.path}")
     return {"texts": count}
-
-
-def _chunks(input: Path, items: Iterator[Item], written: Path) -> Iterator[list[Item]]:
-    """The items, many at a time; a stream that breaks off cannot be read again, so the error says what is kept."""
-    from domainbert.serving.texts import as_they_come, in_chunks
-
-    if not stream_kind(input):
-        yield from in_chunks(items, _AT_ONCE)
-        return
-    count = 0
-    try:
-        for chunk in as_they_come(items, _AT_ONCE):
-            yield chunk
-            count += len(chunk)
-    except DomainbertError as error:
-        if not count:
-            raise
-        kept = f"the predictions of the {count:,} texts before it are kept in {written}"
-        raise TrainingFailed(f"{error}; {kept}") from error
 
 
 def _place(input: Path, before: int, number: int) -> str:

@@ -131,6 +131,21 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
     assert texts_of(tmp_path / "out") == ["Text 0."]
 
 
+def test_what_was_predicted_before_a_broken_line_of_a_file_is_kept(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("domainbert.stages.predict._AT_ONCE", 256)
+    rows = [json.dumps({"text": f"Text {number}."}) for number in range(300)]
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("\n".join([*rows, "{broken"]))
+    assert main(words(str(texts))) == 2
+    file = tmp_path / "out/predictions.jsonl"
+    said = capsys.readouterr().err
+    assert f"{texts}:301: not JSON" in said and said.endswith(f"the 256 texts before it are kept in {file}\n")
+    assert texts_of(tmp_path / "out") == [f"Text {number}." for number in range(256)]
+    texts.write_text("\n".join(rows))
+    assert main([*words(str(texts)), "--force"]) == 0
+    assert len(texts_of(tmp_path / "out")) == 300
+
+
 def test_what_has_come_is_predicted_together():
     waiting = threading.Event()
 

@@ -17,6 +17,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.corpus.file_kind import FileKind
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.types import Share
 from domainbert.distillation.teachers import load_teachers
@@ -38,6 +39,7 @@ from domainbert.tasks.relations.reading import ADDED, Reading
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
 from domainbert.tasks.relations.windows import centred
+from domainbert.tasks.task import encode_file
 from domainbert.tokenization.align import align_text
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
@@ -239,7 +241,7 @@ def made_up(seed: int, count: int) -> list[RelatedEntities]:
         draw.shuffle(places)
         starts = [sum(len(word) + 1 for word in words[:place]) for place in places]
         stretches = [(start, start + len(words[place])) for start, place in zip(starts, places, strict=True)]
-        marked = put_markers(" ".join(words), *stretches, MARKERS, f"a.jsonl:{number + 1}")
+        marked = put_markers(" ".join(words), *stretches, MARKERS)
         items.append(RelatedEntities(marked, CLASSES[number % 3], number + 1))
     return items
 
@@ -307,16 +309,17 @@ def test_other_kinds_of_vocabulary(kind: str, markers: str, tmp_path: Path) -> N
 def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabulary: DomainTokenizer) -> None:
     text = "a " * 30
     items = [
-        RelatedEntities(put_markers(text, (0, 1), (place, place + 1), MARKERS, f"a.jsonl:{number}"), "none", number)
+        RelatedEntities(put_markers(text, (0, 1), (place, place + 1), MARKERS), "none", number)
         for number, place in ((4, 2), (5, 58), (6, 56))
     ]
+    file = RelationFile(Path("a.jsonl"), items, FileKind("jsonl"))
     found = r"2 problems\n  a.jsonl:5: the two entities and what is between them are 38 tokens; expected at most 28, as"
     with pytest.raises(DomainbertError, match=found):
-        task_of().encode(items, vocabulary, 30)
-    with pytest.raises(DomainbertError, match=r"'<< a >> a a .*: the two entities .* as max_length is 30"):
-        task_of().encode_contents([put_markers(text, (0, 1), (58, 59), MARKERS)], vocabulary, 30)
-    with pytest.raises(DomainbertError, match="no entity between << and >>"):
-        task_of().encode_contents(["a b"], vocabulary, 30)
+        encode_file(task_of(), file, vocabulary, 30)
+    with pytest.raises(DomainbertError, match=r"^text 2: the two entities .* as max_length is 30"):
+        task_of().encode_contents([items[0].content, items[1].content], vocabulary, 30)
+    with pytest.raises(DomainbertError, match=r"^text 2: row: 2 problems\n  no entity between << and >>"):
+        task_of().encode_contents([items[0].content, "a b"], vocabulary, 30)
 
 
 def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainTokenizer) -> None:
@@ -325,8 +328,8 @@ def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainT
         task.encode([], vocabulary, 30)
     with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is unknown to the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
-    marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS, "a.jsonl:7")
-    with pytest.raises(DomainbertError, match=r"a.jsonl:7: \[/E2\] in the text; expected it for a marker alone"):
+    marked = put_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
+    with pytest.raises(DomainbertError, match=r"^text 1: \[/E2\] in the text; expected it for a marker alone"):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED), 30)
 
 

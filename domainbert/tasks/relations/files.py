@@ -84,7 +84,7 @@ def read(config: Relations, file: Single) -> RelationFile:
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
-        content = marked_text(row, format.text_key, format, f"{file}:{line}")
+        content = marked_text(row, format.text_key, format)
         refuse(placed(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.by))
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.by))
 

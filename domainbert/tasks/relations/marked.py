@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
@@ -24,8 +24,6 @@ class MarkedText:
     text: str
     marks: tuple[Stretch, Stretch, Stretch, Stretch]
     """The characters of the four markers, in the order of `Markers`."""
-    where: str = field(default="", compare=False)
-    """File and line, for messages."""
 
     @property
     def words(self) -> list[str]:
@@ -69,7 +67,7 @@ class MarkedText:
         return text + self.text[at:], begins
 
 
-def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat, where: str = "") -> MarkedText:
+def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -> MarkedText:
     """The text and entities of a row, which are given as characters or have markers around them.
 
     Raises:
@@ -79,7 +77,7 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat, w
     refuse(problem_with_text(dict(row), text_key))
     text, keys = row[text_key], (format.head_key, format.tail_key)
     if not any(key in row for key in keys):
-        return find_markers(text, format.markers, where)
+        return find_markers(text, format.markers)
     stretches, problems = [], []
     for key in keys:
         try:
@@ -89,10 +87,10 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat, w
     refuse(*problems)
     head, tail = stretches
     _check_nested(text, head, tail)
-    return put_markers(text, head, tail, format.markers, where)
+    return put_markers(text, head, tail, format.markers)
 
 
-def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
+def find_markers(text: str, markers: Markers) -> MarkedText:
     """A text that has markers in it, each entity from its first marker to the next second one. Where all have white
     space inside of them, others do not count: in `<< A >> of [[ B ]] and 4-[[(C` there is one of each.
 
@@ -111,7 +109,7 @@ def find_markers(text: str, markers: Markers, where: str = "") -> MarkedText:
     refuse(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
-    return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)), where)
+    return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)))
 
 
 def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
@@ -120,7 +118,7 @@ def _entity(pair: Sequence[str], space: str) -> re.Pattern[str]:
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
 
-def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers, where: str = "") -> MarkedText:
+def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
     """A text with markers around two stretches, spaces inside of them: `<< A >>-induced`. Where one lies in the other
     so do its markers; of two that are the same, the head's are outside."""
     (head_start, head_end), (tail_start, tail_end) = head, tail
@@ -138,7 +136,7 @@ def put_markers(text: str, head: Stretch, tail: Stretch, markers: Markers, where
         written += " " if touches or not begins else ""
         marks[number] = (len(written), len(written) + len(markers[number]))
         written, at = written + markers[number] + (" " if begins else ""), place
-    return MarkedText(written + text[at:], (marks[0], marks[1], marks[2], marks[3]), where)
+    return MarkedText(written + text[at:], (marks[0], marks[1], marks[2], marks[3]))
 
 
 def _stretch(text: str, row: Mapping[str, Any], key: str) -> Stretch:

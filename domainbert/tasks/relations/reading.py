@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError
+from domainbert.tasks.labelled import UnreadableContents
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.marked import MarkedText, Markers
 from domainbert.tokenization.load import DomainTokenizer
@@ -75,12 +76,11 @@ class Reading:
                     f"markers: {marker!r} is unknown to the vocabulary, or the same as another one; expected "
                     "head_markers and tail_markers that it knows, or markers: tokens"
                 )
-        problems = Problems("texts")
-        for text in texts:
-            for marker in self.added_tokens:
-                if marker in text.text:
-                    problems.add(f"{text.where or 'a text'}: {marker} in the text; expected it for a marker alone")
-        problems.raise_if_any()
+        found = {number: one for number, text in enumerate(texts) for one in self.added_tokens if one in text.text}
+        if found:
+            raise UnreadableContents(
+                {number: f"{one} in the text; expected it for a marker alone" for number, one in found.items()}
+            )
 
 
 def _two(markers: Sequence[str]) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, Window
 from domainbert.data.types import IGNORED
 from domainbert.metrics.classification import count_class_ids
 from domainbert.metrics.meaningful import meaningful, meaningful_scores
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.labelled import Content, Labelled, label_set, text_in
+from domainbert.tasks.labelled import Content, Labelled, UnreadableContents, label_set, text_in
 from domainbert.tasks.nothing import nothing_fact, nothing_of_folder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations
@@ -112,7 +111,14 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """See `Task.encode_contents`; a text that is no `MarkedText` has the markers of the training set in it."""
-        texts = [content if isinstance(content, MarkedText) else self._found_in(content) for content in contents]
+        texts, problems = [], {}
+        for number, content in enumerate(contents):
+            try:
+                texts.append(content if isinstance(content, MarkedText) else self._found_in(content))
+            except DomainbertError as error:
+                problems[number] = str(error)
+        if problems:
+            raise UnreadableContents(problems)
         return self._examples(texts, [IGNORED] * len(texts), tokenizer, max_length)
 
     def shown_target(self, target: Any) -> str:
@@ -129,17 +135,19 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def _examples(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        problems, examples = Problems("max_length"), []
+        problems: dict[int, str] = {}
+        examples = []
         self.reading.check(tokenizer, texts)
         aligned = align_text(tokenizer, [self.reading.written(text)[0] for text in texts])
         entries = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
-        for text, words, target in zip(texts, aligned, targets, strict=True):
+        for number, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
             try:
                 places = places_of(text, self.reading, words, entries)
                 examples.append(relation_example(words, places, target, self.at_starts, max_length))
             except DomainbertError as error:
-                problems.add(f"{text.where or reprlib.repr(text.text)}: {error}")
-        problems.raise_if_any()
+                problems[number] = str(error)
+        if problems:
+            raise UnreadableContents(problems)
         return examples
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
