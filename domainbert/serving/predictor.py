@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
-from domainbert.data.examples import Example
+from domainbert.data.examples import Example, collate
 from domainbert.data.types import Share
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
@@ -23,6 +23,7 @@ from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
 from domainbert.serving.onnx.biaffine import read_biaffine
 from domainbert.serving.onnx.session import OnnxModel, read_crf
+from domainbert.serving.parts import in_parts, joined
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
 from domainbert.tokenization.load import DomainTokenizer
@@ -108,13 +109,17 @@ def packed_logits(
     The model is in eval mode, on the device; `dtype` is that of `torch.autocast`, None is full precision.
     """
     max_tokens = _MAX_TOKENS_ON_CPU if device.type == "cpu" else _MAX_TOKENS
-    batches = LabelledBatches(examples, tokenizer, max_tokens, Share())
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
-    for number in range(len(batches)):
-        moved = {name: torch.from_numpy(values).to(device) for name, values in batches[number].items()}
+
+    def computed(part: Sequence[Example], items: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+        batch = collate(part, items, tokenizer)
+        moved = {name: torch.from_numpy(values).to(device) for name, values in batch.items()}
         with torch.inference_mode(), cast:
-            logits = model(Packed.of(moved), moved["positions"])
-        yield moved, logits
+            return moved, model(Packed.of(moved), moved["positions"])
+
+    for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:
+        parts = in_parts([examples[item] for item in items], max_tokens)
+        yield joined([computed(part, items) for part in parts])
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:

@@ -210,6 +210,24 @@ def test_a_long_text_is_read_in_windows(runs, tagger):
     assert tags[: first // 2] == alone[: first // 2]
 
 
+def test_no_more_tokens_are_computed_at_once_than_in_other_batches(runs, natural, monkeypatch):
+    """Windows of a text that is longer than a batch are computed a few at a time, with the same result."""
+    classifier, tagger = (load_predictor(runs / f"{task}-pretrained") for task in ("classification", "ner"))
+    texts = [" ".join(10 * natural), natural[0], " ".join(4 * natural)]
+    wanted = [one.predict(texts) for one in (classifier, tagger)]
+    monkeypatch.setattr("domainbert.serving.predictor._MAX_TOKENS_ON_CPU", 400)
+    most = []
+    for one in (classifier, tagger):
+        one.runtime.model.register_forward_pre_hook(lambda _, given: most.append(given[0].input_ids.numel()))
+    found = [one.predict(texts) for one in (classifier, tagger)]
+    assert max(most) < 500 < len(classifier.tokenizer.encode([texts[0]])[0])
+    for ours, theirs in zip(found[0], wanted[0], strict=True):
+        assert ours.scores == pytest.approx(theirs.scores, abs=1e-5)
+    assert [[(one.start, one.end, one.type) for one in text] for text in found[1]] == [
+        [(one.start, one.end, one.type) for one in text] for text in wanted[1]
+    ]
+
+
 def test_windows_of_a_long_text_are_averaged_for_its_class(runs):
     classifier = load_classifier(runs / "classification-pretrained")
     lines = runs.labelled("classification", "test").read_text().splitlines()

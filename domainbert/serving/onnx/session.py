@@ -18,6 +18,7 @@ from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
 from domainbert.encoders.crf import Crf
+from domainbert.serving.parts import in_parts, joined
 from domainbert.tokenization.load import DomainTokenizer
 
 Ints = NDArray[np.int64]
@@ -63,15 +64,19 @@ class OnnxModel:
     ) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """For each batch the batch and the logits (N, C) at its positions; batches are not in order.
 
-        A batch has at most `max_tokens`, padding included; a longer example is a batch of its own.
+        At most `max_tokens` are computed at once, padding included; a longer example is a batch of its own.
         """
         for items in batches_by_length(examples, max_tokens):
-            batch = pad_rows([examples[item] for item in items], items, self.tokenizer)
-            output = self.run(batch)
-            length = batch["input_ids"].shape[1]
-            flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
-            places = batch["positions"] // length if output.ndim == 2 else batch["positions"]
-            yield {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[places])
+            parts = in_parts([examples[item] for item in items], max_tokens)
+            yield joined([self._computed(part, items) for part in parts])
+
+    def _computed(self, part: Sequence[Example], items: Sequence[int]) -> tuple[dict[str, Any], Tensor]:
+        batch = pad_rows(part, items, self.tokenizer)
+        output = self.run(batch)
+        length = batch["input_ids"].shape[1]
+        flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
+        places = batch["positions"] // length if output.ndim == 2 else batch["positions"]
+        return {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[places])
 
 
 def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
