@@ -136,6 +136,10 @@ class TokenizerKind(ABC):
         `tokenizer_config.json`, `named` role to special token, as far as the folder says."""
         return None
 
+    def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
+        """Change a tokenizer that a `tokenizer.json` describes as transformers does by `tokenizer_config.json`."""
+        return None
+
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
         """Further files of a folder, name to content, beside `tokenizer.json` and `tokenizer_config.json`."""
         return {}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
@@ -22,7 +22,10 @@ from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, known_kinds
 from domainbert.tokenization.template import Ints, template_of
 
-_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt")
+_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt"),
+)
 _NO_LIMIT = 10**9  # transformers writes 1e30 when it does not know how many positions there are
 
 
@@ -55,10 +58,17 @@ class DomainTokenizer:
         backend.no_padding()
         backend.encode_special_tokens = True  # "[SEP]" in a text is text
         self.kind = kind
+        named = set(special_tokens.values())
         # around a text or a pair, as the post-processor has it, else as the kind does
         self.template = template_of(backend) or kind.template(ids["cls_token"], ids["sep_token"])
         backend.post_processor = kind.post_processor(self.template, tokens_by_id(backend))
-        self.backend = backend
+        # what has no role is found in a text, special or not, as transformers finds it
+        self._special_apart = {
+            one.content
+            for number, one in backend.get_added_tokens_decoder().items()
+            if one.special and one.content not in named and number not in self.template.special_ids
+        }
+        self.backend = _flagged(backend, self._special_apart, False)
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
@@ -125,7 +135,7 @@ class DomainTokenizer:
         length = model_max_length or self.model_max_length
         if length is not None:
             config["model_max_length"] = length
-        whole = Tokenizer.from_str(self.backend.to_str())
+        whole = _flagged(Tokenizer.from_str(self.backend.to_str()), self._special_apart, True)
         whole.decoder = self.kind.decoder(self.backend)  # from pieces to text again, which is not asked for here
         files = {
             "tokenizer.json": whole.to_str(pretty=True) + "\n",
@@ -138,6 +148,18 @@ class DomainTokenizer:
         for name, content in files.items():
             (folder / name).write_text(content, encoding="utf-8", newline="\n")
             (folder / name).chmod(0o644)
+
+
+def _flagged(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
+    """The tokenizer with some of its added tokens special or not; the same if there are none."""
+    if not tokens:
+        return backend
+    state = json.loads(backend.to_str())
+    for one in state["added_tokens"]:
+        one["special"] = special if one["content"] in tokens else one["special"]
+    changed = Tokenizer.from_str(json.dumps(state))
+    changed.encode_special_tokens = backend.encode_special_tokens
+    return changed
 
 
 def _json(content: Mapping[str, Any]) -> str:
@@ -177,6 +199,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     named = _special_tokens(folder, config, tokens_map)
     if (folder / "tokenizer.json").is_file():
         backend = _read_tokenizer_json(folder / "tokenizer.json")
+        if (kind := kind_of(backend)) is not None:
+            kind.configure(backend, config)
     else:
         read = (kind.read(folder, config, named) for kind in known_kinds())
         found = next((one for one in read if one is not None), None)
@@ -184,9 +208,40 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
             expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
             raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
         backend = found
+        _add_tokens(folder, backend, config, tokens_map, named)
     kind = kind_of(backend)
     usual = {} if kind is None else kind.special_tokens_of(backend)
     return backend, {**usual, **named}, _max_length(folder, config.get("model_max_length"))
+
+
+def _add_tokens(
+    folder: Path,
+    backend: Tokenizer,
+    config: Mapping[str, Any],
+    tokens_map: Mapping[str, Any],
+    named: Mapping[str, str],
+) -> None:
+    """Add the tokens that stand beside a vocabulary without a `tokenizer.json`: those of `added_tokens_decoder`, or of
+    `added_tokens.json`, which older folders have."""
+    path = folder / "added_tokens.json"
+    listed = config.get("added_tokens_decoder")
+    if not listed and path.is_file():
+        extra = tokens_map.get("additional_special_tokens") or []
+        special = {*named.values(), *(one.get("content") if isinstance(one, dict) else one for one in extra)}
+        listed = {
+            number: {"content": token, "special": token in special, "normalized": token not in special}
+            for token, number in read_json(path, "an object").items()
+        }
+    try:
+        tokens = {int(number): AddedToken(**one) for number, one in (listed or {}).items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DomainbertError(f"{folder}: added tokens: {error}; expected ids and tokens") from error
+    known = {one.content for one in backend.get_added_tokens_decoder().values()}
+    for number, token in sorted(tokens.items()):
+        if token.content not in known:
+            backend.add_tokens([token])
+        if (found := backend.token_to_id(token.content)) != number:
+            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {number}; expected {found}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:

@@ -14,6 +14,7 @@ from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASKS]ing 中国 ☃ \x00\u200b " + "a" * 101
@@ -155,6 +156,77 @@ def test_a_published_checkpoint_loads_and_is_never_cut() -> None:
     text = "Microcredit raised household consumption. " * 100
     assert ours.encode([text, "x"]) == theirs([text, "x"], add_special_tokens=False, truncation=False)["input_ids"]
     assert len(ours.encode([text])[0]) > 512
+
+
+@pytest.mark.parametrize("said", ["added_tokens.json", "added_tokens_decoder", "tokenizer.json"])
+def test_markers_that_a_folder_has_beside_its_vocabulary_are_found_in_a_text(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path, said: str
+) -> None:
+    """Special or not, as transformers finds them; a special token that has a role is text."""
+    markers = {"[E1]": True, "Caf\u00e9s": False, "[/E1]": True}
+    plain = make_tokenizer(["the", "men", "e", "##1", "[", "]", "/", "##s", "cafe"])
+    plain.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    ids = {token: plain.vocab_size + number for number, token in enumerate(markers)}
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    added = {token: AddedToken(token, special=special, normalized=not special) for token, special in markers.items()}
+    if said == "tokenizer.json":
+        backend = Tokenizer.from_file(str(tmp_path / said))
+        backend.add_tokens(list(added.values()))
+        backend.save(str(tmp_path / said))
+    else:
+        (tmp_path / "tokenizer.json").unlink()
+        config["additional_special_tokens"] = [token for token, special in markers.items() if special]
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps({**plain.special_tokens, **config}))
+        if said == "added_tokens.json":
+            (tmp_path / said).write_text(json.dumps(ids))
+        else:
+            flags = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+            config[said] = {ids[token]: {flag: getattr(one, flag) for flag in flags} for token, one in added.items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    texts = ["The [E1]men[/E1] e1 caf\u00e9s Caf\u00e9s", "[/E1][e1]"]
+    found, theirs = load_tokenizer(tmp_path), _auto_tokenizer(tmp_path)
+    wanted = theirs(texts, add_special_tokens=False)["input_ids"]
+    assert found.encode(texts) == wanted and found.vocab_size == plain.vocab_size + 3
+    assert {*ids.values()} <= {*wanted[0]}
+    assert found.encode(["[SEP]"]) != [[found.sep_id]]
+    found.save(tmp_path / "again")
+    (tmp_path / "again/config.json").write_text('{"model_type": "bert"}')
+    assert load_tokenizer(tmp_path / "again").encode(texts) == wanted
+    assert _auto_tokenizer(tmp_path / "again")(texts, add_special_tokens=False)["input_ids"] == wanted
+    special = Tokenizer.from_file(str(tmp_path / "again/tokenizer.json")).get_added_tokens_decoder()
+    assert {token: special[number].special for token, number in ids.items()} == markers
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", None])
+@pytest.mark.parametrize("said", [True, False, None])
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_the_case_of_a_text_is_kept_where_transformers_keeps_it(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path, name: str | None, said: bool | None, lowercase: bool
+) -> None:
+    """`tokenizer.json` and `tokenizer_config.json` may not agree: BERT's classes go by the latter."""
+    if (name, said, lowercase) == (None, None, False):
+        pytest.skip("transformers lowercases what nothing says is uncased")
+    make_tokenizer(["men", "Men", "cafe", "Caf\u00e9"], lowercase=lowercase).save(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    config = {**SPECIAL_TOKENS, "tokenizer_class": name, "do_lower_case": said}
+    config = {key: value for key, value in config.items() if value is not None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    texts = ["Men Caf\u00e9", "men"]
+    wanted = _auto_tokenizer(tmp_path)(texts, add_special_tokens=False)["input_ids"]
+    assert load_tokenizer(tmp_path).encode(texts) == wanted
+
+
+def test_an_added_token_with_another_id_is_named(
+    make_tokenizer: Callable[..., DomainTokenizer], tmp_path: Path
+) -> None:
+    tokenizer = make_tokenizer(["the"])
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "added_tokens.json").write_text('{"[E1]": 9}')
+    with pytest.raises(DomainbertError, match=r"the added token '\[E1\]' has id 9; expected 6"):
+        load_tokenizer(tmp_path)
 
 
 def _auto_tokenizer(folder: Path):  # type: ignore[no-untyped-def]

@@ -59,6 +59,11 @@ class RobertaConfig(BertConfig):
         return self.pad_token_id + 1
 
     @property
+    def num_token_types(self) -> int:
+        """None that it tells apart: all tokens have the first row of the table, as pairs were pretrained."""
+        return 0
+
+    @property
     def head_dropout(self) -> float:
         """Dropout of a task's head."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

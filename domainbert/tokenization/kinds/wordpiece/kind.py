@@ -26,6 +26,7 @@ from domainbert.tokenization.template import bert_template, template_of
 from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
 from domainbert.tokenization.words import WordCounter, normalized_words
 
+_BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
 _ASCII = frozenset(map(chr, range(33, 127)))
 
 
@@ -134,6 +135,12 @@ class WordPieceKind(TokenizerKind):
             return None
         vocab = _read_vocab(path)
         return bert_backend(vocab, config or {"do_lower_case": not _is_cased(vocab)}, {**SPECIAL_TOKENS, **named})
+
+    def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
+        """See `TokenizerKind.configure`: BERT's classes in transformers normalise by these settings alone."""
+        name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
+        if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
+            backend.normalizer = bert_backend({}, config).normalizer
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """BERT's class builds all but the vocabulary anew from these settings. Where that would give other ids than
