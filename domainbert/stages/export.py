@@ -37,7 +37,8 @@ from transformers import AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained(".")
 session = onnxruntime.InferenceSession("model.onnx")
 encoded = tokenizer(["A text.", "Another one."], padding=True, return_tensors="np")
-(output,) = session.run(None, {one.name: encoded[one.name] for one in session.get_inputs()})"""
+names = [one.name for one in session.get_inputs()]
+(output,) = session.run(None, {name: encoded.get(name, 0 * encoded["input_ids"]) for name in names})"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,15 +201,15 @@ def _compare(
     """Size of each file, and its difference from torch, which reads the texts packed; the first must be near."""
     import torch
 
-    from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
+    from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, by_item, largest_difference
     from domainbert.serving.onnx.session import OnnxModel
     from domainbert.serving.predictor import packed_logits
 
-    wanted = logits_by_item(packed_logits(model, tokenizer, examples, torch.device("cpu")))
+    wanted = dict(by_item(packed_logits(model, tokenizer, examples, torch.device("cpu"))))
     facts = {}
     for file in files:
         exported = OnnxModel(file, tokenizer)
-        apart = largest_difference(wanted, [logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS])
+        apart = largest_difference(wanted, (by_item(exported.logits(examples, budget)) for budget in BUDGETS))
         if file == files[0] and not apart.tolerable:
             raise DomainbertError(
                 f"{file}: its logits differ from torch's by up to {apart.largest:.2g}, the largest being "

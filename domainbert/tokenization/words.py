@@ -132,8 +132,13 @@ def _level(encoded: bytes) -> int:
 
 def normalized_words(backend: Tokenizer) -> Callable[[str], list[str]]:
     """Cuts a string into words as `backend` does before it looks for pieces: cleaned, lowercased or not, cut."""
-    normalize, pre_tokenize = backend.normalizer.normalize_str, backend.pre_tokenizer.pre_tokenize_str
-    return lambda string: [word for word, _ in pre_tokenize(normalize(string))]
+    normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+
+    def cut(string: str) -> list[str]:
+        text = string if normalizer is None else normalizer.normalize_str(string)
+        return [text] if pre_tokenizer is None else [word for word, _ in pre_tokenizer.pre_tokenize_str(text)]
+
+    return cut
 
 
 def plain_words() -> Callable[[str], list[str]]:

@@ -98,6 +98,22 @@ def test_it_is_blind_to_token_types():
     assert torch.equal(encoder(tokens), encoder(tokens._replace(token_type_ids=torch.ones_like(tokens.input_ids))))
 
 
+def test_a_pair_has_the_logits_of_transformers_whatever_rows_its_table_has(tmp_path):
+    """A table with two rows, as the class has it by default: the tokenizer that is saved tells no types apart."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(CONFIG, type_vocab_size=2)
+    tokens = [*SPECIAL_TOKENS.values(), "a", "loan", "bank"]
+    tokenizer = DomainTokenizer(bert_backend({token: number for number, token in enumerate(tokens)}, {}))
+    model = build_model(config, VocabularyFacts(len(tokens), tokenizer.pad_id), "sequence", 3).eval()
+    save_model(tmp_path, model, config, tokenizer, "sequence", "", ("x", "y", "z"))
+    encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)("a loan", "a bank", return_tensors="pt")
+    assert "token_type_ids" not in encoded
+    ids = encoded["input_ids"]
+    ours = model(Packed(ids, torch.arange(ids.shape[1])[None], torch.ones_like(ids)), torch.tensor([0]))
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    torch.testing.assert_close(ours, theirs(**encoded).logits, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(("given", "rate"), [(None, 0.3), (0.5, 0.5)])
 def test_heads_have_the_dropout_of_classifiers(given, rate):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.3, classifier_dropout=given)

@@ -30,7 +30,7 @@ from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
-from domainbert.serving.onnx.parity import Difference, largest_difference, logits_by_item, made_up_texts, whole_example
+from domainbert.serving.onnx.parity import Difference, by_item, largest_difference, made_up_texts, whole_example
 from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows, read_crf, write_crf
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -152,10 +152,10 @@ def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
     model, opened, _ = load_model(folder, head)
     tokenizer = opened.tokenizer()
     texts = [whole_example(ids, head == "sequence", POSITIONS, 2) for ids in made_up_texts(31, POSITIONS - 2)]
-    wanted = logits_by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu")))
+    wanted = dict(by_item(packed_logits(model.eval(), tokenizer, texts, torch.device("cpu"))))
     runtime = OnnxModel(folder / "model.onnx", tokenizer)
     for budget in (1, 70, 10_000):
-        found = logits_by_item(runtime.logits(texts, budget))
+        found = dict(by_item(runtime.logits(texts, budget)))
         assert found.keys() == wanted.keys() == set(range(len(texts)))
         for item, logits in wanted.items():
             assert logits.shape == (texts[item].num_outputs, 31 if head == "masked_lm" else len(LABELS))
@@ -286,10 +286,12 @@ def test_made_up_texts_have_all_lengths():
 def test_a_difference_that_is_not_a_number_is_not_tolerable():
     wanted = {0: torch.tensor([[1.0, -20.0]]), 1: torch.tensor([[0.5, 0.0]])}
     near = {0: wanted[0] + 1.5e-3, 1: wanted[1]}
-    apart = largest_difference(wanted, [wanted, near])
+    apart = largest_difference(wanted, [wanted.items(), near.items()])
     assert apart.largest == pytest.approx(1.5e-3, rel=1e-2) and apart.scale == 20 and apart.tolerable
     assert not Difference(1.5e-3, 2.0).tolerable and Difference(9e-5, 0.01).tolerable
-    assert not largest_difference(wanted, [wanted, {**wanted, 1: torch.tensor([[float("nan"), 0.0]])}]).tolerable
+    assert not largest_difference(
+        wanted, [wanted.items(), {**wanted, 1: torch.tensor([[float("nan"), 0.0]])}.items()]
+    ).tolerable
 
 
 def test_a_random_field_is_written_to_the_bit(tmp_path):

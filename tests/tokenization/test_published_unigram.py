@@ -12,8 +12,9 @@ from tokenizers.models import Unigram
 
 from domainbert.data.parallel_encoding import split_text
 from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.extend import extend_tokenizer
-from domainbert.tokenization.load import load_tokenizer
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.surfaces import load_vocabulary
 from domainbert.tokenization.template import bert_template, roberta_template
 
@@ -163,6 +164,19 @@ def test_words_are_added_behind_the_last_id(form) -> None:
     assert more.encode(["banking then"]) == [[size, size + 1]]
     assert more.encode(["the banks fin \u2603"]) == ours.encode(["the banks fin \u2603"])
     assert (more.mask_id, more.special_tokens) == (ours.mask_id, ours.special_tokens)
+
+
+def test_an_added_word_cuts_no_other_text_anew() -> None:
+    """Its pieces are less probable together than any entry, and so is the word."""
+    scores = {"\u2581econom": -11.0, "etric": -14.0, "etrics": -12.0, "s": -3.0, "\u2581": -16.2}
+    special = [(token, 0.0) for token in ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")]
+    backend = Tokenizer(Unigram([*special, *scores.items()], 1))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    roles = dict(zip(SPECIAL_TOKENS, (token for token, _ in special), strict=True))
+    ours = DomainTokenizer(backend, roles)
+    more = extend_tokenizer(ours, [" econometric"])
+    assert more.encode(["econometric"]) == [[ours.vocab_size]]
+    assert more.encode(["econometrics"]) == ours.encode(["econometrics"]) == [[5, 7]]
 
 
 def test_they_are_read_as_the_old_vocabulary_of_a_transfer(tmp_path: Path) -> None:

@@ -41,6 +41,15 @@ def test_memory_is_bounded_and_what_is_forgotten_is_counted() -> None:
     assert len(words) < 1000
 
 
+def test_a_tokenizer_may_have_no_normalizer_and_no_pre_tokenizer(make_tokenizer) -> None:
+    backend = make_tokenizer().backend
+    assert normalized_words(backend)("The bank\u00e9s'") == ["the", "bankes", "'"]
+    backend.normalizer = None
+    assert normalized_words(backend)("The bank\u00e9s'") == ["The", "bank\u00e9s", "'"]
+    backend.pre_tokenizer = None
+    assert normalized_words(backend)("The bank\u00e9s'") == ["The bank\u00e9s'"]
+
+
 def test_words_are_those_of_the_tokenizer_or_plain() -> None:
     counter = WordCounter(10**6)
     counter.add("The\x00 bank's CAFÉ\n\n\tthe\u00a0bank, -- 中国 5%")

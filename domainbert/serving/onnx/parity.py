@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,21 +63,23 @@ def first_window(example: Example) -> Example:
     return Example((replace(window, targets=targets),), example.num_outputs)
 
 
-def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> dict[int, Tensor]:
-    """The logits (k, C) of each example by its number; examples have one window."""
-    return {
-        item: logits[batch["example"] == place].float().cpu()
-        for batch, logits in batches
-        for place, item in enumerate(batch["items"].tolist())
-    }
+def by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """The number of each example, and its logits (k, C); examples have one window."""
+    for batch, logits in batches:
+        for place, item in enumerate(batch["items"].tolist()):
+            yield item, logits[batch["example"] == place].float().cpu()
 
 
-def largest_difference(wanted: dict[int, Tensor], found: Sequence[dict[int, Tensor]]) -> Difference:
+def largest_difference(wanted: dict[int, Tensor], found: Iterable[Iterable[tuple[int, Tensor]]]) -> Difference:
     """Difference of logits by item from those `wanted`, of the torch model.
 
-    `found` are those of the exported one, once for each way of making batches; the same items.
+    `found` are those of the exported one, once for each way of making batches, the same items; no more than those of a
+    batch are held in memory.
     """
-    assert all(wanted.keys() == one.keys() for one in found)
-    apart = torch.stack([(wanted[item] - one[item]).abs().max() for one in found for item in wanted])
+    apart: list[Tensor] = []
+    for one in found:
+        differences = {item: (wanted[item] - logits).abs().max() for item, logits in one}
+        assert differences.keys() == wanted.keys()
+        apart += differences.values()
     scale = max(float(logits.abs().max()) for logits in wanted.values())
-    return Difference(float(apart.max()), scale)  # the maximum is nan if one is
+    return Difference(float(torch.stack(apart).max()), scale)  # the maximum is nan if one is

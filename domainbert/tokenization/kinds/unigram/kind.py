@@ -172,14 +172,15 @@ class UnigramKind(TokenizerKind):
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
         """See `TokenizerKind.extend`. A word is just more probable than the pieces it replaces: so it is one where
-        these were, and all other text is spelt as before."""
+        these were, and all other text is spelt as before, as far as its characters are known: the least probable
+        entry says how probable unknown ones are."""
         scores = dict(map(tuple, model["vocab"]))
         least = min(scores.values())  # what is unknown is scored by it
         behind = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are no entries of the model
         model["vocab"] += [[token, least] for token in behind]
         for entry in entries:
             pieces = [scores.get(token.value, least) for token in backend.model.tokenize(entry)]
-            model["vocab"].append([entry, max(sum(pieces) + 1e-6, least)])
+            model["vocab"].append([entry, sum(pieces) + 1e-6])
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """A class that takes all from `tokenizer.json`: those of the families build their own normalizer."""
