@@ -66,10 +66,25 @@ CONFIGS: dict[str, EncoderConfig] = {
 }
 AUTO = {
     "masked_lm": "AutoModelForMaskedLM",
+    "pretraining": "AutoModelForPreTraining",
     "tokens": "AutoModelForTokenClassification",
     "crf": "AutoModelForTokenClassification",
     "sequence": "AutoModelForSequenceClassification",
+    "span": "AutoModelForQuestionAnswering",
+    "replaced": "AutoModelForPreTraining",
 }
+OUTPUTS = {"masked_lm": 31, "pretraining": 31, "span": 2, "biaffine": 400, "replaced": 1}
+"""Outputs of heads whose number is not that of the labels; those of a biaffine head are what is scored outside."""
+
+
+def labels_of(head: str) -> list[str]:
+    """The labels of a folder with such a head."""
+    return {"tokens": LABELS, "crf": LABELS, "sequence": LABELS, "biaffine": LABELS, "span": LABELS[:2]}.get(head, [])
+
+
+def pad_of(config: EncoderConfig) -> int:
+    """The padding's id in the vocabulary here."""
+    return min(config.pad_token_id, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +103,7 @@ def make_tokenizer(pad_id: int = 0) -> DomainTokenizer:
 def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHead:
     """Random weights, in which no bias is 0, no norm 1, no transition 0 and attention is far from uniform."""
     torch.manual_seed(seed)
-    model = build_model(config, VocabularyFacts(31, config.pad_token_id), head, len(LABELS))
+    model = build_model(config, VocabularyFacts(31, pad_of(config)), head, len(labels_of(head)))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.15)
@@ -122,22 +137,29 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """Family, head, and a model folder with `model.onnx` beside the weights."""
     name, head = request.param
     folder = tmp_path_factory.mktemp(f"{name}-{head}")
-    config, labels = CONFIGS[name], [] if head == "masked_lm" else LABELS
-    model = make_model(config, head)
-    save_model(folder, model, config, make_tokenizer(config.pad_token_id), head, "card", labels)
+    config, model = CONFIGS[name], make_model(CONFIGS[name], head)
+    save_model(folder, model, config, make_tokenizer(pad_of(config)), head, "card", labels_of(head))
     write_onnx(folder / "model.onnx", model)
     return name, head, folder
 
 
 @pytest.mark.parametrize("sizes", [[1], [40], [7, 40, 1], [12] * 5, [3, 2, 9, 9, 1, 5, 8]])
 def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, sizes):
-    """Those of the masked-LM head, of labels, and of classes; read on real text, as nobody reads them on padding."""
+    """Those of each head that transformers has; read on real text, as nobody reads them on padding."""
     transformers = pytest.importorskip("transformers")
     name, head, folder = exported
+    if head not in AUTO:
+        pytest.skip("transformers has no such head")
     theirs = getattr(transformers, AUTO[head]).from_pretrained(folder).eval()
-    inputs = rows(sizes, max(sizes), CONFIGS[name].pad_token_id)
+    inputs = rows(sizes, max(sizes), pad_of(CONFIGS[name]))
     with torch.inference_mode():
-        wanted = theirs(**inputs).logits
+        output = theirs(**inputs)
+    if head == "span":
+        wanted = torch.stack([output.start_logits, output.end_logits], dim=-1)
+    else:
+        wanted = output.prediction_logits if head == "pretraining" else output.logits
+    if head == "replaced":
+        wanted = wanted.unsqueeze(-1)
     found = run(folder / "model.onnx", inputs)
     assert found.shape == wanted.shape and found.dtype == torch.float32
     real = inputs["attention_mask"].bool() if head != "sequence" else torch.ones(len(sizes), dtype=torch.bool)
@@ -158,7 +180,7 @@ def test_logits_of_padded_rows_are_those_of_packed_ones(exported):
         found = dict(by_item(runtime.logits(texts, budget)))
         assert found.keys() == wanted.keys() == set(range(len(texts)))
         for item, logits in wanted.items():
-            assert logits.shape == (texts[item].num_outputs, 31 if head == "masked_lm" else len(LABELS))
+            assert logits.shape == (texts[item].num_outputs, OUTPUTS.get(head, len(LABELS)))
             torch.testing.assert_close(found[item], logits, atol=1e-5, rtol=0)
 
 
@@ -179,8 +201,7 @@ def test_the_file_says_how_it_is_called_and_nothing_of_where_it_was_made(exporte
 
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if name in ("albert", "bert", "electra") else [])]
     assert shown(proto.graph.input) == {one: (onnx.TensorProto.INT64, ["batch", "sequence"]) for one in names}
-    shapes = {"sequence": ["batch", 5], "masked_lm": ["batch", "sequence", 31]}
-    wanted = shapes.get(head, ["batch", "sequence", 5])
+    wanted = ["batch", 5] if head == "sequence" else ["batch", "sequence", OUTPUTS.get(head, 5)]
     assert shown(proto.graph.output) == {"logits": (onnx.TensorProto.FLOAT, wanted)}
     content = (folder / "model.onnx").read_bytes()
     assert b".py" not in content and b"stack_trace" not in content and b"/domainbert" not in content
