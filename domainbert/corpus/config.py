@@ -149,7 +149,7 @@ class CorpusConfig:
     exclude: Annotated[list[Source], Items()] | None = None
     """Texts that must not be in it, such as test sets: of a document the sentences are left out that share a run of 13
     words with one of them, or have it as a whole if it is of 8 to 12 words. Shorter texts are not looked for. Of CoNLL
-    the sentences are read, of JSONL the texts under `text_key`."""
+    the sentences are read, of JSONL the texts under `text_key`, of plain text the lines."""
 
     languages: Languages | None = None
     """Shares of the languages in the sample of `vocab` and in the batches of a training: {alpha: 0.3}. Each

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -184,7 +184,7 @@ def _selected(
         documents = _read(config, CorpusReport(), most_characters)
         return (document.text for document in documents if document.split == "train")
 
-    selection = select(texts_of(wanted.like, "select.like"), texts, wanted.keep)
+    selection = select(_texts_of(wanted.like, "select.like", CorpusReport()), texts, wanted.keep)
     kept = int(selection.kept.sum())
     means = [selection.mean(kept=True), selection.mean(kept=False)]
     report.add_selection([source.path for source in wanted.like], len(selection.kept), kept, means)
@@ -192,17 +192,23 @@ def _selected(
     raise DomainbertError("corpus: more documents than when they were weighed; expected files that stay as they are")
 
 
-def texts_of(sources: Sequence[Source], key: str) -> Iterator[str]:
-    """The cleaned texts of sources that are not of the corpus."""
+def _texts_of(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
+    """The cleaned texts of sources that are not of the corpus, which the report counts."""
     check_sources(sources, key)
     for source in sources:
-        for _, *sides in read_source(source, SourceReport(source.path)):
+        for _, *sides in read_source(source, report.add_source(source.path)):
             yield clean_sides(sides).text
+
+
+def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None) -> Iterator[str]:
+    """The cleaned texts that `exclude` looks for; of plain text each line is one, unless `documents` says otherwise."""
+    by_line = [replace(one, documents="line") if one.documents == "file" else one for one in sources]
+    return _texts_of(by_line, "exclude", report or CorpusReport())
 
 
 def _known(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
     """The texts to exclude, which the report counts; `DomainbertError` if none is long enough to be looked for."""
-    known = _known_texts(
+    known, files_ignored = _known_texts(
         tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     )
     paths = [source.path for source in sources]
@@ -210,14 +216,19 @@ def _known(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
         found = f"{', '.join(paths)} with {known.too_short:,} texts, all too short to be looked for"
         raise DomainbertError(f"exclude: found {found}; expected some of 8 words or more")
     report.exclusion = {"texts": paths, "looked_for": known.looked_for, "too_short": known.too_short}
+    if files_ignored:
+        report.exclusion["files_ignored"] = files_ignored
     return known
 
 
 @lru_cache(1)  # a corpus in parts, or of which documents are selected, is read several times
-def _known_texts(sources: tuple[Source, ...], looked: tuple[Any, ...]) -> KnownTexts:
+def _known_texts(sources: tuple[Source, ...], looked: tuple[Any, ...]) -> tuple[KnownTexts, int]:
+    """The texts, and the number of files of kinds that are not read."""
     from domainbert.corpus.known_texts import KnownTexts
 
-    return KnownTexts(texts_of(sources, "exclude"))
+    report = CorpusReport()
+    known = KnownTexts(excluded_texts(sources, report))
+    return known, sum(source.files_ignored for source in report.sources)
 
 
 def _without(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:

@@ -71,6 +71,7 @@ class CorpusReport:
 
     def add(self, others: Mapping[str, Any]) -> None:
         """Add the counts of a report of other files, as `as_dict` gave them, to those of the same sources."""
+        self.exclusion = others.get("exclusion", self.exclusion)
         for other in others["sources"]:
             found = next((source for source in self.sources if source.path == other["path"]), None)
             found = found or self.add_source(other["path"])
@@ -80,6 +81,11 @@ class CorpusReport:
                     mine.update(value)
                 elif isinstance(mine, int):
                     setattr(found, name, mine + value)
+
+    def ignore(self, files: Mapping[str, int]) -> None:
+        """Note files of other kinds, by source."""
+        for source in self.sources:
+            source.files_ignored = files.get(source.path, 0)
 
     @property
     def read(self) -> int:
@@ -105,6 +111,7 @@ class CorpusReport:
             return []
         found = self.exclusion
         told = f"{found['looked_for']:,} texts of {', '.join(found['texts'])}"
+        told += f" ({found['files_ignored']:,} files of other kinds ignored)" if "files_ignored" in found else ""
         return [f"exclude: {told}; {found['too_short']:,} of fewer than 8 words are not looked for"]
 
     def _selection_lines(self) -> list[str]:

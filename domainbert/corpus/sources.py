@@ -132,6 +132,12 @@ def read_source(
         yield from texts() if excerpt is None else excerpt.first(texts, excerpt.per_byte * path.stat().st_size, counts)
 
 
+def ignored_files(sources: Sequence[Source]) -> dict[str, int]:
+    """By path of each source on disk the number of its files that are of no kind that is read."""
+    on_disk = [source for source in sources if not source.hub_name]
+    return {one.path: sum(not _is_read(path, one) for _, path in find_files(one.path)) for one in on_disk}
+
+
 def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[Read]:
     reader = _reader(path, source, counts)
     if source.translation is not None:

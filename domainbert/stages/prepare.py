@@ -47,6 +47,8 @@ class Prepare:
         """Check that a corpus in parts is one of files that stand for themselves."""
         check_fields(self)
         corpus, problems = self.corpus, Problems("prepare")
+        if corpus.validation_fraction == 0:
+            problems.add("corpus.validation_fraction: found 0; expected more, as a model is measured on some documents")
         if self.row_lengths is None:
             if corpus.shard is not None:
                 problems.add(f"corpus.shard: {corpus.shard} without row_lengths; expected the max_length of trainings")
@@ -99,7 +101,7 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
     from domainbert.corpus.report import CorpusReport
-    from domainbert.corpus.sources import corpus_files, list_files
+    from domainbert.corpus.sources import corpus_files, ignored_files, list_files
     from domainbert.data.parallel_encoding import encode_documents
     from domainbert.data.parts_writer import (
         bind_parts,
@@ -122,7 +124,10 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
     with Progress("prepare", unit="tokens") as progress:
         for place, file in enumerate(files, start=1):
             folder, looked = part_folder(out, file.number), quick_look(file.path.stat())
-            made_from = hash_json([common, loaded.fingerprint, file.number, str(file.path), looked])
+            known = [common, loaded.fingerprint, file.number, str(file.path), looked]
+            if file.source.translation is not None:
+                known.append(quick_look(file.source.translation.stat()))
+            made_from = hash_json(known)
             facts = finished_part(folder, made_from)
             if facts is None:
                 report = CorpusReport()
@@ -132,6 +137,8 @@ def _prepare_parts(out: Path, settings: Prepare, row_lengths: list[int]) -> dict
                 facts = write_part(folder, batches, loaded, report, row_lengths, made_from)
             parts[folder] = facts
             total.add(facts["report"])
+    if corpus.shard is None:  # files that no part reads are told once
+        total.ignore(ignored_files(corpus.sources))
     names = hash_json([str(file.path) for file in listed])
     bind_parts(out, loaded, parts, {"files": len(listed), "names": names, "corpus": common})
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))

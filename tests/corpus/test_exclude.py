@@ -164,6 +164,26 @@ def test_the_rest_of_a_document_stays_as_it_is(tmp_path: Path, text: str, left: 
     assert [" ".join(part.split()) for part in cut_sentences(left) if part.strip()] == list(split_sentences(left))
 
 
+def test_lines_of_plain_text_are_looked_for_and_files_of_other_kinds_are_counted(tmp_path: Path) -> None:
+    """A line of eight words or more is a text; `documents` may say that a text has several."""
+    short = [f"The {word} line has its own eight words" for word in ("first", "second")]
+    corpus = jsonl(tmp_path / "corpus.jsonl", [f"Before it. {one}. Behind it all." for one in short])
+    (tmp_path / "known").mkdir()
+    (tmp_path / "known/a.txt").write_text("\n".join(short) + "\n\nOther\n")
+    for name in ("b.tsv", "c.bio"):
+        (tmp_path / "known" / name).write_text("x\ty\n")
+    known = str(tmp_path / "known")
+    documents, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[Source(known)]))
+    assert [one.text for one in documents] == ["Before it. Behind it all."]
+    assert report.exclusion == {"texts": [known], "looked_for": 2, "too_short": 1, "files_ignored": 2}
+    assert (
+        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 of fewer than 8 words" in report.lines()[-1]
+    )
+    whole = Source(known, documents="blank_line")
+    _, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[whole]))
+    assert report.exclusion == {"texts": [known], "looked_for": 1, "too_short": 1, "files_ignored": 2}
+
+
 def test_documents_that_are_equal_without_what_is_excluded_are_one(tmp_path: Path) -> None:
     """And stand on one side of the split."""
     draw = random.Random(5)

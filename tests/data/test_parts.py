@@ -319,6 +319,38 @@ def test_a_file_that_changed_is_prepared_again(text: Path, tokenizer: Path, tmp_
     assert sum(part.tokens for part in parts) == after["train"]["tokens"]
 
 
+def test_a_translation_that_changed_is_prepared_again(tokenizer: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for side, word in (("en", "rates"), ("fr", "bank")):
+            (tmp_path / f"{name}.{side}.txt").write_text("".join(f"{word} {'the ' * n}\n" for n in range(1, 40)))
+    sources = [
+        {"path": str(tmp_path / f"{name}.en.txt"), "documents": "line", "translation": str(tmp_path / f"{name}.fr.txt")}
+        for name in ("a", "b")
+    ]
+    given = {"sources": sources, "min_characters": 1, "validation_fraction": 0.2}
+    out = tmp_path / "out"
+
+    def made() -> dict[str, int]:
+        prepare(out, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS, num_workers=0)
+        return {path.parent.name: path.stat().st_mtime_ns for path in sorted(out.glob("parts/*/prepared.json"))}
+
+    before = made()
+    assert made() == before
+    (tmp_path / "b.fr.txt").write_text("".join(f"men {'the ' * n}\n" for n in range(1, 40)))
+    after = made()
+    assert [name for name in before if before[name] != after[name]] == [list(before)[1]]
+
+
+def test_parts_tell_what_is_left_out_as_a_whole_corpus_does(text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    own, known = tmp_path / "text", tmp_path / "known.jsonl"
+    shutil.copytree(text, own)
+    (own / "table.tsv").write_text("a\tb\n")
+    known.write_text(json.dumps({"text": " ".join(WORDS[:9])}) + '\n{"text": "short"}\n')
+    found = prepared(tmp_path / "out", own, tokenizer, exclude=[str(known)])["corpus"]
+    assert found["sources"][0]["files_ignored"] == 1
+    assert found["exclusion"] == {"texts": [str(known)], "looked_for": 1, "too_short": 1}
+
+
 def test_only_the_parts_of_a_mended_file_are_prepared_again(
     text: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

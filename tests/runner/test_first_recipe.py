@@ -131,7 +131,7 @@ def test_the_held_out_texts_are_named_as_the_corpus_reads_them():
     written = {form: stages(f"{form}.yaml")["prepare"]["corpus"].get("exclude") for form in ("rows", "lines", "tabs")}
     assert written == {
         "rows": [{"path": f"rows/{split}.jsonl", "text_key": "sentence"} for split in ("dev", "test")],
-        "lines": [{"path": f"lines/{split}_text.txt", "documents": "line"} for split in ("dev", "test")],
+        "lines": [f"lines/{split}_text.txt" for split in ("dev", "test")],
         "tabs": None,
     }
     assert "exclude" not in stages("short.yaml")["prepare"]["corpus"]

@@ -13,7 +13,7 @@ from domainbert.data.prepared import open_prepared
 from domainbert.settings.deciding import part_key
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import node_of
-from domainbert.stages.prepare import prepare
+from domainbert.stages.prepare import Prepare, prepare
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -56,7 +56,7 @@ def test_prepare_writes_counts_and_prints(tmp_path: Path, tokenizer: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("fraction", "advice"), [(0.0, "none for validation .* raise"), (0.999999, "none for train .* lower")]
+    ("fraction", "advice"), [(1e-9, "none for validation .* raise"), (0.999999, "none for train .* lower")]
 )
 def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, fraction: float, advice: str) -> None:
     sources = write(tmp_path, [f"document number {number}" for number in range(20)]).sources
@@ -65,6 +65,11 @@ def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, f
     with pytest.raises(DomainbertError, match=rf"corpus: 20 documents for .*{advice} corpus\.validation_fraction"):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=0)
     assert not (out / "prepared.json").exists()
+
+
+def test_a_corpus_without_validation_is_refused_before_it_is_read() -> None:
+    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected more, as a model is"):
+        Prepare(corpus=CorpusConfig([Source("a.txt")], validation_fraction=0), tokenizer=Path("vocab"))
 
 
 def test_errors_of_the_corpus_come_through_with_workers(tmp_path: Path, tokenizer: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import Source
-from domainbert.corpus.documents import clean_sides, texts_of
+from domainbert.corpus.documents import clean_sides, excluded_texts
 from domainbert.tasks.labelled import Labelled, text_in
 from domainbert.tasks.labelled_set import Single, path_of
 from domainbert.tasks.recognition import look_at
@@ -29,7 +29,7 @@ def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
     wanted = {tuple(words) for words in contents if len(words) >= LEAST}
     for fields in _ways(file) if wanted else ():
         try:
-            texts = texts_of([Source(str(path_of(file)), **fields)], "exclude")
+            texts = excluded_texts([Source(str(path_of(file)), **fields)])
             if wanted <= {tuple(words_of(text)) for text in texts}:
                 return fields
         except DomainbertError:
@@ -38,11 +38,9 @@ def _fields(file: Single, read: Labelled[Any]) -> Mapping[str, str] | None:
 
 
 def _ways(file: Single) -> Iterator[dict[str, Any]]:
-    """Fields of a source that a labelled file may need: the key of its texts, or that each line is one."""
+    """Fields of a source that a labelled file may need: the key of its texts."""
     sample = look_at(file, {})
-    if sample.kind == "lines":
-        yield {"documents": "line"}
-    elif sample.is_table:
+    if sample.is_table and sample.kind != "lines":
         for key, value in sample.rows[0].items():
             if isinstance(value, str):
                 yield {} if key == "text" else {"text_key": key}
