@@ -115,7 +115,12 @@ def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str
 
 def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved: dict[str, Any]) -> None:
     if is_sharded(module):
-        set_optimizer_state_dict(module, optimizers, saved, options=StateDictOptions(full_state_dict=True))
+        options = StateDictOptions(full_state_dict=True, strict=False)
+        set_optimizer_state_dict(module, optimizers, saved, options=options)
+        named = {parameter: name for name, parameter in module.named_parameters()}
+        for optimizer in optimizers:  # torch makes a state up for what was never stepped, which counts a step
+            for parameter in [one for one in optimizer.state if named[one] not in saved["state"]]:
+                del optimizer.state[parameter]
         return
     groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}
     for optimizer in optimizers:

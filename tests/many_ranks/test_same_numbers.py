@@ -141,3 +141,14 @@ def test_what_two_processes_saved_one_and_four_go_on_from(trainings, commands, s
         assert "going on from step 10" in trainings.run(commands["domainbert"](*words)).said
         assert_same_training(trainings, out, "alone")
         assert trainings.json(out, "manifest.json")["resumed"] is True
+
+
+def test_a_sharded_training_goes_on_while_its_layers_wait(trainings, commands):
+    """Their optimiser state begins with their first step, not when the training is resumed before it."""
+    options = ("--trainer.devices", "2", *FSDP, "--embedding_steps", "12")
+    trainings.run(commands["domainbert"](*trainings.pretrain("waiting-whole", *options)))
+    act = json.dumps({"rank": 0, "step": 9, "signal": "SIGTERM"})
+    trainings.run(commands["acting"](*trainings.pretrain("waiting", *options)), code=75, ACT=act)
+    words = trainings.pretrain("waiting", "--resume", "auto", *options)
+    assert "going on from step 10" in trainings.run(commands["domainbert"](*words)).said
+    assert_same_training(trainings, "waiting", "waiting-whole")
