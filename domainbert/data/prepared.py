@@ -61,6 +61,8 @@ def open_prepared(
         if (found := _alpha(content)) != (alpha := _alpha(facts[0])):
             problems.add(f"{folder}: prepared with languages.alpha {found}; expected {alpha}, as in {folders[0]}")
         check_files(folder, content, problems)
+    if not parted and cache is not None and cache.url is not None:
+        problems.add(f"cache.url: {cache.url}, but {folders[0]} is no corpus in parts; expected none")
     problems.raise_if_any()
     splits = _parted(folders[0], facts[0], cache) if parted else _whole(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)

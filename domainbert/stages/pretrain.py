@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +167,8 @@ def _validations(
     from domainbert.pretraining.objective import ValidationText
 
     held_out, fingerprint = settings.held_out or {}, corpus.tokenizer_fingerprint
-    others = {name: open_prepared([path], fingerprint, settings.cache) for name, path in held_out.items()}
+    cache = None if settings.cache is None else replace(settings.cache, url=None)  # which is that of the corpus
+    others = {name: open_prepared([path], fingerprint, cache) for name, path in held_out.items()}
     own = validation_rows(corpus, learnt, settings.row_length)
     languages = own.by_language()
     if twice := sorted(languages.keys() & held_out.keys()):

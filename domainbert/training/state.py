@@ -117,9 +117,9 @@ def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved:
     if is_sharded(module):
         options = StateDictOptions(full_state_dict=True, strict=False)
         set_optimizer_state_dict(module, optimizers, saved, options=options)
-        named = {parameter: name for name, parameter in module.named_parameters()}
-        for optimizer in optimizers:  # torch makes a state up for what was never stepped, which counts a step
-            for parameter in [one for one in optimizer.state if named[one] not in saved["state"]]:
+        unstepped = {parameter for name, parameter in module.named_parameters() if name not in saved["state"]}
+        for optimizer in optimizers:  # torch makes a state up for them, which counts a step
+            for parameter in unstepped & optimizer.state.keys():
                 del optimizer.state[parameter]
         return
     groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}

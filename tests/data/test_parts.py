@@ -183,7 +183,9 @@ def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest
     assert opened <= {f"{part:05d}" for part in order.parts_from(0)[:2].tolist()}
 
 
-def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], tmp_path: Path) -> None:
+def test_parts_at_a_url_give_the_same_batches(
+    whole: Path, shards: list[Path], text: Path, tokenizer: Path, tmp_path: Path
+) -> None:
     merge(tmp_path / "merged", prepared=shards, url=f"file://{shards[0].parent}")
     with pytest.raises(DomainbertError, match=r"cache: not given, and file://.* is read from afar; expected cache: "):
         open_prepared([tmp_path / "merged"])
@@ -199,6 +201,11 @@ def test_parts_at_a_url_give_the_same_batches(whole: Path, shards: list[Path], t
     assert [path.name for path in (tmp_path / "cache of the moved").iterdir()]
     with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .* has its parts on this disk"):
         open_prepared([whole], cache=moved)
+    (tmp_path / "as-one").mkdir()
+    sources = [{"path": str(text), "documents": "line"}]
+    prepare(tmp_path / "as-one", corpus={"sources": sources, "min_characters": 1}, tokenizer=tokenizer, num_workers=0)
+    with pytest.raises(DomainbertError, match=r"cache\.url: file://.*, but .*as-one is no corpus in parts"):
+        open_prepared([tmp_path / "as-one"], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=shards, url="runs/law")
     with pytest.raises(DomainbertError, match=r"url: found a secret in https://me:\*\*\*@host/law"):

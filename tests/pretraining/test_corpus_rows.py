@@ -23,11 +23,16 @@ def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):
     assert validation.objective.masker.config == MaskingConfig(0.15, 0.8, 0.1, False)
 
 
-def test_unigram_entropy_by_hand(toy_corpus, monkeypatch):
+def test_unigram_entropy_by_hand(toy_corpus, toy_tokenizer, monkeypatch):
+    """Of the tokens that may be hidden: unknown ones are not."""
     monkeypatch.setattr(splits, "_COUNTED_AT_ONCE", 100)
-    train = Counter(toy_corpus.train.take(0, toy_corpus.train.num_tokens).tolist())
-    validation = toy_corpus.validation.take(0, toy_corpus.validation.num_tokens).tolist()
-    total = toy_corpus.train.num_tokens + toy_corpus.vocab_size
+    read, validation = (
+        [token for token in split.take(0, split.num_tokens).tolist() if token not in toy_tokenizer.special_ids]
+        for split in (toy_corpus.train, toy_corpus.validation)
+    )
+    train = Counter(read)
+    assert len(read) < toy_corpus.train.num_tokens and len(validation) < toy_corpus.validation.num_tokens
+    total = len(read) + toy_corpus.vocab_size
     wanted = -np.mean([np.log((train[token] + 1) / total) for token in validation])
-    assert unigram_entropy(toy_corpus) == pytest.approx(wanted, rel=1e-12)
+    assert unigram_entropy(toy_corpus, toy_tokenizer.special_ids) == pytest.approx(wanted, rel=1e-12)
     assert 2.5 < wanted < np.log(toy_corpus.vocab_size)

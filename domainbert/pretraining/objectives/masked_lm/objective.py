@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -108,12 +108,12 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
         """The loss of guessing by frequency."""
-        return {"unigram_entropy": unigram_entropy(corpus)}
+        return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """A loss that needs no context is a warning: of masks as validation has them, and of guesses as trained."""
         of_validation = MaskingConfig(frequency_power=self.config.masking.frequency_power)
-        without = loss_without_context(corpus, of_validation)
+        without = loss_without_context(corpus, of_validation, self.tokenizer.special_ids)
         return {"loss_without_context": without}, warnings(validation["loss"], without)
 
     def flops_per_token(self, models: Models, length: int) -> float:
@@ -148,17 +148,26 @@ def warnings(loss: float, without_context: float) -> list[str]:
     ]
 
 
-def unigram_entropy(corpus: PreparedCorpus) -> float:
+def _hidden_counts(corpus: PreparedCorpus, special_ids: Collection[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Occurrences of each entry in training and in validation, without those that are never hidden: special tokens,
+    the unknown one among them."""
+    train, validation = (one.token_counts(corpus.vocab_size).copy() for one in (corpus.train, corpus.validation))
+    train[list(special_ids)] = validation[list(special_ids)] = 0
+    return train, validation
+
+
+def unigram_entropy(corpus: PreparedCorpus, special_ids: Collection[int]) -> float:
     """The loss of guessing by frequency: nats per validation token under the training split's token frequencies.
 
-    A model that has not beaten it has learnt nothing about context. Frequencies are smoothed by adding one.
+    A model that has not beaten it has learnt nothing about context. Frequencies are smoothed by adding one; special
+    tokens are never hidden, and count nothing.
     """
-    train = corpus.train.token_counts(corpus.vocab_size) + 1
-    validation = corpus.validation.token_counts(corpus.vocab_size)
+    counts, validation = _hidden_counts(corpus, special_ids)
+    train = counts + 1
     return float(-(validation * np.log(train / train.sum())).sum() / max(validation.sum(), 1))
 
 
-def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig) -> float:
+def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special_ids: Collection[int]) -> float:
     """The loss of masked LM that is reached without reading any context: nats per masked token of validation.
 
     Where a token is hidden, that is guessing by frequency, of the tokens that are hidden in training. Where it was left
@@ -167,9 +176,9 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig) -> floa
     saves some 0.7. Where masking gives away nothing, 0.3 nats below the entropy is the least that counts as reading.
     How many tokens are hidden, and which of them together, does not matter: validation hides single pieces.
     """
-    counts = corpus.train.token_counts(corpus.vocab_size)
+    counts, held_out = _hidden_counts(corpus, special_ids)
     train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
-    validation = corpus.validation.token_counts(corpus.vocab_size).astype(np.float64)
+    validation = held_out.astype(np.float64)
     return float(_without_context(train / train.sum(), validation / max(validation.sum(), 1), masking))
 
 

@@ -199,7 +199,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
         """The generator's loss where it guesses by frequency."""
-        return {"unigram_entropy": unigram_entropy(corpus)}
+        return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """A discriminator that knows no more than how many tokens are replaced is a warning."""
