@@ -25,7 +25,7 @@ usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert report MODEL --attend TEXT [--out FILE]
        domainbert tune -c FILE [--key value]...
        domainbert runs [FOLDER] [--json]
-       domainbert init --labelled PATH [--corpus PATH] [--model FOLDER]
+       domainbert init --labelled PATH [--corpus PATH] [--model FOLDER] [--teacher FOLDER]
 
 Small, fast BERT models of one domain, from raw text to evaluation.
 

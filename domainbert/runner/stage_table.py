@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ class Stage:
     @property
     def description(self) -> str:
         """The docstring up to its sections."""
-        return (inspect.getdoc(self.function) or "").partition("\n\nArgs:")[0]
+        return re.split(r"\n\n(?:Args|Raises|Returns):", inspect.getdoc(self.function) or "")[0]
 
 
 def load_stage(name: str) -> Stage:

@@ -56,8 +56,9 @@ class Predict:
 
 @stage
 def predict(out: Path, settings: Predict) -> dict[str, Any]:
-    """Predict what a model is for (entities, classes, ...), one JSON object a line unless `output_format` says
-    otherwise, in the order of the input.
+    """Predict what a model is for: entities, classes, numbers, answers, trees.
+
+    Each text gives a JSON object on a line, unless `output_format` says otherwise, in the order of the input.
 
     A stream (`--input -`, a pipe) is never taken for done already: a recipe reads it each time, and the same command
     again needs another `--out`, or `--force` to replace the predictions. What was predicted before a text that cannot
