@@ -139,9 +139,8 @@ class Objective(ABC, Generic[Config]):
         the flattened tokens, and whatever else the losses need, as arrays."""
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
-        """The words that `--show` says of each token (R, S) of rows and what `corrupt` made of them, empty where
-        it says nothing:
-        what stood where another token is read, unless an objective says more."""
+        """For `--show`: a note on each token (R, S) of rows and of what `corrupt` made of them, empty where there is
+        none. By default it is the original token, where another one is read."""
         written, read = rows.packed.input_ids, np.asarray(batch["input_ids"])
         notes = [[""] * written.shape[1] for _ in written]
         for row, place in np.argwhere(written != read).tolist():

@@ -41,8 +41,7 @@ class Evaluate:
     """Labelled test set, as `train` of `finetune`; nothing else reads it."""
 
     train: Path | None = None
-    """Training set of entities; if given, entities whose words occur in it with the same type (case kept) are scored
-    apart from those that do not."""
+    """Training set, for tasks that score what occurs in it apart from what does not: entities, by words and type."""
 
     bootstrap_resamples: Annotated[int, Range(100, 1_000_000)] = 2000
     """Number of times that the documents are drawn for the intervals."""
@@ -69,15 +68,12 @@ class Evaluate:
 def evaluate(out: Path, settings: Evaluate) -> dict[str, Any]:
     """Score fine-tuned models on a test set, with 95 % intervals and the first model compared with each other one.
 
-    Entities: strict F1 (type and both boundaries right), micro, on the words of the file. Classes: macro F1 over the
-    classes of the training label set that occur in gold or prediction; micro and weighted F1, precision and recall of
-    each class, and the confusion matrix stand beside it. Numbers: Pearson's correlation, with Spearman's and errors.
-    Answers: F1 and exact match as SQuAD's official scripts count them. Intervals come from resampling documents
-    (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are measured on
-    the first 512 texts of the test set, or as many as take some seconds; pieces per word on all of it, punctuation
-    apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/` model cards
-    with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report` compares
-    systems that were evaluated apart.
+    The scores are those of the task; docs/evaluation.md says how each is computed. Intervals come from resampling
+    documents (sentences where the file marks no documents) and seeds. Size and speed of each system's first model are
+    measured on the first 512 texts of the test set, or as many as take some seconds; pieces per word on all of it,
+    punctuation apart, as in a vocabulary report. `out` gets `metrics.json`, `predictions/`, `mistakes/`, in `cards/`
+    model cards with these scores, to be copied, and `draws.json`, the headline in every resample, by which `report`
+    compares systems that were evaluated apart.
 
     Raises:
         DomainbertError: a model folder without model or for another task, an unreadable test set, a label that

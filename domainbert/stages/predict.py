@@ -46,12 +46,12 @@ class Predict:
     """Column of the words in CoNLL, by number or name."""
 
     output_format: str = "jsonl"
-    """Format of the predictions: `jsonl`; entities also as `prodigy`, `label_studio` or `brat`, to be corrected in
-    these tools."""
+    """Format of the predictions: `jsonl`, or one that the task has beside it, such as `prodigy`, `label_studio` and
+    `brat` for entities."""
 
     precision: Precision = "32-true"
-    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. A regression is
-    in full precision whatever it says."""
+    """`32-true` gives the numbers of `evaluate`; `auto` is faster where the hardware is good at bf16. Numbers are
+    predicted in full precision whatever it says."""
 
 
 @stage

@@ -18,6 +18,7 @@ from domainbert.tasks.config import LOSS
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.slices import SlicedMetric
+from domainbert.tasks.tagged_files import OF_A_CRF
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
@@ -130,7 +131,7 @@ class FineTuning(TrainedModule):
 def check_r_drop(model: EncoderWithHead, task: Task[Any, Any]) -> None:
     """`DomainbertError` where two predictions of a task cannot be compared output by output."""
     if crf_of(model.head) is not None:
-        raise DomainbertError("r_drop: the tags of a CRF depend on one another; expected head: linear, or no r_drop")
+        raise DomainbertError(f"r_drop: {OF_A_CRF}")
     nothing = torch.zeros(1, len(task.labels))
     try:
         symmetric_divergence(task, nothing, nothing)

@@ -24,7 +24,7 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
 def weights_of(
     weights: LabelWeights | None, labels: Sequence[str], balanced: Callable[[str], float]
 ) -> list[float] | None:
-    """The weight of each label, 1 where the settings name it not; None without weights."""
+    """The weight of each label, 1 where the settings do not name it; None without weights."""
     if weights is None:
         return None
     by_name: Mapping[str, float] = {one: balanced(one) for one in labels} if isinstance(weights, str) else weights

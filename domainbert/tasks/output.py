@@ -1,4 +1,4 @@
-"""Files of predictions, as `predict` writes them; a task adds the formats of its tools (`TaskConfig.writers`)."""
+"""Files of predictions, as `predict` writes them; a task adds the formats of its tools (`TaskConfig.writes`)."""
 
 from __future__ import annotations
 

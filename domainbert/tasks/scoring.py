@@ -125,8 +125,7 @@ class Scoring(ABC):
         return type(self).mistake is not Scoring.mistake
 
     def facts(self, system: str) -> dict[str, Any]:
-        """Facts that a task says of a system beside its scores: its `confusion`, and of predictions that have
-        probabilities
+        """What a task reports of a system beside its scores: `confusion`; and where predictions have probabilities,
         `reliability` and `by_words`, the share of items without a mistake by their length."""
         runs, found = list(self.predictions[system].values()), {}
         pairs = [list(self._each(self.confused, run)) for run in runs]

@@ -76,6 +76,9 @@ class TaggedSentence:
         return self.tags
 
 
+OF_A_CRF = "the tags of a CRF depend on one another; expected head: linear, or no r_drop"
+"""The reason why `r_drop` cannot compare them."""
+
 AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
 
 

@@ -138,9 +138,8 @@ class Task(ABC, Generic[Item, Prediction]):
         """Texts to predict as token ids; their targets are left out of the loss."""
 
     def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
-        """The words that `--show` says of each place (k,) that the head reads in a window of an item: what it
-        decides, a word
-        where items are words; and the target in words, empty where nothing is to be said."""
+        """For `--show`: for each place (k,) that the head reads in a window, what it decides (a word, where items are
+        words), and the target in words; the target is empty where there is nothing to say."""
         content: Any = item.content  # type: ignore[attr-defined]
         words = content if isinstance(content, list) else ["the whole text"]
         names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]

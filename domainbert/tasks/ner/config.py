@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import listed
 from domainbert.tasks.config import Headline, TaskConfig
-from domainbert.tasks.tagged_files import TaggedColumns
+from domainbert.tasks.tagged_files import OF_A_CRF, TaggedColumns
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,8 +90,7 @@ class Ner(TaskConfig):
     @property
     def uncompared(self) -> str:
         """See `TaskConfig.uncompared`."""
-        joint = "the tags of a CRF depend on one another; expected head: linear, or no r_drop"
-        return joint if self.head == "crf" else ""
+        return OF_A_CRF if self.head == "crf" else ""
 
     @classmethod
     def recognises(cls, sample: Sample) -> Recognised | None:

@@ -66,6 +66,11 @@ class QuestionAnswering(TaskConfig):
                 "room for its context; expected longer windows, or shorter questions"
             )
 
+    @property
+    def uncompared(self) -> str:
+        """See `TaskConfig.uncompared`."""
+        return "start and end of an answer are drawn from all of its context; expected no r_drop"
+
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """See `TaskConfig.told`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from domainbert.base.errors import DomainbertError
 from domainbert.tasks.config import Headline, TaskConfig
 from domainbert.tasks.nothing import told_nothing
-from domainbert.tasks.tagged_files import TaggedFormat
+from domainbert.tasks.tagged_files import OF_A_CRF, TaggedFormat
 
 if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised, Sample
@@ -46,6 +46,11 @@ class TokenLabels(TaskConfig):
                 f"outside: no word has the label {self.outside!r}; expected one of {some}, or null where every label "
                 "counts"
             )
+
+    @property
+    def uncompared(self) -> str:
+        """See `TaskConfig.uncompared`."""
+        return OF_A_CRF if self.head == "crf" else ""
 
     @classmethod
     def told(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
