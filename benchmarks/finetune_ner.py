@@ -114,7 +114,7 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         lambda step: {},
     )
     runtime = Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
-    result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None))
+    result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 
 

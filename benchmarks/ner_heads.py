@@ -93,7 +93,7 @@ def train(settings: Settings, head: str, head_lr: float, models: Path | None) ->
         )
         runtime = Runtime(Path(out), "auto", None, 0, (), {})
         result = fit_labelled(
-            "finetune", objective, data, steps, runtime, Ner().headline, KeepBest("validation/f1", None)
+            "finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None)
         )
     if models is not None:
         start = Start(model, folder.config, tokenizer, folder.config.max_length, folder.teachers)

@@ -11,10 +11,10 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.metrics.headline import Headline
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.finetune import finetune
 from domainbert.stages.labelled_training import train_seeds
-from domainbert.tasks.config import Headline
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
 

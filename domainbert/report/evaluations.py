@@ -15,20 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.hashes import hash_json
+from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
-_METRICS, _DRAWS, _SEEDS = "metrics.json", "draws.json", "seeds.json"
+_METRICS, _DRAWS = "metrics.json", "draws.json"
 _PERCENTILES = 2.5, 97.5
-
-
-@dataclass(frozen=True)
-class Metric:
-    """The score that counts."""
-
-    key: str
-    name: str
-    percent: bool
-    higher_is_better: bool
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class Evaluation:
 
     title: str
     """The stage, where there are several evaluations."""
-    metric: Metric
+    metric: Headline
     facts: dict[str, Any]
     """`test`, `gold` and `bootstrap` of `metrics.json`."""
     systems: list[System]
@@ -90,7 +81,7 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
 
 
 def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone: bool) -> Evaluation:
-    metric = _metric(run, written)
+    metric = Headline(**{"key": "f1", "name": "F1", **written.get("metric", {})})
     drawn = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
     how, draws = drawn.get("drawn", {}), drawn.get("systems", {})
     suffix = "" if alone else f" ({run.name})"
@@ -105,15 +96,6 @@ def _evaluation(run: Run, stage: StageFolder, written: Mapping[str, Any], alone:
     ]
     facts = {key: written.get(key) for key in ("test", "gold", "bootstrap", "task")}
     return Evaluation(stage.name, metric, facts, systems, pairs, [one + suffix for one in written.get("warnings", [])])
-
-
-def _metric(run: Run, written: Mapping[str, Any]) -> Metric:
-    """The headline; whether more of it is better stands in the trainings that were chosen by it."""
-    said = {"key": "f1", "name": "F1", "percent": True, **written.get("metric", {})}
-    chosen = [run.json(stage.path / _SEEDS, "the seeds of a training") for stage in run.of_kind(_SEEDS)]
-    directions = {one.get("metric"): one.get("direction") for one in chosen}
-    direction = said.get("direction") or directions.get(f"validation/{said['key']}")
-    return Metric(said["key"], said["name"], bool(said["percent"]), direction != "minimize")
 
 
 def _identity(stage: StageFolder, written: Mapping[str, Any]) -> str:
@@ -137,7 +119,7 @@ def _together(alike: Sequence[Evaluation]) -> Evaluation:
     return Evaluation(title, first.metric, first.facts, systems, pairs, warnings)
 
 
-def _across(first: System, others: Sequence[System], metric: Metric) -> Iterator[Pair]:
+def _across(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
     for other in others:
         difference = first.scores[metric.key] - other.scores[metric.key]
         yield Pair(first.name, other.name, difference, _paired_interval(first, other))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from domainbert.base.scores import shown_interval, shown_score
-from domainbert.report.evaluations import Evaluation, Metric, Pair
+from domainbert.metrics.headline import Headline
+from domainbert.report.evaluations import Evaluation, Pair
 from domainbert.report.svg import INK, RULE, SERIES, SOFT, picture, style_of
 from domainbert.report.trainings import Curve, Group
 
@@ -33,7 +34,7 @@ def forest(name: str, evaluation: Evaluation) -> Markup:
     return picture(name, label, (_WIDTH, height), lambda figure: _forest(figure.subplots(), metric, pairs))
 
 
-def _forest(axes: Axes, metric: Metric, pairs: Sequence[Pair]) -> None:
+def _forest(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
     scale = 100 if metric.percent else 1
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
@@ -118,7 +119,7 @@ def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
     return picture(name, label, (_WIDTH, 3.1), partial(_score_and_cost, metric, measured))
 
 
-def _score_and_cost(metric: Metric, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
+def _score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
     scale = 100 if metric.percent else 1
     panels, points = figure.subplots(1, 2, sharey=True), {}
     for axes, (key, title) in zip(panels, _COSTS.items(), strict=True):

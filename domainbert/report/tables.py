@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.scores import shown_interval, shown_score
-from domainbert.report.evaluations import Evaluation, Metric, System
+from domainbert.metrics.headline import Headline
+from domainbert.report.evaluations import Evaluation, System
 
 _SHADES = 10
 _MOST_ROWS = 300
@@ -74,7 +75,7 @@ def systems_table(evaluation: Evaluation) -> Table:
     return Table(_caption(evaluation), heads, rows)
 
 
-def _with_interval(value: float, bounds: Sequence[float] | None, metric: Metric, sign: str = "") -> Number:
+def _with_interval(value: float, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
     shown = f" {shown_interval(bounds, metric.percent, sign)}" if bounds else ""
     return Number(shown_score(value, metric.percent, sign) + shown, value)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domainbert.base.progress import format_duration
-from domainbert.report.evaluations import Evaluation, Metric, Pair
+from domainbert.metrics.headline import Headline
+from domainbert.report.evaluations import Evaluation, Pair
 from domainbert.report.figures import is_told
 from domainbert.report.making import shown_time
 from domainbert.report.runs import Run
@@ -18,7 +19,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
     return [_alone(evaluation, number) for number in range(len(evaluation.systems))]
 
 
-def _compared(pair: Pair, metric: Metric) -> str:
+def _compared(pair: Pair, metric: Headline) -> str:
     a_first = (pair.difference > 0) == metric.higher_is_better
     better, worse = (pair.a, pair.b) if a_first else (pair.b, pair.a)
     by = f"{_short(abs(pair.difference), metric)} {_unit(metric)}"
@@ -44,15 +45,15 @@ def _alone(evaluation: Evaluation, number: int) -> str:
     return f"{system.name}: {metric.name} is {_short(system.scores[metric.key], metric)}{unit and ' ' + unit}{bounds}."
 
 
-def _unit(metric: Metric) -> str:
+def _unit(metric: Headline) -> str:
     return f"points of {metric.name}" if metric.percent else f"of {metric.name}"
 
 
-def _short(value: float, metric: Metric, sign: str = "") -> str:
+def _short(value: float, metric: Headline, sign: str = "") -> str:
     return f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.4f}"
 
 
-def _bounds(bounds: Sequence[float], metric: Metric, sign: str = "") -> str:
+def _bounds(bounds: Sequence[float], metric: Headline, sign: str = "") -> str:
     return f"[{', '.join(_short(one, metric, sign) for one in bounds)}]"
 
 

@@ -229,7 +229,7 @@ class _Lesson:
         module = TaskDistillation(start.model, asked, weighted, task, *how, entries.row)
         headline, label = settings.chosen_by, f"distill-task seed {seed}"
         # Where no loss looks at what is predicted, the last epoch is kept.
-        best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better) if weighted.reads else None
+        best = KeepBest(headline, settings.patience) if weighted.reads else None
         averages = settings.averages(steps.total)
         result = fit_labelled(label, module, data, steps, settings.runtime(folder), headline, best, averages)
         facts = {"teachers": ", ".join(str(path) for path in settings.teachers), "seed": seed}

@@ -10,9 +10,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
 from domainbert.base.paths import resolve_path
 from domainbert.base.scores import shown_interval, shown_score
+from domainbert.metrics.headline import Headline
 from domainbert.models.card import CARD, Result, cell, split_card, with_head, with_results
 from domainbert.models.folder import best_seed_folder
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.tasks.config import TaskConfig
 
 
 def write_cards(

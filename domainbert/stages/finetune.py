@@ -156,7 +156,7 @@ def _train_seed(
         lambda step: {"lines": [train.where(i) for i in order.batch(step)[1].tolist()]},
     )
     headline = settings.chosen_by
-    best = KeepBest(headline.monitor, settings.patience, headline.higher_is_better)
+    best = KeepBest(headline, settings.patience)
     watched = (settings.runtime(folder), headline, best, settings.averages(steps.total))
     result = fit_labelled(f"finetune seed {seed}", module, data, steps, *watched)
     facts = {"started from": f"{settings.init} weights, seed {seed}"}

@@ -16,10 +16,11 @@ from domainbert.base.ranges import BatchSize, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
+from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
 from domainbert.settings.schema import PARTS, SPEED_ONLY
 from domainbert.stages.warnings import say
-from domainbert.tasks.config import LOSS, TASK_KEY, Headline, TaskConfig
+from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, KEY, remove_progress
 from domainbert.training.config import Runtime, Training

@@ -14,7 +14,7 @@ from domainbert.data.types import SPARE
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.tasks.config import LOSS
+from domainbert.metrics.headline import LOSS
 from domainbert.tasks.extra_losses import moved, steepest_move, symmetric_divergence
 from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.slices import SlicedMetric

@@ -16,7 +16,8 @@ from domainbert.corpus.columns import read_words
 from domainbert.corpus.file_kind import FileKind, Kind, look, tell_kind
 from domainbert.corpus.json_values import is_whole_number, listed, problem_with_strings, problem_with_text, shown
 from domainbert.corpus.rows import csv_rows, json_rows
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import is_visible, label_names, number_of, refuse_other_names
 from domainbert.tasks.labelled_set import LabelledFile, Single
 from domainbert.tasks.set_rows import Row, parallel_rows, problems_with_slices, slices_of, with_slices

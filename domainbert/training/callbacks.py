@@ -14,6 +14,7 @@ from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.progress import Progress
+from domainbert.metrics.headline import LOSS, Headline
 from domainbert.training.lightning_internals import validate_now
 from domainbert.training.state import load_whole_weights, whole_weights
 
@@ -21,7 +22,6 @@ _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
 _TOLD = {
     "train/loss": "loss {:.3f}",
     "validation/loss": "validation loss {:.3f}",
-    "validation/f1": "validation F1 {:.4f}",
     "throughput/tokens_per_second": "{:,.0f} tokens/s",
     "throughput/model_flop_utilisation": "MFU {:.0%}",
 }
@@ -45,10 +45,15 @@ class Remembering(Callback):
 
 class ProgressLines(Callback):
     """Progress of the optimiser steps, `num_steps` in all: a live line, or a plain one every 30 s in a log. Where a
-    phase begins at each of several `starts`, it says which one it is."""
+    phase begins at each of several `starts`, it says which one it is; of validation the headline, if there is one."""
 
-    def __init__(self, label: str, num_steps: int, starts: Sequence[int] = (0,)) -> None:
+    def __init__(
+        self, label: str, num_steps: int, starts: Sequence[int] = (0,), headline: Headline | None = None
+    ) -> None:
         self.label, self.num_steps, self.starts = label, num_steps, starts
+        self.told = dict(_TOLD)
+        if headline is not None and headline != LOSS:
+            self.told[headline.monitor] = f"validation {headline.name} {{:.4f}}"
         self._progress: Progress | None = None  # the first process has one
         self._steps = 0
 
@@ -77,7 +82,8 @@ class ProgressLines(Callback):
     def _describe(self, trainer: Trainer) -> str:
         metrics, phase = trainer.callback_metrics, bisect(self.starts, trainer.global_step - 1)
         told = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
-        return ", ".join(told + [text.format(float(metrics[name])) for name, text in _TOLD.items() if name in metrics])
+        told += [text.format(float(metrics[name])) for name, text in self.told.items() if name in metrics]
+        return ", ".join(told)
 
 
 class Throughput(Remembering):
@@ -173,16 +179,15 @@ class KeepBest(Remembering):
     """Holds the weights of the best validation in memory; of equal ones the first.
 
     Args:
-        monitor: name of the metric.
+        headline: the metric.
         patience: validations without improvement after which training stops; None goes on to the end.
-        higher_is_better: the direction of the metric.
     """
 
     remembered = ("best", "best_step", "since_best", "weights")
 
-    def __init__(self, monitor: str, patience: int | None, higher_is_better: bool = True) -> None:
-        self.monitor, self.patience, self.higher_is_better = monitor, patience, higher_is_better
-        self.best = float("-inf") if higher_is_better else float("inf")
+    def __init__(self, headline: Headline, patience: int | None) -> None:
+        self.headline, self.monitor, self.patience = headline, headline.monitor, patience
+        self.best = headline.worst
         self.best_step = self.since_best = 0
         self.weights: dict[str, Tensor] = {}
 
@@ -192,7 +197,7 @@ class KeepBest(Remembering):
             found = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
             raise DomainbertError(f"{self.monitor}: not measured; expected it among the metrics {found or '(none)'}")
         value = float(trainer.callback_metrics[self.monitor])
-        if value > self.best if self.higher_is_better else value < self.best:
+        if self.headline.is_better(value, self.best):
             self.best, self.best_step, self.since_best = value, trainer.global_step, 0
             self.weights = whole_weights(pl_module)
             return

@@ -137,7 +137,7 @@ def fit(
         TrainingStopped: a signal ended it; the state is saved.
     """
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
-    progress = ProgressLines(label, steps.total, steps.starts)
+    progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # when `Checkpoints` has taken the signals over

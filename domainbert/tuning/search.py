@@ -11,12 +11,13 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
 from domainbert.base.redact import redact
+from domainbert.metrics.headline import LOSS, Headline
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
 from domainbert.settings.yaml_files import Node
-from domainbert.tasks.config import LOSS, Headline, TaskConfig
+from domainbert.tasks.config import TaskConfig
 from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
 from domainbert.tuning.slots import check_gpus
 from domainbert.tuning.space import Dimension, Space, read_space

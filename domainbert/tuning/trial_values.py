@@ -9,7 +9,7 @@ from typing import Any
 
 from domainbert.base.files import read_json
 from domainbert.base.sealed import MANIFEST
-from domainbert.tasks.config import Headline
+from domainbert.metrics.headline import Headline
 from domainbert.tuning.config import COST, VALIDATION
 
 _FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")

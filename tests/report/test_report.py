@@ -93,10 +93,9 @@ def test_no_difference_is_told_where_the_interval_holds_0() -> None:
     ) in page("run").within("p")
 
 
-def test_less_is_better_where_the_trainings_were_chosen_so() -> None:
-    metric = {"key": "f1", "name": "mean error", "percent": False}
+def test_less_is_better_where_the_metric_says_so() -> None:
+    metric = {"key": "f1", "name": "mean error", "direction": "minimize", "percent": False}
     evaluated(Path("run/result"), {"a": 0.5, "b": 0.7}, metric=metric)
-    put(stage(Path("run/a"), "finetune") / "seeds.json", {"metric": "validation/f1", "direction": "minimize"})
     assert "a is better than b by 0.2000 of mean error [0.1500, 0.2500]." in page("run").within("p")
 
 

@@ -12,9 +12,10 @@ import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.metrics.headline import Headline
 from domainbert.models.folder import ModelFolder
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.config import Headline, task_kind
+from domainbert.tasks.config import task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import lightning
 import numpy as np
 import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
+from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, share_of_step
 from domainbert.training.callbacks import KeepBest
@@ -88,7 +91,8 @@ def test_the_average_is_validated_and_kept_and_training_goes_on_from_the_last_we
 
 
 def test_the_best_weights_are_those_that_were_validated(train):
-    module, noted, fitted = train(EMA, KeepBest("validation/loss", None))  # the highest loss is that of the first
+    highest = KeepBest(replace(LOSS, direction="maximize"), None)  # that of the first validation
+    module, noted, fitted = train(EMA, highest)
     step = fitted.validation["step"]
     assert step == 2
     assert all(np.array_equal(value, noted.validated[step][name]) for name, value in copied(module).items())

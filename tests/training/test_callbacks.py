@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import lightning
@@ -9,10 +10,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
+from domainbert.metrics.headline import Headline
 from domainbert.training import callbacks
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.trainer import build_trainer
+
+F1 = Headline("f1", "macro F1")
 
 
 class Scored(lightning.LightningModule):
@@ -51,7 +55,7 @@ SCORES = [0.1, 0.5, 0.4, 0.5, 0.3, 0.2]
 
 
 def test_the_best_weights_are_kept_and_of_equal_ones_the_first(tmp_path):
-    module, best, history = Scored(SCORES), KeepBest("validation/f1", patience=None), History()
+    module, best, history = Scored(SCORES), KeepBest(F1, patience=None), History()
     trainer = fit(tmp_path, module, [best, history])
     assert trainer.global_step == 12 and module.steps.item() == 12
     assert (best.best, best.best_step) == (pytest.approx(0.5), 4)
@@ -62,7 +66,7 @@ def test_the_best_weights_are_kept_and_of_equal_ones_the_first(tmp_path):
 
 
 def test_a_metric_that_is_never_finite_or_not_measured_is_told(tmp_path):
-    best = KeepBest("validation/f1", patience=2, higher_is_better=False)
+    best = KeepBest(replace(F1, direction="minimize"), patience=2)
     trainer = fit(tmp_path, module := Scored([float("nan")] * 6), [best, History()])
     assert trainer.global_step == 4
     with pytest.raises(TrainingFailed, match="validation/f1 was finite in no validation: the training diverged"):
@@ -70,18 +74,18 @@ def test_a_metric_that_is_never_finite_or_not_measured_is_told(tmp_path):
     with pytest.raises(
         DomainbertError, match="validation/mae: not measured; expected it among the metrics validation/f1"
     ):
-        fit(tmp_path, Scored(SCORES), [KeepBest("validation/mae", None)])
+        fit(tmp_path, Scored(SCORES), [KeepBest(Headline("mae", "MAE"), None)])
 
 
 def test_the_lowest_is_the_best_where_lower_is_better(tmp_path):
-    module, best = Scored([0.5, 0.3, 0.3, 0.4, 0.4, 0.2]), KeepBest("validation/f1", 3, higher_is_better=False)
+    module, best = Scored([0.5, 0.3, 0.3, 0.4, 0.4, 0.2]), KeepBest(replace(F1, direction="minimize"), 3)
     assert fit(tmp_path, module, [best]).global_step == 10, "stopped three validations after the best"
     assert (best.best, best.best_step) == (pytest.approx(0.3), 4)
 
 
 @pytest.mark.parametrize(("patience", "last"), [(1, 6), (2, 8), (3, 10), (4, 12), (9, 12)])
 def test_patience_counts_validations_since_the_best(tmp_path, patience, last):
-    module, best = Scored(SCORES), KeepBest("validation/f1", patience)
+    module, best = Scored(SCORES), KeepBest(F1, patience)
     assert fit(tmp_path, module, [best]).global_step == last
     best.restore(module)
     assert module.steps.item() == 4
@@ -148,13 +152,21 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
             lines.closed += 1
 
     monkeypatch.setattr(callbacks, "Progress", Recorder)
-    fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4)], num_steps=4, accumulation=accumulation)
+    fit(
+        tmp_path,
+        Scored([0.25, 0.75]),
+        [ProgressLines("pretrain", 4, headline=F1)],
+        num_steps=4,
+        accumulation=accumulation,
+    )
     assert lines.label == ("pretrain", 4, "steps", 0) and lines.closed == 1
     assert [count for count, _ in lines.advanced] == [1, 1, 1, 1]
-    assert lines.advanced[2][1] == "validation F1 0.2500"
+    assert lines.advanced[2][1] == "validation macro F1 0.2500"
     lines.advanced.clear()
-    fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3])], 4, accumulation=accumulation)
-    assert [told for _, told in lines.advanced[2:]] == [f"phase {phase} of 2, validation F1 0.2500" for phase in (1, 2)]
+    fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3], F1)], 4, accumulation=accumulation)
+    assert [told for _, told in lines.advanced[2:]] == [
+        f"phase {phase} of 2, validation macro F1 0.2500" for phase in (1, 2)
+    ]
 
 
 def test_a_state_of_an_older_version_is_left_out_as_a_whole() -> None:

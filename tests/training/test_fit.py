@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from domainbert.data.order import GlobalOrder
+from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Budget, CorpusTraining, Runtime
@@ -46,7 +47,7 @@ def test_the_kept_validation_is_that_of_the_weights_that_stay(reader, make_model
     module.on_validation_epoch_end = note
     runtime = Runtime(tmp_path, "32-true", 4, 0, [], {"accelerator": "cpu", "devices": 1})
     steps = Steps(6, 8, reader.plan.num_rows, validate_every=2, validate_first=True)
-    highest = KeepBest("validation/loss", None) if keeps_best else None
+    highest = KeepBest(replace(LOSS, direction="maximize"), None) if keeps_best else None
     fitted = fit("tiny", module, data, steps, runtime, highest)
     assert [row["step"] for row in fitted.history] == [0, 2, 4, 6] and fitted.micro_batch_size == 4
     losses = [row["loss"] for row in fitted.history]

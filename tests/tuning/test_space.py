@@ -13,9 +13,9 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import FixedTrial, create_trial
 
 from domainbert.base.errors import DomainbertError
+from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import STAGES
 from domainbert.serving.cost import Cost
-from domainbert.tasks.config import Headline
 from domainbert.tuning.config import COSTS
 from domainbert.tuning.results import write_results
 from domainbert.tuning.search import Search, read_search, warn_of_unfairness, within_grid

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.tasks.config import Headline
+from domainbert.metrics.headline import Headline
 from domainbert.tuning.trial_values import MetricStream, NoSuchMetric
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Dropout, Range
-from domainbert.tasks.config import Headline
+from domainbert.metrics.headline import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 

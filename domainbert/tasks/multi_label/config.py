@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.config import Headline
+from domainbert.metrics.headline import Headline
 from domainbert.tasks.label_weights import LabelWeights, check_weighted
 from domainbert.tasks.text_files import TextFormat, TextTaskConfig
 

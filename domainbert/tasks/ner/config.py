@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.json_values import listed
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.tagged_files import OF_A_CRF, TaggedColumns
 
 if TYPE_CHECKING:

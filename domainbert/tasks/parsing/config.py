@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import check_fields
 from domainbert.encoders.config import Width
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised, Sample

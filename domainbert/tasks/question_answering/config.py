@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.ranges import Range, check_fields
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
     from domainbert.tasks.recognition import Recognised, Sample

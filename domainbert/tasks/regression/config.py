@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from domainbert.tasks.config import Headline
+from domainbert.metrics.headline import Headline
 from domainbert.tasks.text_files import RowFormat, TextTaskConfig
 
 if TYPE_CHECKING:

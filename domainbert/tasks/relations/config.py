@@ -8,7 +8,8 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.label_names import is_visible
 from domainbert.tasks.nothing import told_nothing
 from domainbert.tasks.relations.outputs import classes_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.nothing import told_nothing
 from domainbert.tasks.tagged_files import OF_A_CRF, TaggedFormat
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from domainbert.base.errors import Problems
 from domainbert.corpus.json_values import problem_with_text, shown
 from domainbert.corpus.rows import json_rows
-from domainbert.tasks.config import Headline, TaskConfig
+from domainbert.metrics.headline import Headline
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled import Labelled
 
 
