@@ -217,6 +217,29 @@ def test_outputs_of_earlier_stages_are_not_looked_at() -> None:
     assert problems_of(("stages.tagger.model", "run/pretrain")) != []
 
 
+def test_a_corpus_to_come_that_a_training_could_not_read_is_told_before_it_is_prepared() -> None:
+    """Rows of other lengths, and a vocabulary that is not the model's."""
+    lengths = ("stages.prepare.row_lengths", "[64, 512]")
+    assert problems_of(lengths, ("stages.pretrain.max_length", "512")) == []
+    assert problems_of(lengths) == [
+        "recipe.yaml:7: stages.pretrain.max_length: 128; run/prepare has row_lengths 64, 512; expected one of them"
+    ]
+    phases = ("stages.pretrain.max_length", "[{until: 0.5, length: 32}, {length: 64}]")
+    assert problems_of(lengths, phases, ("stages.pretrain.budget.max_steps", "10")) == [
+        "--stages.pretrain.max_length: 32; run/prepare has row_lengths 64, 512; expected one of them"
+    ]
+    model = (
+        ("stages.pretrain.encoder", "null"),
+        ("stages.pretrain.init_from", "model"),
+        ("stages.pretrain.max_length", "8"),
+    )
+    assert problems_of(*model) == [
+        "--stages.pretrain.init_from: run/prepare is prepared with run/vocab, which is not the tokenizer of model; "
+        "expected tokenizer: model in prepare"
+    ]
+    assert problems_of(*model, ("stages.prepare.tokenizer", "model")) == []
+
+
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [

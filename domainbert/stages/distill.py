@@ -146,6 +146,7 @@ def check_arguments(given: Given) -> None:
         given.check_model(f"teachers[{number}]", path)
         given.check_max_length(given.encoder_of(path))
     given.check_max_length(given["student"].encoder)
+    given.check_prepared({f"teachers[{number}]": path for number, path in enumerate(given["teachers"])})
     given.check_loggers()
 
 

@@ -22,7 +22,7 @@ from domainbert.tasks.config import TaskConfig, folder_name, task_kind
 from domainbert.tasks.labelled import FoundLabel, check_labels_known, find_labels
 from domainbert.tasks.labelled_set import LabelledSet, Single, files_of, path_of, paths_of, read_file
 from domainbert.training.config import need_logger
-from domainbert.training.length_phases import last_length
+from domainbert.training.length_phases import last_length, phases_of
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
@@ -157,6 +157,35 @@ class Given:
         """Note a window or row that is longer than the encoder's positions, where its architecture is known."""
         with self.under("max_length"):
             check_length(last_length(self["max_length"]), encoder)
+
+    def check_prepared(self, models: Mapping[str, Path]) -> None:
+        """Note corpora to come, of which the YAML tells that their rows have other lengths, or that their tokenizer is
+        not that of the models, by key, that are there."""
+        lengths = {phase.length for phase in phases_of(self["max_length"])}
+        for path in (*self["prepared"], *(self.get("held_out") or {}).values()):
+            maker = self.maker(path)
+            if maker is None or "tokenizer" not in maker.arguments:
+                continue
+            known = maker.get("row_lengths")
+            if known is not None and not lengths <= set(known):
+                wrong, have = (", ".join(map(str, sorted(one))) for one in (lengths - set(known), known))
+                self.problems.append(("max_length", f"{wrong}; {path} has row_lengths {have}; expected one of them"))
+            for key, model in models.items():
+                if self.there(model) and not maker._has_tokenizer_of(model):
+                    found = f"{path} is prepared with {maker['tokenizer']}, which is not the tokenizer of {model}"
+                    self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
+
+    def _has_tokenizer_of(self, model: Path) -> bool:
+        """Whether the tokenizer at `tokenizer` is that of a model; not, if it is yet to be trained."""
+        from domainbert.tokenization.load import load_tokenizer
+
+        maker, folder = self.maker(self["tokenizer"]), opened(model)
+        if maker is not None:
+            return "vocab_size" not in maker.arguments
+        try:
+            return folder is None or folder.tokenizer().fingerprint == load_tokenizer(self["tokenizer"]).fingerprint
+        except DomainbertError:
+            return True  # which is told where they are checked
 
     def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
         """Note more layers to freeze than the encoder has, where its architecture is known."""

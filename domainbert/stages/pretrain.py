@@ -137,6 +137,7 @@ def check_arguments(given: Given) -> None:
     given.check_model("init_from")
     encoder = given["encoder"] or given.encoder_of(given["init_from"])
     given.check_max_length(encoder)
+    given.check_prepared({} if given["init_from"] is None else {"init_from": given["init_from"]})
     if encoder is not None and given["objective"] is not None:
         with given.under("objective"):
             given["objective"].check(encoder)

@@ -14,7 +14,7 @@ from domainbert.base.ranges import BatchSize, Dropout, PositiveInt, Range, Worke
 from domainbert.data.cache_config import CacheConfig
 from domainbert.models.card_config import CardConfig
 from domainbert.settings.schema import SPEED_ONLY
-from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, steps_of_phases
+from domainbert.training.length_phases import LengthPhase, MaxLength, phase_problems, phases_of, steps_of_phases
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -149,8 +149,8 @@ class CorpusTraining(Training):
 
     @property
     def phases(self) -> tuple[LengthPhase, ...]:
-        """The phases; one, where `max_length` is a number."""
-        return self.max_length if isinstance(self.max_length, tuple) else (LengthPhase(self.max_length),)
+        """See `phases_of`."""
+        return phases_of(self.max_length)
 
     @property
     def row_length(self) -> int:

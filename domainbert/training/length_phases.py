@@ -29,6 +29,11 @@ class LengthPhase:
 MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
 
 
+def phases_of(max_length: MaxLength) -> tuple[LengthPhase, ...]:
+    """The phases; one, where `max_length` is a number."""
+    return max_length if isinstance(max_length, tuple) else (LengthPhase(max_length),)
+
+
 def last_length(max_length: MaxLength | None) -> int | None:
     """The longest rows of a training, in tokens: those of its last phase, where it has phases."""
     return max_length[-1].length if isinstance(max_length, tuple) else max_length
