@@ -383,7 +383,7 @@ def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):
         (tmp_path / "runs" / run).mkdir(parents=True)
         for name in ("ner", "ner-pretrained"):
             (tmp_path / "runs" / run / name).symlink_to(runs / name)
-    (tmp_path / "runs/econ-small/stance-pretrained").symlink_to(runs / "classification-pretrained")
+    (tmp_path / "runs/quickstart/direction-pretrained").symlink_to(runs / "classification-pretrained")
     monkeypatch.chdir(tmp_path)
     made = [block for block in of("python") if "runs/quickstart" in block.text or "runs/econ-small" in block.text]
     assert len(made) == 7
