@@ -171,11 +171,11 @@ class Given:
                 wrong, have = (", ".join(map(str, sorted(one))) for one in (lengths - set(known), known))
                 self.problems.append(("max_length", f"{wrong}; {path} has row_lengths {have}; expected one of them"))
             for key, model in models.items():
-                if self.there(model) and not maker._has_tokenizer_of(model):
+                if self.there(model) and not maker.has_tokenizer_of(model):
                     found = f"{path} is prepared with {maker['tokenizer']}, which is not the tokenizer of {model}"
                     self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
 
-    def _has_tokenizer_of(self, model: Path) -> bool:
+    def has_tokenizer_of(self, model: Path) -> bool:
         """Whether the tokenizer at `tokenizer` is that of a model; not, if it is yet to be trained."""
         from domainbert.tokenization.load import load_tokenizer
 
