@@ -135,9 +135,8 @@ def load_teachers(
     for path in paths:
         predictor = load_predictor(path)
         teacher: FineTuned = predictor.runtime
-        teacher.dtype = (
-            None if task.exact else autocast_dtype(precision)
-        )  # the weights stay as they are: students begin with them
+        # the weights stay as they are: students begin with them
+        teacher.dtype = None if task.exact else autocast_dtype(precision)
         if teacher.exported is not None:
             raise DomainbertError(f"teachers: {path} is exported for ONNX Runtime; expected a folder with its weights")
         if predictor.task.name != task.name:

@@ -125,8 +125,8 @@ class Scoring(ABC):
         return type(self).mistake is not Scoring.mistake
 
     def facts(self, system: str) -> dict[str, Any]:
-        """What a task reports of a system beside its scores: `confusion`; and where predictions have probabilities,
-        `reliability` and `by_words`, the share of items without a mistake by their length."""
+        """Facts that a task reports of a system beside its scores: `confusion`; and where predictions have
+        probabilities, `reliability` and `by_words`, the share of items without a mistake by their length."""
         runs, found = list(self.predictions[system].values()), {}
         pairs = [list(self._each(self.confused, run)) for run in runs]
         sure = [one for run in runs for one in self._each(self.confidences, run)]
