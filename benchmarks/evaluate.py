@@ -128,18 +128,24 @@ def _seconds_of_the_rest(settings: Settings) -> dict[str, Any]:
     from domainbert.metrics.bootstrap import interval, resample_scores
     from domainbert.metrics.counts import micro_f1
     from domainbert.metrics.entities import count_entities
-    from domainbert.metrics.summary import GoldEntities, Resampling, summarize_entities
+    from domainbert.metrics.summary import Resampling
+    from domainbert.tasks.ner.config import Ner
+    from domainbert.tasks.ner.conll import NerFile, Sentence
+    from domainbert.tasks.ner.scoring import EntityScoring
+    from domainbert.tasks.words import TaggedWords
 
     gold, predicted, _ = generate(settings)
     wanted, found = ([spans_from_tags(tags) for tags in side] for side in (gold, predicted))
     counts = count_entities(wanted, found, list(_TYPES))
-    entities = GoldEntities(wanted, gold, range(len(gold)), list(_TYPES), None)
+    items = [Sentence(tags, tags, line, line) for line, tags in enumerate(gold)]
+    scoring = EntityScoring(Ner(), NerFile(Path("generated"), items, "conll", "", [], "IOB2"), None)
+    scoring.predictions = {"system": {"model": [TaggedWords(tags, []) for tags in predicted]}}
 
     def bootstrap() -> tuple[float, float]:
         return interval(resample_scores({"system": [counts]}, micro_f1, _RESAMPLES)["system"])
 
     def summary() -> object:
-        return summarize_entities(entities, {"system": {"model": found}}, Resampling(_RESAMPLES, 0))
+        return scoring.summary(Resampling(_RESAMPLES, 0))
 
     return {
         "sentences": len(gold),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import IntArray, accuracy, macro_f1, micro_f1, precision, recall
+from domainbert.metrics.counts import IntArray, accuracy, by_name, macro_f1, micro_f1, precision, recall, weighted_f1
 
 THRESHOLDS = np.arange(1, 100) / 100
 """Probabilities from which on a label may be taken to hold: 0.01 to 0.99."""
@@ -43,6 +43,20 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
 def class_scores(counts: IntArray) -> dict[str, Any]:
     """Scores of a validation of classes from counts (classes, 3): macro F1 and accuracy."""
     return {"f1": macro_f1(counts), "accuracy": accuracy(counts)}
+
+
+def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
+    """All scores of a test set from counts (classes, 3): `f1`, `precision` and `recall` are macro."""
+    occurs = counts.sum(axis=-1) > 0
+    return {
+        "f1": float(macro_f1(counts)),
+        "precision": float(precision(counts)[occurs].mean()),
+        "recall": float(recall(counts)[occurs].mean()),
+        "accuracy": float(accuracy(counts)),
+        "micro_f1": float(micro_f1(counts)),
+        "weighted_f1": float(weighted_f1(counts)),
+        "per_class": by_name(labels, counts),
+    }
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:

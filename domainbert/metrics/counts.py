@@ -6,6 +6,7 @@ A ratio whose denominator is 0 is 0, as in seqeval.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -72,6 +73,14 @@ def accuracy(counts: NDArray) -> FloatArray:
 def scores(counts: NDArray) -> Scores:
     """The three scores of one (3,) count."""
     return Scores(float(precision(counts)), float(recall(counts)), float(f1(counts)))
+
+
+def by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
+    """The three scores, and gold's `support`, of each row of `counts` (names, 3)."""
+    return {
+        name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
+        for name, row in zip(names, counts, strict=True)
+    }
 
 
 def _ratio(numerator: NDArray, denominator: NDArray) -> FloatArray:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from domainbert.metrics.counts import IntArray, Scores, macro_f1, scores
+from domainbert.metrics.counts import IntArray, Scores, by_name, macro_f1, scores
 
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
@@ -46,7 +46,7 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
         unknown = {span[2] for side in (gold, predicted) for spans in side for span in spans}.difference(types)
         raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}") from None
     counts = np.bincount(np.array(cells, dtype=np.int64), minlength=3 * len(types) * len(gold))
-    return counts.reshape(-1, len(types), 3)
+    return counts.reshape(len(gold), len(types), 3)
 
 
 def _cells(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
@@ -118,6 +118,38 @@ def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple
 def entity_scores(counts: IntArray) -> dict[str, Any]:
     """Strict scores of a validation from counts (types, 3): precision, recall and F1 are micro."""
     return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
+
+
+def all_entity_scores(
+    gold: SentenceSpans,
+    predicted: SentenceSpans,
+    totals: IntArray,
+    types: Sequence[str],
+    words: Sequence[Sequence[str]],
+    seen: Set[Surface] | None,
+) -> dict[str, Any]:
+    """All scores of a test set: `f1`, `precision` and `recall` are strict and micro; the rest is named for what it is.
+
+    Args:
+        gold: the entities of each sentence.
+        predicted: those that a model found.
+        totals: strict counts of each type, (types, 3).
+        types: the names of their rows.
+        words: those of each sentence.
+        seen: the entities of the training set; None leaves the slices by novelty out.
+    """
+    lenient, partial = lenient_and_partial(gold, predicted)
+    found = {
+        **entity_scores(totals),
+        "lenient": lenient.as_dict(),
+        "partial": partial.as_dict(),
+        "per_type": by_name(types, totals),
+        "errors": error_kinds(gold, predicted),
+        "by_length": by_name(LENGTHS, count_by_length(gold, predicted)),
+    }
+    if seen is not None:
+        found["by_novelty"] = by_name(NOVELTY, count_by_novelty(gold, predicted, words, seen))
+    return found
 
 
 class Judged(NamedTuple):

@@ -6,7 +6,7 @@ the mean over its seeds; the intervals cover the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,29 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import Statistic, interval, resample_scores
-from domainbert.metrics.classification import count_classes
-from domainbert.metrics.counts import (
-    IntArray,
-    accuracy,
-    macro_f1,
-    micro_f1,
-    precision,
-    recall,
-    scores,
-    weighted_f1,
-)
-from domainbert.metrics.entities import (
-    LENGTHS,
-    NOVELTY,
-    SentenceSpans,
-    Surface,
-    count_by_length,
-    count_by_novelty,
-    count_entities,
-    entity_scores,
-    error_kinds,
-    lenient_and_partial,
-)
 from domainbert.metrics.slices import NO_SLICES, Slices, add_slices, draw_slices
 
 Summary = dict[str, Any]
@@ -56,17 +33,6 @@ class Resampling:
     seed: int
     units: Sequence[int] | None = None
     """See `bootstrap.resample_scores`."""
-
-
-@dataclass(frozen=True)
-class GoldEntities:
-    """The gold side of a tagged test set, one item a sentence."""
-
-    spans: SentenceSpans
-    words: Sequence[Sequence[str]]
-    types: Sequence[str]
-    seen: Set[Surface] | None
-    """The entities of the training set; None leaves the slices by novelty out."""
 
 
 def summarize(
@@ -122,77 +88,11 @@ def summarize(
     return {"systems": summaries, "paired": paired, "draws": draws}
 
 
-def summarize_entities(gold: GoldEntities, systems: Systems[SentenceSpans], resampling: Resampling) -> Summary:
-    """Score taggers: `f1`, `precision`, `recall` are strict and micro; the rest is named for what it is."""
-
-    def count(predicted: SentenceSpans) -> IntArray:
-        return count_entities(gold.spans, predicted, gold.types)
-
-    def score(predicted: SentenceSpans, totals: IntArray) -> dict[str, Any]:
-        lenient, partial = lenient_and_partial(gold.spans, predicted)
-        result = {
-            **entity_scores(totals),
-            "lenient": lenient.as_dict(),
-            "partial": partial.as_dict(),
-            "per_type": by_name(gold.types, totals),
-            "errors": error_kinds(gold.spans, predicted),
-            "by_length": by_name(LENGTHS, count_by_length(gold.spans, predicted)),
-        }
-        if gold.seen is not None:
-            novelty = count_by_novelty(gold.spans, predicted, gold.words, gold.seen)
-            result["by_novelty"] = by_name(NOVELTY, novelty)
-        return result
-
-    found = summarize(systems, count, score, {"f1": micro_f1}, "f1", resampling)
-    silent = collapsed(systems, lambda spans: not any(spans), "predicts no entity at all")
-    return found | {"warnings": silent if any(gold.spans) else []}
-
-
-def summarize_classes(
-    gold: Sequence[str],
-    systems: Systems[Sequence[str]],
-    labels: Sequence[str],
-    resampling: Resampling,
-    headline: str = "f1",
-    slices: Slices = NO_SLICES,
-) -> Summary:
-    """Score classifiers: `f1`, `precision` and `recall` are macro (see `classification`), `accuracy` beside them."""
-
-    def score(_: Sequence[str], totals: IntArray) -> dict[str, Any]:
-        occurs = totals.sum(axis=-1) > 0
-        return {
-            "f1": float(macro_f1(totals)),
-            "precision": float(precision(totals)[occurs].mean()),
-            "recall": float(recall(totals)[occurs].mean()),
-            "accuracy": float(accuracy(totals)),
-            "micro_f1": float(micro_f1(totals)),
-            "weighted_f1": float(weighted_f1(totals)),
-            "per_class": by_name(labels, totals),
-        }
-
-    statistics = {"f1": macro_f1, "accuracy": accuracy}
-
-    def count(predicted: Sequence[str]) -> IntArray:
-        return count_classes(gold, predicted, labels)
-
-    found = summarize(systems, count, score, statistics, headline, resampling, slices)
-    same = collapsed(systems, lambda one: len(set(one)) == 1, "predicts one class only")
-    return found | {"warnings": same if len(set(gold)) > 1 else []}
-
-
 def collapsed(systems: Systems[Found], has: Callable[[Found], bool], what: str) -> list[str]:
     """A line for each system of which some models do `what`, as `has` tells of their predictions."""
     advice = "it has learnt nothing; train it with another optim.lr or longer"
     seeds = {name: [seed for seed, found in runs.items() if has(found)] for name, runs in systems.items()}
     return [f"{name} ({', '.join(some)}) {what}: {advice}" for name, some in seeds.items() if some]
-
-
-def by_name(names: Sequence[str], counts: IntArray) -> dict[str, dict[str, float]]:
-    """Scores and gold support of each row of `counts` (names, 3)."""
-    return {
-        name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
-        for name, row in zip(names, counts, strict=True)
-    }
 
 
 def _mean(values: Sequence[Any]) -> Any:

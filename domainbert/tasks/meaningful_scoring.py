@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.counts import scores
+from domainbert.metrics.counts import by_name, scores
 from domainbert.metrics.meaningful import STATISTICS, meaningful_scores
-from domainbert.metrics.summary import Summary, by_name, collapsed
+from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import per_label_lines, sliced_lines
 from domainbert.tasks.scoring import CountedScoring
 

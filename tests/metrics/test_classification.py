@@ -6,9 +6,9 @@ from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_su
 
 from domainbert.metrics.classification import class_scores, count_class_ids, count_classes
 from domainbert.metrics.counts import accuracy, macro_f1
-from domainbert.metrics.summary import Resampling, summarize_classes
-from domainbert.metrics.table import classification_lines
+from domainbert.metrics.summary import Resampling
 from domainbert.metrics.validation import ScoresOfCounts
+from tests.metrics.scored import classes
 
 LABELS = ["a", "b", "c", "d"]
 label = st.sampled_from(LABELS)
@@ -35,7 +35,7 @@ def test_scores_are_those_of_scikit_learn(pairs):
 @settings(max_examples=100, deadline=None)
 def test_all_scores_of_a_classifier_are_those_of_scikit_learn(pairs):
     gold, predicted = zip(*pairs, strict=True)
-    one = summarize_classes(gold, {"x": {"seed-1": predicted}}, LABELS, Resampling(100, 0))["systems"]["x"]
+    one = classes(gold, {"x": {"seed-1": predicted}}, LABELS).summary(Resampling(100, 0))["systems"]["x"]
 
     def theirs(average, **labels):
         return precision_recall_fscore_support(gold, predicted, average=average, zero_division=0, **labels)
@@ -50,7 +50,8 @@ def test_all_scores_of_a_classifier_are_those_of_scikit_learn(pairs):
 def test_the_printed_tables_name_what_they_show():
     gold = ["a", "a", "a", "b"]
     runs = {"good": {"1": ["a", "a", "a", "b"], "2": ["a", "a", "b", "b"]}, "poor": {"": ["b", "b", "a", "d"]}}
-    lines = classification_lines(summarize_classes(gold, runs, LABELS, Resampling(100, 0)))
+    scoring = classes(gold, runs, LABELS)
+    lines = scoring.lines(scoring.summary(Resampling(100, 0)))
     cells = [line.split() for line in lines]
     assert lines[0].endswith("macro precision  macro recall  micro F1  weighted F1  seeds")
     by_class = next(number for number, line in enumerate(lines) if line.startswith("by class"))

@@ -9,11 +9,12 @@ from sklearn.metrics import f1_score
 
 from domainbert.metrics.bootstrap import resample_parts, score_once
 from domainbert.metrics.classification import count_classes
+from domainbert.metrics.counts import macro_f1
 from domainbert.metrics.regression import Spearman, count_numbers
-from domainbert.metrics.slices import Slices
-from domainbert.metrics.summary import Resampling, summarize_classes
-from domainbert.metrics.table import classification_lines
+from domainbert.metrics.slices import Slices, draw_slices
+from domainbert.metrics.summary import Resampling
 from tests.metrics.drawn_seeds import drawn_seeds
+from tests.metrics.scored import classes
 
 LABELS = ["negative", "neutral", "positive"]
 GENERATOR = np.random.default_rng(0)
@@ -35,8 +36,8 @@ def macro(predicted: list[str], numbers: np.ndarray) -> float:
 
 
 def test_slices_and_their_mean() -> None:
-    slices = Slices.of({"language": LANGUAGES}, "f1", "language", "f1_over_language")
-    found = summarize_classes(GOLD, SYSTEMS, LABELS, Resampling(200, 3), "f1_over_language", slices)
+    scoring = classes(GOLD, SYSTEMS, LABELS, LANGUAGES, mean=True)
+    found = scoring.summary(Resampling(200, 3))
     rows = {value: np.flatnonzero(np.array(LANGUAGES) == value) for value in ("arabic", "english", "french")}
     by_seed = {
         seed: {value: macro(one, numbers) for value, numbers in rows.items()} for seed, one in SYSTEMS["good"].items()
@@ -77,7 +78,7 @@ def test_slices_and_their_mean() -> None:
     difference = scores["good"][:, 0] - scores["poor"][:, 0]
     assert arabic["interval"] == pytest.approx(np.percentile(difference, [2.5, 97.5]).tolist(), abs=1e-12)
 
-    text = "\n".join(classification_lines(found, "f1_over_language", "macro F1, mean over language"))
+    text = "\n".join(scoring.lines(found))
     assert "by language" in text and "french (few)" in text and "macro F1, mean over language" in text
     (line,) = [line for line in text.splitlines() if line.startswith("arabic ")]
     assert (
@@ -87,8 +88,8 @@ def test_slices_and_their_mean() -> None:
 
 
 def test_without_slices_nothing_changes() -> None:
-    plain = summarize_classes(GOLD, SYSTEMS, LABELS, Resampling(200, 3))
-    sliced = summarize_classes(GOLD, SYSTEMS, LABELS, Resampling(200, 3), slices=Slices.of({"l": LANGUAGES}, "f1"))
+    plain = classes(GOLD, SYSTEMS, LABELS).summary(Resampling(200, 3))
+    sliced = classes(GOLD, SYSTEMS, LABELS, LANGUAGES).summary(Resampling(200, 3))
     for name in SYSTEMS:
         assert "slices" not in plain["systems"][name]
         del sliced["systems"][name]["slices"]
@@ -115,9 +116,8 @@ def test_ranks_are_those_within_a_slice() -> None:
 def test_a_resample_without_a_text_of_a_slice_says_nothing_of_it() -> None:
     """All is right, so all scores are 1, whatever is drawn."""
     languages = ["en"] * 100 + ["fr"] * 97 + ["de"] * 3
-    slices = Slices.of({"language": languages}, "f1", "language", "f1_over_language")
     systems = {name: {"seed-1": GOLD[:200]} for name in ("one", "other")}
-    found = summarize_classes(GOLD[:200], systems, LABELS, Resampling(500, 0), "f1_over_language", slices)
+    found = classes(GOLD[:200], systems, LABELS, languages, mean=True).summary(Resampling(500, 0))
     one, (pair,) = found["systems"]["one"], found["paired"]
     assert one["interval"] == [1, 1] and pair["slices"]["language"]["de"]["interval"] == [0, 0]
     assert [part["interval"][1] for part in one["slices"]["language"].values()] == [1, 1, 1]
@@ -126,10 +126,8 @@ def test_a_resample_without_a_text_of_a_slice_says_nothing_of_it() -> None:
 
 def test_a_slice_of_many_items_in_few_texts_is_marked() -> None:
     """A pair of entities says little that others of its text do not say."""
-    slices, one = Slices.of({"l": ["a"] * 100 + ["b"] * 200}, "f1"), {"good": SYSTEMS["good"]}
+    slices = Slices.of({"l": ["a"] * 100 + ["b"] * 200}, "f1")
     units = [*(number // 4 for number in range(100)), *range(25, 225)]
-    parts = summarize_classes(GOLD, one, LABELS, Resampling(100, 0, units), slices=slices)["systems"]["good"]["slices"]
-    assert {value: (part["count"], "few" in part) for value, part in parts["l"].items()} == {
-        "a": (100, True),
-        "b": (200, False),
-    }
+    counts = {"good": [count_classes(GOLD, one, LABELS) for one in SYSTEMS["good"].values()]}
+    drawn = draw_slices(counts, slices, macro_f1, 100, 0, units)["l"]
+    assert {value: drawn.has_few(rows) for value, rows in drawn.parts.items()} == {"a": True, "b": False}

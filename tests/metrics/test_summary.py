@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from domainbert.metrics.bootstrap import interval, resample_scores
 from domainbert.metrics.counts import accuracy, macro_f1, micro_f1
-from domainbert.metrics.summary import GoldEntities, Resampling, summarize_classes, summarize_entities
+from domainbert.metrics.summary import Resampling
+from tests.metrics.scored import classes, entities
 
 LABELS = ("x", "y", "z")
 RESAMPLING = Resampling(50, 3)
@@ -28,7 +27,7 @@ def test_classes():
         "a": {"seed-1": texts_of(0.8, 1, gold), "seed-2": texts_of(0.5, 2, gold)},
         "b": {"only": texts_of(0.4, 3, gold)},
     }
-    found = summarize_classes(gold, systems, LABELS, RESAMPLING)
+    found = classes(gold, systems, LABELS).summary(RESAMPLING)
     for name, runs in systems.items():
         theirs = [precision_recall_fscore_support(gold, one, labels=LABELS, zero_division=0) for one in runs.values()]
         mean, summary = np.mean(theirs, axis=0), found["systems"][name]
@@ -61,14 +60,11 @@ def by_hand(gold, predicted):
 
 
 def test_entities_are_resampled_by_document():
-    words = [["w"] * 8 for _ in range(6)]
     documents = [0, 0, 0, 1, 1, 2]
     gold = [[(0, 2, "p"), (3, 4, "q")], [(1, 3, "p")], [], [(0, 1, "q")], [(2, 5, "p")], [(0, 2, "q")]]
     one = [[(0, 2, "p"), (3, 5, "q")], [(1, 3, "p")], [(0, 1, "q")], [(0, 1, "q")], [], [(0, 2, "q")]]
     other = [[(0, 2, "q")], [(1, 3, "p")], [], [], [(2, 5, "p")], [(0, 2, "q")]]
-    drawn = replace(RESAMPLING, units=documents)
-    found = summarize_entities(GoldEntities(gold, words, ("p", "q"), None), {"s": {"1": one, "2": other}}, drawn)
-    found = found["systems"]["s"]
+    found = entities(gold, {"s": {"1": one, "2": other}}, documents).summary(RESAMPLING)["systems"]["s"]
     # one: p 2 right, 0 wrong, 1 missed; q 2 right, 2 wrong, 1 missed. other: p 2, 0, 1; q 1, 1, 2.
     assert found["per_type"]["p"] == pytest.approx({"precision": 1.0, "recall": 2 / 3, "f1": 0.8, "support": 3})
     assert found["per_type"]["q"]["support"] == 3

@@ -1,31 +1,31 @@
 from __future__ import annotations
 
-from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_classes, summarize_entities
-from domainbert.metrics.table import classification_lines, cost_lines, entity_lines
+from domainbert.metrics.summary import Resampling
+from domainbert.metrics.table import cost_lines
+from tests.metrics.scored import classes, entities
 
 DRAWN = Resampling(100, 0)
 
 
-def entities(predicted: dict[str, list[list[tuple[int, int, str]]]], gold: list[list[tuple[int, int, str]]]) -> Summary:
-    words = [["a", "b"], ["c"]]
-    return summarize_entities(GoldEntities(gold, words, ["x"], None), {"ours": predicted}, DRAWN)
-
-
 def test_a_tagger_that_predicts_nothing_is_told_in_the_table() -> None:
     found, none = [[(0, 1, "x")], []], [[], []]
-    summary = entities({"seed-1": found, "seed-2": none, "seed-3": none}, found)
+    scoring = entities(found, {"ours": {"seed-1": found, "seed-2": none, "seed-3": none}})
+    summary = scoring.summary(DRAWN)
     advice = "it has learnt nothing; train it with another optim.lr or longer"
     assert summary["warnings"] == [f"ours (seed-2, seed-3) predicts no entity at all: {advice}"]
-    assert entity_lines(summary)[2] == f"warning: {summary['warnings'][0]}"
-    assert entities({"seed-1": none}, none)["warnings"] == [], "there was none to predict"
+    assert scoring.lines(summary)[2] == f"warning: {summary['warnings'][0]}"
+    scoring = entities(none, {"ours": {"seed-1": none}})
+    assert scoring.summary(DRAWN)["warnings"] == [], "there was none to predict"
 
 
 def test_a_classifier_that_predicts_one_class_is_told_in_the_table() -> None:
     gold = ["a", "b", "a"]
-    summary = summarize_classes(gold, {"one": {"m": ["b"] * 3}, "two": {"m": gold}}, ["a", "b"], DRAWN)
+    scoring = classes(gold, {"one": {"m": ["b"] * 3}, "two": {"m": gold}}, ["a", "b"])
+    summary = scoring.summary(DRAWN)
     assert len(summary["warnings"]) == 1
-    assert classification_lines(summary)[3].startswith("warning: one (m) predicts one class only: ")
-    assert summarize_classes(["a"] * 3, {"one": {"m": ["a"] * 3}}, ["a", "b"], DRAWN)["warnings"] == []
+    assert scoring.lines(summary)[3].startswith("warning: one (m) predicts one class only: ")
+    scoring = classes(["a"] * 3, {"one": {"m": ["a"] * 3}}, ["a", "b"])
+    assert scoring.summary(DRAWN)["warnings"] == []
 
 
 def test_only_a_student_has_a_score_to_keep() -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.metrics.summary import Resampling, summarize_classes
+from domainbert.metrics.summary import Resampling
 from domainbert.report.evaluations import Evaluation, evaluations
 from domainbert.report.runs import read_runs
 from domainbert.report.tables import Number, further_table, label_tables, slice_tables
 from domainbert.report.verdict import verdicts
+from tests.metrics.scored import classes
 from tests.report.hand_made import METRIC, evaluated, put, stage, system
 
 LABELS = ["a", "b", "c"]
@@ -33,11 +34,11 @@ def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Pa
         for name, right in {"ours": 0.7, "theirs": 0.5}.items()
     }
     how = Resampling(200, 7)
-    together = summarize_classes(gold, said, LABELS, how)["paired"][0]
+    together = classes(gold, said, LABELS).summary(how)["paired"][0]
     for name, runs in said.items():
         folder = tmp_path / name / "result"
         stage(folder, "evaluate", config={"test": "test.jsonl 12"})
-        summary = summarize_classes(gold, {"model": runs}, LABELS, how)
+        summary = classes(gold, {"model": runs}, LABELS).summary(how)
         draws = summary.pop("draws")
         put(folder / "metrics.json", {"metric": METRIC, "gold": 60, "test": "test.jsonl", **summary})
         put(folder / "draws.json", {"drawn": {"seed": 7, "resamples": 200, "units": 60}, "systems": draws})

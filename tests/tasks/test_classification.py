@@ -15,7 +15,8 @@ from domainbert.encoders.packed import Packed
 from domainbert.metrics.summary import Resampling
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile, LabelledText
-from domainbert.tasks.classification.task import ClassificationTask, ClassScoring
+from domainbert.tasks.classification.scoring import ClassScoring
+from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.task import read_task
 

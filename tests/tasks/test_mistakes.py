@@ -16,7 +16,7 @@ from domainbert.metrics.entities import error_kinds
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile
 from domainbert.tasks.classification.files import LabelledText as ClassifiedText
-from domainbert.tasks.classification.task import ClassScoring, TextPrediction
+from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.excerpt import AROUND, WHOLE, excerpt
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.multi_label.config import MultiLabel

@@ -14,7 +14,7 @@ from domainbert.metrics.counts import FloatArray
 from domainbert.metrics.summary import Resampling, Summary, summarize
 
 if TYPE_CHECKING:
-    from domainbert.tasks.classification.task import TextPrediction
+    from domainbert.tasks.classification.scoring import TextPrediction
 
 
 def plain_scores(rows: FloatArray) -> dict[str, Any]:

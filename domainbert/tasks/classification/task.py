@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,19 +14,16 @@ from torch.nn import functional
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import BalancedOrder, GlobalOrder
 from domainbert.metrics.classification import class_scores, count_class_ids
-from domainbert.metrics.confusion import Pair
-from domainbert.metrics.summary import Resampling, Summary, summarize_classes
-from domainbert.metrics.table import CALIBRATED, calibration_lines, classification_lines
+from domainbert.metrics.table import CALIBRATED
 from domainbert.tasks.claims import Claim
-from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores, summarize_calibration
+from domainbert.tasks.classification.calibration import calibrated_scores, plain_scores
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
+from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import weights_of
 from domainbert.tasks.labelled import Content, Labelled, label_counts
-from domainbert.tasks.mistakes import Mistake, label_marks
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.task import ADVICE, Batch, scores_of_counts, scores_of_rows
 from domainbert.tasks.text_task import TextTask
 
@@ -40,14 +35,6 @@ _NEAR = 0.02  # of macro F1: as good as no better
 _FAR = 0.1  # of macro F1: better, whatever the accuracy
 
 
-@dataclass(frozen=True)
-class TextPrediction:
-    """The class of a text, and the probability of every class."""
-
-    label: str
-    scores: dict[str, float]
-
-
 class Classifier(Predictor[TextPrediction]):
     """Gives texts a class."""
 
@@ -57,58 +44,6 @@ class Classifier(Predictor[TextPrediction]):
     def predict_texts(self, texts: Sequence[Content]) -> list[TextPrediction]:
         """The class of each text."""
         return self.predict(texts)
-
-
-class ClassScoring(Scoring):
-    """Texts with one class each as a test set."""
-
-    def __init__(self, config: Classification, test: Labelled[LabelledText]) -> None:
-        super().__init__(config, test)
-        self.calibrate = config.calibrate
-        self.temperatures: dict[str, dict[str, float]] = {}  # of the models, by system and seed
-
-    def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """See `Scoring.score`."""
-        super().score(system, seed, predictor, path)
-        self.temperatures.setdefault(system, {})[seed] = getattr(predictor.task, "temperature", 1.0)
-
-    def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
-        """See `Scoring.row`."""
-        gold = {**item.as_row, "gold": item.label}
-        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
-
-    def mistake(self, item: LabelledText, prediction: TextPrediction) -> Mistake | None:
-        """See `Scoring.mistake`."""
-        if item.label == prediction.label:
-            return None
-        gold, found = label_marks(item.label, prediction.label, prediction.scores)
-        return Mistake(item.text, gold, found, prediction.scores[prediction.label], item.text_pair)
-
-    def confused(self, item: LabelledText, prediction: TextPrediction) -> list[Pair]:
-        """The classes."""
-        return [(item.label, prediction.label)]
-
-    def confidences(self, item: LabelledText, prediction: TextPrediction) -> list[tuple[float, bool]]:
-        """The predicted class."""
-        return [(prediction.scores[prediction.label], item.label == prediction.label)]
-
-    def summary(self, resampling: Resampling) -> Summary:
-        """See `Scoring.summary`."""
-        gold = [text.label for text in self.test.items]
-        systems = {
-            name: {seed: [one.label for one in found] for seed, found in runs.items()}
-            for name, runs in self.predictions.items()
-        }
-        labels, headline = sorted(self.labels), self.headline.key
-        found = summarize_classes(gold, systems, labels, resampling, headline, self.slices("f1"))
-        if self.calibrate:
-            summarize_calibration(found, gold, self.predictions, self.temperatures, labels, resampling)
-        return found
-
-    def lines(self, summary: Summary) -> list[str]:
-        """See `Scoring.lines`."""
-        lines = classification_lines(summary, self.headline.key, self.headline.name)
-        return lines + (calibration_lines(summary) if self.calibrate else [])
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):

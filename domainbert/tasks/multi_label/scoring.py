@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import count_labels
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.counts import macro_f1, micro_f1, scores, weighted_f1
-from domainbert.metrics.summary import Summary, by_name, collapsed
+from domainbert.metrics.counts import by_name, macro_f1, micro_f1, scores, weighted_f1
+from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import multi_label_lines
 from domainbert.tasks.mistakes import CORRECT, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.multi_label.files import LabelledText

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from domainbert.base.errors import DomainbertError
+from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.entities import judge_entities, surface
-from domainbert.metrics.summary import GoldEntities, Resampling, Summary, summarize_entities
+from domainbert.metrics.counts import IntArray, micro_f1
+from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
+from domainbert.metrics.summary import Resampling, Summary, collapsed
 from domainbert.metrics.table import entity_lines
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
@@ -19,24 +21,26 @@ from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.conll import NerFile, Sentence
 from domainbert.tasks.ner.tags import Span, spans_from_tags, tags_from_spans
 from domainbert.tasks.plain_items import joined_words
+from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.tagged_scoring import TaggedScoring
 from domainbert.tasks.text_files import Stretch
 from domainbert.tasks.words import TaggedWords
 
 
-class EntityScoring(TaggedScoring):
+class EntityScoring(TaggedScoring, CountedScoring):
     """Sentences with entities; predictions are tags of words. `train` is for the slices of seen and unseen entities."""
 
     config: Ner
     test: NerFile
+    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": micro_f1}
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None) -> None:
         super().__init__(config, test)
-        self._seen = None
+        self._gold, self._seen = [sentence.spans for sentence in test.sentences], None
         if train is not None:
             print(train.describe())
             self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
-        self._repaired: dict[str, int] = {}
+        self._repaired: Counter[str] = Counter()
 
     @property
     def num_gold(self) -> int:
@@ -53,7 +57,7 @@ class EntityScoring(TaggedScoring):
         found, keeps = super().predict(predictor), self.config.format.keeps
         if self.config.format.types is None:
             return found
-        kept = [[span for span in spans_from_tags(one.tags) if keeps(span[2])] for one in found]
+        kept = [[span for span in spans if keeps(span[2])] for spans in _spans(found)]
         return [
             one._replace(tags=tags_from_spans(spans, len(one.tags))) for one, spans in zip(found, kept, strict=True)
         ]
@@ -61,23 +65,28 @@ class EntityScoring(TaggedScoring):
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
         """See `Scoring.score`; repaired tags are counted."""
         super().score(system, seed, predictor, path)
-        self._repaired[system] = self._repaired.get(system, 0) + predictor.num_repaired
+        self._repaired[system] += predictor.num_repaired
+
+    def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
+        """See `CountedScoring.count`: strict, (sentences, types, 3)."""
+        return count_entities(self._gold, _spans(predictions), self._types)
+
+    def scores(self, predictions: Sequence[TaggedWords], totals: IntArray) -> dict[str, Any]:
+        """See `CountedScoring.scores`."""
+        words = [sentence.words for sentence in self.test.sentences]
+        return all_entity_scores(self._gold, _spans(predictions), totals, self._types, words, self._seen)
+
+    def warnings(self) -> list[str]:
+        """Models that find no entity, where there are some."""
+        silent = collapsed(self.predictions, lambda found: not any(_spans(found)), "predicts no entity at all")
+        return silent if self.num_gold else []
 
     def summary(self, resampling: Resampling) -> Summary:
-        """The scores of all systems, after a check that all gold entities of the file were scored."""
-        sentences = self.test.sentences
-        systems = {
-            name: {seed: [spans_from_tags(one.tags) for one in run] for seed, run in runs.items()}
-            for name, runs in self.predictions.items()
-        }
-        found = {span[2] for runs in systems.values() for run in runs.values() for one in run for span in one}
-        gold = GoldEntities(
-            spans=[sentence.spans for sentence in sentences],
-            words=[sentence.words for sentence in sentences],
-            types=sorted(found.union(label_set(sentences))),
-            seen=self._seen,
-        )
-        summary = summarize_entities(gold, systems, replace(resampling, units=self.test.unit_numbers))
+        """See `Scoring.summary`; after a check that all gold entities of the file were scored."""
+        runs = (run for runs in self.predictions.values() for run in runs.values())
+        found = {span[2] for run in runs for spans in _spans(run) for span in spans}
+        self._types = sorted(found.union(label_set(self.test.items)))
+        summary = super().summary(resampling)
         for name, system in summary["systems"].items():
             scored = sum(one["support"] for one in system["per_type"].values())
             if scored != self.num_gold:
@@ -119,6 +128,11 @@ class EntityScoring(TaggedScoring):
         said = "stray I- tags in the predictions were read as B-"
         repaired = [f"{name}: {count:,} {said}" for name, count in self._repaired.items() if count]
         return [*entity_lines(summary), *([""] if repaired else []), *repaired]
+
+
+def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
+    """The entities of each sentence."""
+    return [spans_from_tags(one.tags) for one in predictions]
 
 
 def _mark(span: Span, places: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.confusion import Pair
-from domainbert.metrics.summary import Summary, by_name, collapsed
+from domainbert.metrics.counts import by_name
+from domainbert.metrics.summary import Summary, collapsed
 from domainbert.metrics.table import tree_lines
 from domainbert.tasks.labelled import label_set
 from domainbert.tasks.mistakes import Mark, Mistake
