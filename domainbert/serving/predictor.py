@@ -14,15 +14,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.examples import Example, collate
 from domainbert.data.types import Share
-from domainbert.encoders.biaffine import Biaffine
-from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.shapes import shapes_only
 from domainbert.models.folder import ModelFolder, load_model, open_model
-from domainbert.serving.onnx.biaffine import read_biaffine
-from domainbert.serving.onnx.session import OnnxModel, read_crf
+from domainbert.serving.onnx.decoders import decoder_of
+from domainbert.serving.onnx.session import OnnxModel
 from domainbert.serving.parts import in_parts, joined
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import Task, task_of_folder
@@ -41,8 +39,8 @@ class FineTuned:
     """A fine-tuned model, ready to compute; for the arguments see `load_predictor`.
 
     Attributes:
-        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of a CRF, or
-            of a biaffine head's scores.
+        model: the torch model; of an exported one, its shapes on torch's meta device and the numbers of what
+            decodes.
         exported: the model that ONNX Runtime runs, if it is one.
         teachers: names of the models that it was distilled from, if any.
         fields: of its `config.json`.
@@ -123,13 +121,12 @@ def packed_logits(
 
 
 def _shapes(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """The model of an exported folder without its weights, but with the CRF or the biaffine scores that decode."""
+    """The model of an exported folder without its weights, but with what decodes."""
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, head, len(folder.labels), folder.head_sizes)
-    if crf_of(model.head) is not None:
-        model.head.crf = read_crf(folder.path, folder.labels)
-    if isinstance(model.head, Biaffine):
-        read_biaffine(folder.path, model.head)
+    decoder = decoder_of(model.head, folder.labels)
+    if decoder is not None:
+        decoder.read(folder.path)
     return model
 
 

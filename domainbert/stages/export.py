@@ -19,8 +19,6 @@ from domainbert.tasks.config import TaskConfig, folder_name, task_kind, usual_co
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, set_name
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from domainbert.data.examples import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
@@ -81,20 +79,26 @@ def export(out: Path, settings: Export) -> dict[str, Any]:
         DomainbertError: `domainbert[onnx]` is not installed; no model folder, or its head has no weights; a labelled
             file that `evaluate` refuses; or `model.onnx` gives other logits than torch.
     """
+    from domainbert.serving.onnx.decoders import decoder_of
     from domainbert.serving.onnx.graph import need_onnx
+    from domainbert.tasks.task import task_of_folder
 
     need_onnx()
     loaded, folder = _load(settings.model)
     scoring = _open_check(folder, settings)
     examples = _examples(folder, scoring)  # which refuses what the model cannot read, before anything is written
+    decoder = decoder_of(loaded.head, folder.labels)
     files = _write(out, loaded, folder, settings.quantize)
+    if decoder is not None:
+        task_of_folder(folder).bind(loaded.head)  # which knows the labels that may not follow each other
+        decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare(loaded, folder.tokenizer(), examples, files)
     lines = [f"{name}: {_in_words(facts)}" for name, facts in report["files"].items()]
     if scoring is not None and settings.check is not None:
         lines.append(_score(report, scoring, folder.path, files, settings.check))
     write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(report, folder, _meaning(loaded.head), lines))
+    write_text(out / "README.md", _card(report, folder, decoder.logits if decoder else "", lines))
     print("\n".join(lines))
     return report
 
@@ -148,25 +152,14 @@ def _open_check(folder: ModelFolder, settings: Export) -> Scoring | None:
 
 def _write(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
     """Write the ONNX files, and the configuration and tokenizer beside them."""
-    from domainbert.encoders.biaffine import Biaffine
-    from domainbert.encoders.crf import crf_of
     from domainbert.models.folder import ONNX_FILE
-    from domainbert.serving.onnx.biaffine import write_biaffine
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
-    from domainbert.serving.onnx.session import write_crf
-    from domainbert.tasks.task import task_of_folder
 
     files = [out / ONNX_FILE]
     write_onnx(files[0], model)
     if quantize:
         files.append(out / INT8_FILE)
         quantize_int8(files[0], files[1])
-    crf = crf_of(model.head)
-    if crf is not None:
-        task_of_folder(folder).bind(model.head)  # which knows the labels that may not follow each other
-        write_crf(out, crf, folder.labels)
-    if isinstance(model.head, Biaffine):
-        write_biaffine(out, model.head)
     write_json(out / "config.json", folder.fields, as_is=True)
     folder.tokenizer().save(out, _longest(folder), folder.config.num_token_types > 1)
     return files
@@ -247,18 +240,6 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         said.append(f"{pair['b']} {shown_score(score, percent)} ({moved})")
     names = ", ".join(path_of(file).name for file in files_of(check))
     return f"{name} on {names}: {', '.join(said)}"
-
-
-def _meaning(head: nn.Module) -> str:
-    """A sentence on logits that are no scores of labels yet; empty of others."""
-    from domainbert.encoders.biaffine import Biaffine
-    from domainbert.encoders.crf import crf_of
-
-    if crf_of(head) is not None:
-        return "emissions of a CRF; crf.json has its transitions, and says how to decode"
-    if isinstance(head, Biaffine):
-        return "projections of words; biaffine.safetensors has what scores them, and says how to decode"
-    return ""
 
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, meaning: str, lines: Sequence[str]) -> str:

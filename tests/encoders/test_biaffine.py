@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.families import build_model
 from domainbert.models.folder import load_model, open_model, save_model
-from domainbert.serving.onnx.biaffine import read_biaffine, write_biaffine
+from domainbert.serving.onnx.decoders import BiaffineDecoder
 from tests.encoders.test_hugging_face import batch, make_tokenizer
 
 HIDDEN, LABELS, ARC, LABEL = 6, 3, 4, 2
@@ -135,10 +135,10 @@ def test_sizes_that_are_none_are_named(reference: Any, tmp_path: Path, size: Any
 def test_what_stands_beside_an_exported_model(head: Biaffine, tmp_path: Path) -> None:
     other = Biaffine(HIDDEN, LABELS, 0.0, ARC, LABEL)
     with pytest.raises(DomainbertError, match=r"biaffine\.safetensors: cannot be read"):
-        read_biaffine(tmp_path, other)
-    write_biaffine(tmp_path, head.float())
-    read_biaffine(tmp_path, other)
+        BiaffineDecoder(other).read(tmp_path)
+    BiaffineDecoder(head.float()).write(tmp_path)
+    BiaffineDecoder(other).read(tmp_path)
     assert all(torch.equal(getattr(other, name), getattr(head, name)) for name in ("root", "arc", "label"))
     assert other.root.requires_grad
     with pytest.raises(DomainbertError, match=r"arc has shape \(5, 4\); config.json implies \(4, 3\)"):
-        read_biaffine(tmp_path, Biaffine(HIDDEN, LABELS, 0.0, ARC - 1, LABEL + 1))
+        BiaffineDecoder(Biaffine(HIDDEN, LABELS, 0.0, ARC - 1, LABEL + 1)).read(tmp_path)

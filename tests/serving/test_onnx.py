@@ -29,9 +29,10 @@ from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model, save_model
+from domainbert.serving.onnx.decoders import CrfDecoder
 from domainbert.serving.onnx.graph import need_onnx, quantize_int8, write_onnx
 from domainbert.serving.onnx.parity import Difference, by_item, largest_difference, made_up_texts, whole_example
-from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows, read_crf, write_crf
+from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -315,21 +316,30 @@ def test_a_difference_that_is_not_a_number_is_not_tolerable():
     ).tolerable
 
 
+def with_crf(crf):
+    head = torch.nn.Linear(2, 5)
+    head.crf = crf
+    return head
+
+
 def test_a_random_field_is_written_to_the_bit(tmp_path):
     crf = Crf(5)
     with torch.no_grad():
         for parameter in crf.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     crf.constrain(LABELS)
-    write_crf(tmp_path, crf, LABELS)
-    found = read_crf(tmp_path, LABELS)
+    head = with_crf(crf)
+    CrfDecoder(head, LABELS).write(tmp_path)
+    CrfDecoder(head, LABELS).read(tmp_path)
+    found = head.crf
+    assert found is not crf
     assert torch.equal(found.end, crf.end)
     assert torch.equal(found.start, torch.where(crf.allowed_first, crf.start, -1e4))
     assert torch.equal(found.transitions, torch.where(crf.allowed, crf.transitions, -1e4))
     fields = json.loads((tmp_path / "crf.json").read_text())
     assert fields["labels"] == LABELS and fields["transitions"][0][2] == -10000 and "Viterbi" in fields["how"]
     with pytest.raises(DomainbertError, match=r"crf\.json: labels are not those of config\.json; expected O, B-x"):
-        read_crf(tmp_path, ["O", "B-x"])
+        CrfDecoder(head, ["O", "B-x"]).read(tmp_path)
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"labels": ["O"], "start": [0], "transitions": [0], "end": [0]}'])
@@ -337,7 +347,7 @@ def test_a_broken_random_field_is_named(tmp_path, text):
     if text is not None:
         (tmp_path / "crf.json").write_text(text)
     with pytest.raises(DomainbertError, match=r"crf\.json: not the CRF of an exported tagger"):
-        read_crf(tmp_path, ["O"])
+        CrfDecoder(with_crf(Crf(1)), ["O"]).read(tmp_path)
 
 
 def test_broken_and_foreign_files_are_named(tmp_path):

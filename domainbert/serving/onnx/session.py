@@ -1,8 +1,7 @@
-"""Exported models in ONNX Runtime: a text a row, texts of like length together. A CRF stands in a file beside them."""
+"""Exported models in ONNX Runtime: a text a row, texts of like length together."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_json
 from domainbert.base.sealed import check_sealed
 from domainbert.data.examples import Example
 from domainbert.data.packing import fill_rows
-from domainbert.encoders.crf import Crf
 from domainbert.serving.parts import in_parts, joined
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -25,14 +22,6 @@ Ints = NDArray[np.int64]
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _MAX_TOKENS = 4_096
-
-CRF_FILE = "crf.json"
-_HOW = (
-    "The logits of the model are the emissions of a conditional random field: the best label of each word by itself is "
-    "not what the model predicts. A word's emission is the logits at its first piece. The score of labels y1 ... yn is "
-    "start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels with the highest "
-    "(Viterbi). -10000 stands where a label is forbidden."
-)
 
 
 class OnnxModel:
@@ -132,31 +121,3 @@ def _session(file: Path) -> Any:
     except Exception as error:  # its classes have no base of their own
         reason = " ".join(str(error).split())
         raise DomainbertError(f"{file}: ONNX Runtime cannot open it: {reason}") from error
-
-
-def write_crf(folder: Path, crf: Crf, labels: Sequence[str]) -> None:
-    """Write `crf.json`: labels, `start` (C,), `transitions` (C, C) from row to column, `end` (C,), and how to use them.
-
-    What its task forbids is written as -10000.
-    """
-    start, transitions, end = crf.scores(crf.transitions.detach())
-    numbers = {"start": start.tolist(), "transitions": transitions.tolist(), "end": end.tolist()}
-    write_json(folder / CRF_FILE, {"how": _HOW, "labels": list(labels), **numbers})
-
-
-def read_crf(folder: Path, labels: Sequence[str]) -> Crf:
-    """The CRF that `write_crf` wrote, to the bit; `DomainbertError` if there is none, or not one of these labels."""
-    path, crf = folder / CRF_FILE, Crf(len(labels))
-    check_sealed(folder, CRF_FILE)
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        if fields["labels"] != list(labels):
-            raise DomainbertError(f"{path}: labels are not those of config.json; expected {', '.join(labels)}")
-        for name in ("start", "transitions", "end"):
-            values = torch.tensor(fields[name], dtype=torch.float32)
-            if values.shape != getattr(crf, name).shape:
-                raise ValueError(f"{name} has shape {tuple(values.shape)}")
-            setattr(crf, name, nn.Parameter(values))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DomainbertError(f"{path}: not the CRF of an exported tagger: {error!r}") from error
-    return crf
