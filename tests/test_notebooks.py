@@ -154,6 +154,8 @@ def test_a_corpus_of_ones_own_goes_all_the_way(kernel: Path, tmp_path: Path) -> 
     card = (out / "tagger" / said["seeds"]["best"] / "README.md").read_text(encoding="utf-8")
     assert book.printed("card") == f"{card}\n" and card.startswith("---\n")
     assert book.pictures() == {"curve"} and not (out / "sample").exists()
+    assert (out / "recipe.yaml").read_text(encoding="utf-8") in book.printed("recipe")
+    assert f"train: {mine / 'ner/train.conll'}" in book.printed("recipe")
 
 
 @pytest.mark.slow
