@@ -40,7 +40,7 @@ class ImpliedCheck:
 
 @dataclass
 class _Group:
-    """Trainings on the same labelled sets, and the test sets that score them."""
+    """Trainings on the same labelled sets, and the test sets that score them, all read with the same settings."""
 
     stages: list[str]
     node: Node
@@ -62,15 +62,16 @@ def implied_checks(stages: Mapping[str, ReadStage], given: Node | None) -> Itera
     if first is None or any(one.kind == "check" for one in stages.values()) or (given and given.value is False):
         return
     groups, before = _groups(stages), set(list(stages)[: list(stages).index(first)])
-    own = {} if given is None else given.value
+    own, names = {} if given is None else given.value, set(stages)
     for group in groups:
-        name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", stages)
+        name = _free("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
+        names.add(name)
         values = _shared(stages, first) | _labelled(group, before) | own
         node = Node(values, group.node.where)
         yield _implied(stages, name, _place(stages, first, node, group.stages[0]), node, group.stages)
     if not groups and "corpus" in (shared := _shared(stages, first)):
         node = Node(shared | own, stages[first].node.where)
-        yield _implied(stages, _free("check", stages), first, node)
+        yield _implied(stages, _free("check", names), first, node)
 
 
 def _implied(
@@ -83,10 +84,10 @@ def _implied(
     return ImpliedCheck(name, before, node, frozenset({*labelled, *on_text}))
 
 
-def _free(name: str, stages: Mapping[str, ReadStage]) -> str:
-    """The name, with a number behind it if a stage of the recipe has it."""
+def _free(name: str, names: Set[str]) -> str:
+    """The name, with a number behind it if a stage of the recipe, or another check, has it."""
     numbered = (f"{name}-{number}" for number in count(2))
-    return name if name not in stages else next(one for one in numbered if one not in stages)
+    return name if name not in names else next(one for one in numbered if one not in names)
 
 
 def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
@@ -100,11 +101,15 @@ def _groups(stages: Mapping[str, ReadStage]) -> list[_Group]:
             scored = _referred(one.node.value["models"])
             exports = [stages[other].node.value["model"] for other in scored if stages[other].kind == "export"]
             scored = scored.union(*map(_referred, exports))
-            for (read_as, *_), group in groups.items():
-                test = one.node.value["test"]
-                known = [node.plain() for node in group.tests]
-                if scored & set(group.stages) and _read_as(one.settings.task) == read_as and test.plain() not in known:
-                    group.tests.append(test)
+            own, test = _read_as(one.settings.task), one.node.value["test"]
+            judged = [
+                (key, group) for key, group in groups.items() if scored & set(group.stages) and key[0][0] is own[0]
+            ]
+            for (_, *sets), group in judged:
+                read = Node({**group.node.value, "task": one.node.value["task"]}, group.node.where)
+                like_it = groups.setdefault((own, *sets), _Group(list(group.stages), read))
+                if test.plain() not in [node.plain() for node in like_it.tests]:
+                    like_it.tests.append(test)
     return list(groups.values())
 
 

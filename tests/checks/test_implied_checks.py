@@ -103,6 +103,22 @@ init_args: {{format: {{subtypes: false}}}}}}, test: {tmp_path}/trees.conllu}}
     assert found.node.plain()["labelled"]["test"] == f"{tmp_path}/trees.conllu"
 
 
+def test_a_test_set_that_is_read_with_other_settings_has_a_check_with_these(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its stray I- is an error for the training, and a leak all the same."""
+    path = recipe(tmp_path)
+    (tmp_path / "other.jsonl").write_text(json.dumps({"tokens": list("éabc"), "tags": ["B-x", "O", "O", "O"]}) + "\n")
+    (tmp_path / "test.jsonl").write_text(TAGGED.replace("B-x", "I-x"))
+    text = path.read_text().replace(f"validation: {tmp_path}/train", f"validation: {tmp_path}/other")
+    scored = "{class_path: Ner, init_args: {format: {repair: true}}}, test:"
+    path.write_text(text.replace("task: Ner, test:", f"task: {scored}"))
+    assert plan(path, capsys) == [*USUAL[:3], "check-tagger", "check-tagger-2", *USUAL[3:]]
+    assert main(["run", str(path), "--only", "sample,vocab,prepare,check-tagger"]) == 0
+    assert main(["run", str(path), "--only", "check-tagger-2"]) == 1
+    assert "same-text-in-train-and-test" in capsys.readouterr().err
+
+
 def test_a_model_that_is_a_folder_of_seeds_has_the_tokenizer_of_the_best(
     tmp_path: Path, runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
