@@ -13,6 +13,7 @@ from types import ModuleType
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.ranks import launched_here, process_rank
 from domainbert.base.redact import redact
+from domainbert.base.signals import stopping_at_once
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.command_line import Typed, take_apart
@@ -62,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
-        return _dispatch(words)
+        with stopping_at_once():
+            return _dispatch(words)
     except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):

@@ -14,6 +14,10 @@ from domainbert.base.files import read_json, write_json
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
 _NOT_READ = {"manifest.json", "status.json", "README.md"}  # they tell of the run and the model: nothing reads them
+OF_THE_RUN = {*_NOT_READ, "running.lock", "config.yaml", "training.json"}
+"""Files in the folder of a stage that tell of the run, and that nothing reads."""
+FOLDERS_OF_THE_RUN = {"logs", "checkpoints"}
+"""Folders like these files."""
 _RECORDED = {"prepared.json": "parts"}  # files that hold the hashes of all others in a folder beside them
 
 
@@ -58,14 +62,16 @@ class FileHashes:
 
     def of(self, path: Path) -> str:
         """Hash of a file; or of the relative names and contents of the files below a folder, but for `manifest.json`,
-        `status.json` and model cards, and for what `prepared.json` has the hashes of: parts of a corpus, which may be
-        too large to be read at each start."""
+        `status.json` and model cards, in the folder of a stage also its logs and notes, and for what `prepared.json`
+        has the hashes of: parts of a corpus, which may be too large to be read at each start."""
         if not path.is_dir():
             return self.of_file(path)
+        of_a_stage = any((place / "manifest.json").is_file() for place in (path, path.parent))  # or of one of its seeds
+        not_read, apart = (OF_THE_RUN, FOLDERS_OF_THE_RUN) if of_a_stage else (_NOT_READ, set())
         recorded = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
-        found = (file for file in path.rglob("*") if file.is_file() and file.name not in _NOT_READ)
-        files = [file for file in found if recorded.isdisjoint(file.parents)]
-        return hash_json({file.relative_to(path).as_posix(): self.of_file(file) for file in files})
+        found = (file for file in path.rglob("*") if file.is_file() and file.name not in not_read)
+        names = [file.relative_to(path) for file in found if recorded.isdisjoint(file.parents)]
+        return hash_json({name.as_posix(): self.of_file(path / name) for name in names if apart.isdisjoint(name.parts)})
 
     def save(self) -> None:
         """Write the cache file, if there is one."""

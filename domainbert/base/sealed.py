@@ -18,12 +18,10 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json, write_json
-from domainbert.base.hashes import FileHashes, hash_file, hash_json, quick_look
+from domainbert.base.hashes import FOLDERS_OF_THE_RUN, OF_THE_RUN, FileHashes, hash_file, hash_json, quick_look
 from domainbert.base.redact import redact
 
 MANIFEST = "manifest.json"
-_OF_THE_RUN = {MANIFEST, "status.json", "running.lock", "config.yaml", "README.md", "training.json"}
-_FOLDERS_OF_THE_RUN = {"logs", "checkpoints"}
 _SHAPE: dict[str, type] = {"stage": str, "key": str, "seal": dict, "config": dict, "metrics": dict}
 _SHAPE_OF_SEAL: dict[str, type] = {"stage": str, "config": dict, "inputs": dict, "stages": dict}
 _SHOWN = 3
@@ -41,8 +39,8 @@ def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
 def output_names(folder: Path) -> Iterator[str]:
     """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes."""
     for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _FOLDERS_OF_THE_RUN and not name.startswith(".")]
-        kept = (name for name in files if name not in _OF_THE_RUN and not name.startswith("."))
+        folders[:] = [name for name in folders if name not in FOLDERS_OF_THE_RUN and not name.startswith(".")]
+        kept = (name for name in files if name not in OF_THE_RUN and not name.startswith("."))
         yield from (Path(place, name).relative_to(folder).as_posix() for name in kept)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,7 +17,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
     """Make a signal of a cluster raise `TrainingStopped` at once: in stages that do not train, and before and after
-    training itself."""
+    training itself. Only a main thread can; in another one nothing happens."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield

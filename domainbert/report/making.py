@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.progress import format_duration
-from domainbert.report.runs import Run, settings_of
+from domainbert.report.runs import Run, StageFolder, settings_of
 from domainbert.report.tables import Cell, Number, Table
 
 _NOT_SET = "not set"
@@ -129,10 +129,19 @@ def hashes_table(runs: Sequence[Run]) -> Table:
 
 
 def commands(runs: Sequence[Run]) -> list[Command]:
-    """The command that makes each stage again from its `config.yaml`."""
+    """The command that makes each stage again: that of its recipe, by which the others know it afterwards, or one that
+    reads its `config.yaml`."""
     return [
-        Command(stage.name, shlex.join(["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]))
+        Command(stage.name, shlex.join(_command(run, stage)))
         for run in runs
         for stage in run.stages
         if (stage.path / "config.yaml").is_file()
     ]
+
+
+def _command(run: Run, stage: StageFolder) -> list[str]:
+    if not run.command:
+        return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
+    selecting = ("--only=", "--from=")
+    kept = [word for word in shlex.split(run.command) if not word.startswith(selecting)]
+    return [*kept, "--only", stage.name, "--force", stage.name]

@@ -53,6 +53,8 @@ class Run:
     name: str
     path: Path
     stages: list[StageFolder]
+    command: str = ""
+    """The `domainbert run` that was typed last; empty of a stage that was run by itself."""
     missing: list[str] = field(default_factory=list)
     """Parts that could not be read, in sentences; filled while the report is made."""
 
@@ -105,9 +107,10 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 def _read_run(folder: Path, name: str) -> Run:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one of domainbert run, or of one stage")
-    run = Run(name, folder, [])
+    missing: list[str] = []
+    known = Run(name, folder, [], missing=missing).json(folder / _RECIPE, "the stages of a recipe", optional=True)
+    run, recipe = Run(name, folder, [], str(known.get("command", "")), missing), known.get("stages")
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
-    recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True).get("stages")
     for path in paths:
         if recipe and path.name not in recipe:
             run.missing.append(f"{path}: not a stage of the recipe that was run last; it is left out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -33,17 +33,24 @@ class FolderTaken(DomainbertError):
     """Another process is writing the folder."""
 
 
+class FolderFinished(FolderTaken):
+    """Another process has finished the folder since the caller looked at it."""
+
+
 @contextmanager
-def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callable[[], None]]:
+def claimed(
+    job: Job, config: str, go_on: str, resume: bool, seen: Mapping[str, Any] | None
+) -> Iterator[Callable[[], None]]:
     """Claim the folder: `running.lock` is locked while this process lives; unless it resumes, the folder is emptied.
 
     Yields a function that raises `DomainbertError` if the folder has been removed since. `config` are the resolved
-    settings as YAML, `go_on` is the command that resumes the stage after an interruption.
+    settings as YAML, `go_on` is the command that resumes the stage after an interruption, and `seen` the manifest that
+    the caller has seen in the folder.
 
     Raises:
         DomainbertError: raised while the folder was claimed, in its form for the user. Files that are not useful any
             more are removed.
-        FolderTaken: another process has the folder.
+        FolderTaken: another process has the folder, or (`FolderFinished`) has finished it since.
         TrainingStopped: as it was raised, with the command that resumes.
     """
     created = not job.out.exists()
@@ -55,6 +62,7 @@ def claimed(job: Job, config: str, go_on: str, resume: bool) -> Iterator[Callabl
 
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
         _lock(marker, job)
+        _check_as_seen(marker, job, seen)
         check = partial(_check_there, job, descriptor)
         try:
             if not resume:
@@ -154,6 +162,20 @@ def _lock(marker: TextIO, job: Job) -> None:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise FolderTaken(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
+
+
+def _check_as_seen(marker: TextIO, job: Job, seen: Mapping[str, Any] | None) -> None:
+    """Raise `FolderFinished` where another process has finished the folder before the lock was had: it removes the file
+    that it has locked, and what it made must not be cleared."""
+    try:
+        is_there = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
+    except FileNotFoundError:
+        is_there = False
+    if is_there and read_manifest(job.out) == seen:
+        return
+    if is_there:
+        (job.out / RUNNING).unlink()
+    raise FolderFinished(f"{job.out}: another process has just finished this folder; expected nobody else to write it")
 
 
 def _clear(folder: Path) -> None:

@@ -8,7 +8,6 @@ manifest.json    once the stage is done
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -27,6 +26,7 @@ from domainbert.runner.claim import (
     NEVER_RUN,
     NOT_FINISHED,
     UNSEALED,
+    FolderFinished,
     FolderTaken,
     claimed,
     is_running,
@@ -181,13 +181,23 @@ def run_job(job: Job, go_on: str, resume: bool = False, force: bool = False) -> 
         FolderTaken: another process is writing the folder.
         TrainingStopped: a signal ended it; what it has done so far is kept.
     """
-    state = folder_state(job)
-    if state.done and state.manifest is not None and not force:
-        return state.manifest
-    resume = resume or (state.resumable and state.manifest is None and not force)
+    while True:
+        state = folder_state(job)
+        if state.done and state.manifest is not None and not force:
+            return state.manifest
+        try:
+            return _run_seen(job, state, go_on, resume or (state.resumable and state.manifest is None and not force))
+        except FolderFinished:
+            if force:
+                raise
+
+
+def _run_seen(job: Job, state: FolderState, go_on: str, resume: bool) -> dict[str, Any]:
+    """As `run_job`, of a folder in this state, which may be cleared."""
     started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
-    with command_of_other_processes(_command(job)), claimed(job, dump_yaml(config), go_on, resume) as check_there:
+    claim = claimed(job, dump_yaml(config), go_on, resume, state.manifest)
+    with command_of_other_processes(_command(job)), claim as check_there:
         metrics = _call(job)
         check_there()
         manifest = {
@@ -258,8 +268,7 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 
 def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    with told_if_lost(), stopping_at_once() if stop_at_once and in_main_thread else nullcontext():
+    with told_if_lost(), stopping_at_once() if stop_at_once else nullcontext():
         return job.stage.function(out=job.out, **job.settings.arguments)
 
 

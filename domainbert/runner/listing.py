@@ -94,7 +94,10 @@ def _runs_in(folder: Path, seen: set[str], listing: Listing) -> Iterator[Run]:
     if _is_stage(folder):
         yield Run(folder, [one := look_at(folder)], one.num_bytes, alone=True)
         return
+    known = len(listing.unreadable)
     children = _children(folder, listing)
+    if len(listing.unreadable) > known:
+        return
     if (folder / SEARCH).is_file() or any((folder / TRIALS).glob("[0-9]" * 5)):
         yield Run(folder, [one := look_at_search(folder)], one.num_bytes, alone=True)
         return

@@ -15,7 +15,7 @@ from domainbert.base.ranks import launch_id, started_together
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.deciding import named_content, without, without_speed, without_unknown
 from domainbert.settings.reader import Settings, replace_strings
-from domainbert.settings.schema import BY_INPUT, SPEED_ONLY, marked
+from domainbert.settings.schema import BY_INPUT, ORDERED, SPEED_ONLY, marked
 
 _SHOWN = 40  # characters of a value in a message
 _PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")
@@ -30,9 +30,9 @@ def make_seal(
 ) -> dict[str, Any]:
     """Everything that decides what a stage writes, as plain values; `hash_json` of it is the stage's key.
 
-    Settings that change only the speed are left out. Input files count by name and content, wherever they lie; earlier
-    stages by their own keys. A stream has no content that could count: each reading of it is a new one, the same for
-    all processes of one launch.
+    Settings that change only the speed are left out. Input files count by name and content, wherever they lie; those of
+    a folder or pattern in their order, and the pattern as it is written; earlier stages by their own keys. A stream has
+    no content that could count: each reading of it is a new one, the same for all processes of one launch.
 
     `known` is the seal that the folder of the stage has, if any. If nothing differs from it but settings that came with
     a later version, and have their defaults, that seal is the one: an update of domainbert does not run finished stages
@@ -46,6 +46,8 @@ def make_seal(
     config = replace_strings(config, {**by_content, **settings.references})
     stages = {name: stage_keys[name] for name in referred_stages(settings)}
     seal = {"stage": stage.name, "config": config, "inputs": inputs, "stages": stages}
+    if order := {name: list(settings.plain[name]) for name in marked(stage.settings, ORDERED)}:
+        seal["order"] = order
     if known is None or known["stage"] != stage.name:
         return seal
     as_then = in_terms_of(known, seal, settings)
@@ -54,13 +56,26 @@ def make_seal(
 
 
 def in_terms_of(known: Mapping[str, Any], seal: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """A seal without what a `known` one, of an older version, could not have: settings that have their defaults."""
-    return {**known, **seal, "config": without_unknown(seal["config"], settings.instance, known["config"])}
+    """A seal without what a `known` one, of an older version, could not have: settings that have their defaults, and
+    the order of others."""
+    found = {**known, **seal, "config": without_unknown(seal["config"], settings.instance, known["config"])}
+    return found if "order" in known else {name: value for name, value in found.items() if name != "order"}
 
 
 def seal_key(seal: Mapping[str, Any]) -> str:
-    """The key of a stage: SHA-256 of the seal, in which the paths of inputs do not count."""
-    return hash_json({**seal, "inputs": sorted(seal["inputs"].values())})
+    """The key of a stage: SHA-256 of the seal, in which the folders of inputs do not count. What says no more than the
+    settings do is left out: inputs that are named there, and mappings in alphabetical order."""
+    counted = {name: value for name, value in seal.items() if name != "order"}
+    listed = [named_content(path, seal["inputs"][path]) for path in _listed(seal)]
+    order = {name: keys for name, keys in seal.get("order", {}).items() if keys != sorted(keys)}
+    further = {name: value for name, value in {"listed": listed, "order": order}.items() if value}
+    return hash_json({**counted, "inputs": sorted(seal["inputs"].values()), **further})
+
+
+def _listed(seal: Mapping[str, Any]) -> list[str]:
+    """The inputs that settings do not name one by one: those of a folder or pattern."""
+    named = json.dumps(seal["config"], ensure_ascii=False)
+    return [path for path, digest in seal["inputs"].items() if named_content(path, digest) not in named]
 
 
 def changed_parts(parts: str | None, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -118,10 +133,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed += [_difference(key, before.get(key), after.get(key)) for key in keys]
     stages = old.get("stages", {})
     changed += [f"@{name} changed" for name, key in new["stages"].items() if stages.get(name, key) != key]
-    named = json.dumps(new["config"], ensure_ascii=False)  # inputs that stand there were compared already
-    before, after = old.get("inputs", {}), new["inputs"]
-    listed = [path for path in after if named_content(path, after[path]) not in named]
-    changed += [f"{path} changed" for path in listed if path in before and before[path] != after[path]]
+    before, after = old.get("inputs", {}), new["inputs"]  # those that settings name were compared already
+    changed += [f"{path} changed" for path in _listed(new) if path in before and before[path] != after[path]]
+    orders = old.get("order", {})
+    changed += [f"order of {name} changed" for name, keys in new.get("order", {}).items() if orders.get(name) != keys]
     return changed
 
 

@@ -57,11 +57,16 @@ def read_recipe(
     problems = Problems(str(path))
     of_stages = [option for option in options if option[0].startswith("stages.")]
     tree = with_options(load_yaml(path), [option for option in options if option not in of_stages])
+    out = tree.value.get("out")
+    if out is not None and out.text is not None:  # an option: `2024`, `law: 2` are folders
+        tree.value["out"] = replace(out, value=out.text)
     _check_keys(tree, problems)
     _check_own(of_stages, tree, problems)
     variables = read_variables(tree, environment, problems)
     tree = with_options(substitute(tree, variables, problems), of_stages)
     tree = substitute(tree, variables, problems)
+    if not problems.messages:
+        _check_stages(tree.value["stages"], problems)  # those of the options, too
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
     reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems)
@@ -91,6 +96,10 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
         problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
         return
+    _check_stages(stages, problems)
+
+
+def _check_stages(stages: Node, problems: Problems) -> None:
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
             problems.add(f"{node.where}: stages.{name}: found {node.shown()}; expected the settings of the stage")
@@ -148,8 +157,9 @@ class _Reading:
         found = len(problems.messages)
         kind = node.value.get("stage", Node(name, node.where))
         if not isinstance(kind.value, str) or kind.value not in STAGES:
-            near = nearest(str(kind.value), list(STAGES))
-            problems.add(f"{kind.where}: stages.{name}: no stage '{kind.value}'; {near}")
+            text = isinstance(kind.value, str)
+            near = nearest(kind.value if text else "", list(STAGES))
+            problems.add(f"{kind.where}: stages.{name}: no stage {kind.shown()}; {near}")
             return None
         stage = load_stage(kind.value)
         node = node.without("stage").with_texts(lambda text: self.refer(text, known))

@@ -50,12 +50,15 @@ ELSEWHERE = {
 """Names of settings in `transformers` and its example scripts to their names here; each stage has some of these."""
 
 
-def advice(name: str, hints: Mapping[str, Any], key: str) -> str:
+def advice(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
     """Suggest what an unknown key may have meant, for a message.
 
-    `hints` are the types of the keys that may stand there, and `key` is their prefix, such as `task.`.
+    `hints` are the types of the keys that may stand there, and `key` is their prefix, such as `task.`. A stage of a
+    recipe has no `out` of its own.
     """
-    own = [*hints, *([] if key else ["out"])]
+    if in_recipe and not key and "out" in (name, *ELSEWHERE.get(name, ())):
+        return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
+    own = [*hints, *([] if key or in_recipe else ["out"])]
     further = {f"{key}{one}": one.rpartition(".")[2] for one in keys_below(hints)}
     known = {*further, *(f"{key}{one}" for one in own)}
     same = [one for one in ELSEWHERE.get(name, ()) if one in known]

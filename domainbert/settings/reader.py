@@ -122,7 +122,7 @@ class _Reader:
         known = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.problem(child, key + name, f"unknown key; {advice(name, known, key)}")
+                self.problem(child, key + name, f"unknown key; {advice(name, known, key, bool(self.prefix))}")
         for name, default in defaults.items():
             if name in node.value:
                 found[name] = self.value(node.value[name], hints[name], key + name, default)

@@ -31,6 +31,9 @@ BY_INPUT = {"by_input": True}
 """Metadata of the setting with which a stage makes its output input file by input file, and knows itself what is left
 of each: where nothing but input files has changed, it goes on in its folder."""
 
+ORDERED = {"ordered": True}
+"""Metadata of a mapping whose order changes the result."""
+
 
 def _settings_fields(kind: type) -> list[dataclasses.Field[Any]]:
     """Required settings come first, and those that a dataclass declares before those that it inherits."""
@@ -48,7 +51,7 @@ def defaults_of(kind: type) -> dict[str, Any]:
 
 
 def marked(kind: type, mark: dict[str, bool]) -> list[str]:
-    """The names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS` or `BY_INPUT`."""
+    """The names of the settings with `SPEED_ONLY`, `STREAM`, `PARTS`, `BY_INPUT` or `ORDERED`."""
     return [item.name for item in _settings_fields(kind) if mark.keys() <= item.metadata.keys()]
 
 

@@ -90,7 +90,8 @@ def fold_arguments(node: Node) -> Node:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """`did you mean 'x'?` for the known names that go on from it, or the nearest; else which names there are."""
-    meant = [one for one in known if one.startswith(f"{name}-")] or get_close_matches(name, known, n=1, cutoff=0.6)
+    meant = [one for one in known if one.startswith(f"{name}-") or one.casefold() == name.casefold()]
+    meant = meant or get_close_matches(name, known, n=1, cutoff=0.6)
     if meant:
         return f"did you mean {' or '.join(repr(one) for one in meant)}?"
     return f"expected one of {', '.join(known)}" if known else "expected no key here"

@@ -17,6 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.settings.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader, refuse_bomb
 
 _SHOWN_CHARACTERS = 80
+_MARKED = tuple("'\"|>!&")  # what a text begins with that is not plain
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -128,12 +129,15 @@ def load_yaml(path: Path) -> Node:
 
 def parse_option(text: str, option: str) -> Node:
     """The value of a command-line option, read as YAML; what is not YAML (`@vocab`, `*.txt`) is text, and so is `-`,
-    standard input, which YAML takes for a list."""
+    standard input, which YAML takes for a list. Text without quotes is taken as it is typed: `notes #2` too."""
     try:
         node = None if text == "-" else _parse(text, option, None)
     except DomainbertError:
         node = None
-    return Node(text, option, text) if node is None else Node(node.value, option, text)
+    plain = node is not None and isinstance(node.value, str) and text.lstrip()[:1] not in _MARKED
+    if node is None or (plain and node.value != text.strip()):
+        return Node(text, option, text)
+    return Node(node.value, option, text)
 
 
 def dump_yaml(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.ranges import Range, Seed
 from domainbert.base.sealed import check_sealed
-from domainbert.settings.schema import defaults_of
+from domainbert.settings.schema import ORDERED, defaults_of
 from domainbert.settings.stage import stage
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_set import LabelledSet, files_of, path_of, read_set, set_name
@@ -30,7 +30,7 @@ Folders = dict[str, dict[str, Path]]  # system -> seed -> model folder
 class Evaluate:
     """Settings of `evaluate`."""
 
-    models: dict[str, ModelPath]
+    models: dict[str, ModelPath] = field(metadata=ORDERED)
     """Names and model folders, also exported ones or an `.onnx` file in one; a folder that `finetune` wrote with
     several seeds counts as one system, the mean of its `seed-*` models. The first is compared with each other one."""
 

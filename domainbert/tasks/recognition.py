@@ -81,7 +81,8 @@ def look_at(file: Single, asked: Mapping[str, str]) -> Sample:
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
         return Sample(path, "folder", asked=asked)
-    first = look(path)
+    if not (first := look(path)):
+        raise DomainbertError(f"{path}: is empty; expected labelled texts")
     kind = evident_kind(first) or _TABLES.get(format_suffix(path))
     if kind == "jsonl" and not _holds_a_whole(first):
         return Sample(path, kind, rows=_some(json_rows(path, Problems(str(path)))), asked=asked)

@@ -35,6 +35,27 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
     assert FileHashes().of(tmp_path / "two") != before
 
 
+def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Path) -> None:
+    """`seed-1/logs`, of a folder or of that seed; texts of a user's own may be called so."""
+    for name in ("seed-1/config.json", "seed-1/logs/metrics.jsonl", "seed-1/training.json", "running.lock"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one")
+
+    def hashes() -> list[str]:
+        return [FileHashes().of(folder) for folder in (tmp_path, tmp_path / "seed-1")]
+
+    own = hashes()
+    (tmp_path / "manifest.json").write_text("{}")
+    made = hashes()
+    assert set(own).isdisjoint(made)
+    for name in ("logs/metrics.jsonl", "training.json"):
+        (tmp_path / "seed-1" / name).write_text("other")
+    (tmp_path / "running.lock").unlink()
+    assert hashes() == made
+    (tmp_path / "seed-1/config.json").write_text("other")
+    assert set(hashes()).isdisjoint(made)
+
+
 def test_parts_of_a_corpus_count_by_what_is_recorded_of_them(tmp_path: Path) -> None:
     """They may be too large to be read at each start."""
     (tmp_path / "parts/00000").mkdir(parents=True)

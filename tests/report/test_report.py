@@ -60,6 +60,16 @@ def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:
     assert "run/old: not a stage of the recipe that was run last; it is left out" in text
 
 
+def test_a_stage_is_made_again_by_its_recipe_or_by_its_own_settings() -> None:
+    """Made again by itself it would not be that of the recipe any more."""
+    evaluated(Path("run/new"), {"a": 0.5})
+    assert "domainbert evaluate -c run/new/config.yaml --force" in page("run").within("pre")
+    command = "domainbert run 'my law.yaml' --vars.data=d --only=new,old --from=new"
+    put(Path("run/recipe.json"), {"command": command, "stages": {"new": "evaluate"}})
+    text = page("run").within("pre")
+    assert "domainbert run 'my law.yaml' --vars.data=d --only new --force new" in text and "config.yaml" not in text
+
+
 def test_what_is_marked_in_a_mistake_is_what_was_labelled() -> None:
     whole_run(Path("run"))
     read = page("run")

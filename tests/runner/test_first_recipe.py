@@ -256,6 +256,15 @@ def test_what_is_missing_is_asked_for(tmp_path, capsys):
     said = refused(capsys, "--labeled", file)
     assert said == "--labeled: unknown to init; did you mean 'labelled'?"
     assert "means something else in a recipe" in refused(capsys, "--labelled", file, "--corpus", "${data}/a.txt")
+    model = ("--labelled", file, "--model", "m")
+    assert refused(capsys, *model, "--out", "") == "--out: found ''; expected a file that ends in .yaml"
+    assert refused(capsys, *model, "--out", ".") == "--out: found '.'; expected a file that ends in .yaml"
+    assert refused(capsys, *model, "--run_folder", " ").startswith("--run_folder: found ''; expected the folder")
+    assert refused(capsys, "--labelled", file, "--corpus", "none").startswith("--corpus: none: ")
+    assert refused(capsys, *model, "--task", "NER") == "--task: no task 'NER'; did you mean 'Ner'?"
+    (tmp_path / "empty.jsonl").write_text("")
+    said = refused(capsys, "--labelled", tmp_path / "empty.jsonl", "--model", "m")
+    assert said == f"{tmp_path}/empty.jsonl: is empty; expected labelled texts"
     assert not Path("recipe.yaml").exists()
 
 
@@ -373,6 +382,7 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
             sizes.rows(words).value,
         )
 
+    assert [sizes.vocab_size(words, "").value for words in (2_685, 5_000, 33_718, 99_999)] == [512, 1024, 2048, 2048]
     assert of(500_000) == (4096, "tiny", 10, 16)
     assert of(2_000_000) == (8192, "small", 10, 32)
     assert of(4_700_000) == (16384, "small", 5, 32), "as configs/econ/small.yaml"

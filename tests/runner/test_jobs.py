@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from domainbert.base.hashes import hash_file
 from domainbert.cli import main
+from domainbert.runner import jobs
 from domainbert.runner.claim import is_running
 from domainbert.settings.yaml_files import load_yaml
 
@@ -91,6 +93,37 @@ def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
     assert not Path("out/manifest.json").exists() and signal.getsignal(signal.SIGTERM) == before
     assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0, "as the message says"
     assert Path("out/words.txt").read_text() == "a a"
+
+
+def test_a_signal_outside_a_stage_has_the_code_that_requeues(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While inputs are hashed, and while what a stage has made is sealed."""
+    for name in ("folder_state", "write_manifest"):
+        with monkeypatch.context() as patch:
+            patch.setattr(jobs, name, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+            assert main(["make", "--words", "[a]", "--out", "out"]) == 75
+        assert "stopped by SIGUSR1" in capsys.readouterr().err
+    assert json.loads(Path("out/status.json").read_text())["state"] == "stopped"
+    assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_another_process_finishes_after_the_look_is_not_cleared(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], force: bool
+) -> None:
+    words, plain = ["make", "--words", "[a]", "--out", "out"], jobs.dump_yaml
+
+    def meanwhile(value: object) -> str:
+        monkeypatch.setattr(jobs, "dump_yaml", plain)
+        assert main(words) == 0
+        return plain(value)
+
+    monkeypatch.setattr(jobs, "dump_yaml", meanwhile)
+    assert main([*words, *(["--force"] if force else [])]) == (2 if force else 0)
+    assert ("another process has just finished this folder" in capsys.readouterr().err) == force
+    assert main(words) == 0 and "is done already" in capsys.readouterr().out
+    assert fake_stages.CALLS.count("out") == 1 and not Path("out/running.lock").exists()
 
 
 def test_a_folder_that_another_process_writes_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -214,6 +215,24 @@ def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[s
     )
     assert main(["runs", "runs/thesis"]) == 0
     assert capsys.readouterr().out == "no runs\n\nwithout runs: runs/thesis/chapters\n"
+
+
+def test_a_folder_that_cannot_be_looked_into_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/made"])
+    Path("runs/closed").mkdir()
+    scan, is_file = os.scandir, Path.is_file
+
+    def refuse(path: Path | str) -> None:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", lambda path: refuse(path) or scan(path))
+    monkeypatch.setattr(Path, "is_file", lambda path: refuse(path) or is_file(path))
+    found = listed(capsys=capsys)
+    assert [run["path"] for run in found["runs"]] == ["runs/made"]
+    assert found["unreadable"] == ["runs/closed: Permission denied"]
 
 
 def test_a_folder_that_is_called_trials_is_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:

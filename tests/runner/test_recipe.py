@@ -445,6 +445,12 @@ stages:
         ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
         ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
         ("out: a\nstages: {../make: {stage: make}}\n", "expected a name of letters"),
+        ("out: a\nstages: {one: {stage: {a: 1}}}\n", "recipe.yaml:2: stages.one: no stage a mapping; expected one of"),
+        ("out: a\nstages: {one: {stage: Make}}\n", "recipe.yaml:2: stages.one: no stage 'Make'; did you mean 'make'"),
+        (
+            "out: a\nstages: {make: {words: [a], out: b}}\n",
+            "stages.make.out: unknown key; a stage of a recipe writes to",
+        ),
         ("out: a\nstages: {use: {source: '@use'}}\n", "recipe.yaml:2: @use: no earlier stage has this name"),
     ],
 )
@@ -452,6 +458,24 @@ def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> No
     Path("recipe.yaml").write_text(text)
     with pytest.raises(DomainbertError, match=expected):
         read()
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (("stages.make", "1"), "--stages.make: stages.make: found 1; expected the settings of the stage"),
+        (("stages.a/b.stage", "make"), "stages.a/b: expected a name of letters"),
+        (("stages.", "1"), "expected a name of letters|found 1; expected the settings"),
+    ],
+)
+def test_broken_options(fake_stages: ModuleType, option: tuple[str, str], expected: str) -> None:
+    with pytest.raises(DomainbertError, match=expected):
+        read(option)
+
+
+@pytest.mark.parametrize("name", ["2024", "try #2", "law: 2", "été\n1"])
+def test_the_folder_of_an_option_is_what_was_typed(fake_stages: ModuleType, name: str) -> None:
+    assert read(("out", name)).out == Path(name)
 
 
 def test_a_failing_stage_leaves_nothing_and_is_named(fake_stages: ModuleType) -> None:

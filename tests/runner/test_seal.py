@@ -12,7 +12,7 @@ import pytest
 
 from domainbert.base.errors import Problems
 from domainbert.base.hashes import FileHashes
-from domainbert.runner.manifest import make_seal, seal_key
+from domainbert.runner.manifest import differences, make_seal, seal_key
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.choices import choices_of, is_choice
 from domainbert.settings.reader import Settings, read_settings
@@ -158,3 +158,48 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
         train = [pair, {"path": str(tmp_path / "path.txt")}]
         settings = read(stage, {**inputs, "task": "Classification", "train": train}, tmp_path)
         assert {tmp_path / f"{one}.txt" for one in ("text", "label", "path")} <= set(settings.inputs)
+
+
+def test_files_of_a_folder_count_by_their_names_and_order(tmp_path: Path) -> None:
+    """Which text is read first, and how often each is, may depend on both."""
+    stage = load_stage("prepare")
+    (tmp_path / "tokenizer").mkdir()
+    for name in ("a/1", "b/1", "b/2"):
+        (tmp_path / f"c/{name}.txt").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"c/{name}.txt").write_text(f"né à {name}")
+    given = {"corpus": f"{tmp_path}/c/*/*.txt", "tokenizer": str(tmp_path / "tokenizer")}
+
+    def key() -> str:
+        return seal_key(make_seal(stage, read(stage, given, tmp_path), FileHashes(), {}))
+
+    whole = key()
+    for one, other in (("b/1", "b/2"), ("a/1", "b/1")):
+        files = [tmp_path / f"c/{name}.txt" for name in (one, other)]
+        texts = [file.read_text() for file in files]
+        for file, text in zip(files, reversed(texts), strict=True):
+            file.write_text(text)
+        assert key() != whole
+        for file, text in zip(files, texts, strict=True):
+            file.write_text(text)
+    assert key() == whole
+
+
+def test_the_order_of_models_counts_and_one_of_an_older_version_does_not(tmp_path: Path) -> None:
+    """The first is compared with each other one."""
+    stage = load_stage("evaluate")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file.bin").write_text(name)
+    (tmp_path / "test.conll").write_text("Zoë B-x\n")
+
+    def seal(*names: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+        models = {name: str(tmp_path / name) for name in names}
+        given = {"models": models, "task": "Ner", "test": str(tmp_path / "test.conll")}
+        return make_seal(stage, read(stage, given, tmp_path), FileHashes(), {}, known)
+
+    rising, falling = seal("one", "other"), seal("other", "one")
+    assert seal_key(rising) != seal_key(falling)
+    assert differences(rising, falling) == ["order of models changed"]
+    older = {name: value for name, value in rising.items() if name != "order"}
+    assert seal_key(older) == seal_key(rising)
+    assert seal("other", "one", known=older) == older

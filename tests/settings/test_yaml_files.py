@@ -55,6 +55,10 @@ def test_what_is_dumped_reads_back_equal(tmp_path_factory: pytest.TempPathFactor
         ("[1, a]", [1, "a"]),
         ("e5", "e5"),
         ("[unclosed", "[unclosed"),
+        ("notes #2", "notes #2"),
+        ("a\nb", "a\nb"),
+        ("'notes' #2", "notes"),
+        (" padded ", "padded"),
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:

@@ -88,6 +88,8 @@ def write_recipe(typed: Typed) -> str:
     """
     asked = _asked(typed)
     out = Path(asked.get("out", "recipe.yaml"))
+    if not out.name:
+        raise DomainbertError(f"--out: found {asked['out']!r}; expected a file that ends in .yaml")
     parts = out.with_name(f"{out.stem}-data")
     _check_apart(out, parts, asked)
     if "force" not in typed.flags:
@@ -129,6 +131,8 @@ def _asked(typed: Typed) -> dict[str, str]:
         raise DomainbertError(
             f"--teacher: {asked['teacher']}: without --model; expected the small model that it teaches"
         )
+    if not asked.get("run_folder", "runs").strip():
+        raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
     for name in ("labelled", "corpus", "model", "teacher", "out", "run_folder"):
         _check_nameable(asked.get(name, ""), f"--{name}: ")
     return asked

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
@@ -50,7 +51,10 @@ def in_millions(count: int) -> str:
 def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
     """Read a corpus, of a large one the beginning; `DomainbertError` if it cannot be read or holds nothing."""
     fields: dict[str, Any] = {"path": path} | ({} if text_key is None else {"text_key": text_key})
-    fields |= _documents_of_text(CorpusConfig([Source(**fields)]).input_files())
+    try:
+        fields |= _documents_of_text(CorpusConfig([Source(**fields)]).input_files())
+    except DomainbertError as error:
+        raise DomainbertError(str(error).replace("sources[0].path: ", "--corpus: ", 1)) from error
     documents = words = characters = 0
     with Progress("count words") as progress:
         for document in read_documents(CorpusConfig([Source(**fields)])):

@@ -39,11 +39,15 @@ class Size(NamedTuple):
 
 
 _ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("small", 256)), (300e6, Size("medium", 384)))
+_FEW = ((5e3, 512), (20e3, 1024), (100e3, 2048))  # English of 2,685 words has 819 pieces, of 33,718 words 2,934
 _BASE = Size("base", 768)
 
 
 def vocab_size(words: int, size: str) -> Chosen:
     """Entries of a vocabulary, by the words of its corpus."""
+    few = next((entries for most, entries in _FEW if words < most), None)
+    if few is not None:
+        return Chosen(few, f"{size}: {few:,} entries; so little text has not many more pieces that occur twice")
     if words < 1e6:
         return Chosen(4096, f"{size}: 4,096 entries, as the demo has for 0.5 M")
     if words < 3e6:
