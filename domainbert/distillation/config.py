@@ -72,16 +72,25 @@ class LayerLossConfig(LossConfig):
             )
         numbers = [_numbered("student_layers", layer, student) for layer in own]
         pairs = list(zip(numbers, [_numbered("teacher_layers", layer, teacher) for layer in source], strict=True))
-        if min(map(min, pairs)) < lowest:
-            raise DomainbertError("student_layers: layer 0, the embeddings, has no attention; expected layers from 1")
+        for name, side in zip(("student_layers", "teacher_layers"), zip(*pairs, strict=True), strict=True):
+            if min(side) < lowest:
+                raise DomainbertError(f"{name}: layer 0, the embeddings, has no attention; expected layers from 1")
         return pairs
+
+
+def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
+    """`DomainbertError` for several teachers with a loss that looks into one."""
+    if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
+        raise DomainbertError(
+            f"teachers: {num_teachers}, with losses between layers; expected one, or losses on predictions only"
+        )
 
 
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
     """TinyBERT's map (Jiao et al. 2020, arXiv:1909.10351, section 3): layer m of M learns from m * N / M of N, to the
     nearest; `first` is 0 to compare the embeddings' output too, else 1."""
     ratio = teacher.num_layers / student.num_layers
-    return [(layer, int(layer * ratio + 0.5)) for layer in range(first, student.num_layers + 1)]
+    return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
 
 
 def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:

@@ -44,14 +44,7 @@ class Distilling(TrainedModule):
             teachers: one, or an ensemble whose logits are averaged; none where no loss needs them.
             losses: between the student and the first teacher.
             unfreeze_every: optimiser steps after which one layer more learns, from the top; 0 lets all learn at once.
-
-        Raises:
-            DomainbertError: several teachers with a loss that looks into one.
         """
-        if len(teachers) > 1 and losses.needs_hidden:
-            raise DomainbertError(
-                f"teachers: {len(teachers)}, with losses between layers; expected one, or losses on predictions only"
-            )
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)  # a tuple is no submodule
         self.losses, self.unfreeze_every = losses, unfreeze_every
         if not losses.reads:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import write_json
+from domainbert.base.files import told_if_full, write_json
 from domainbert.base.hashes import hash_json
 
 _FACTS = "soft_labels.json"
@@ -106,7 +107,8 @@ def cached_labels(
             partial = folder.with_name(folder.name + ".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
+            with told_if_full(cache):
+                _write(partial, int(sum(sizes)), num_labels, min(top_k, num_labels), ask())
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
     return SoftLabels(folder, sizes)
@@ -114,7 +116,11 @@ def cached_labels(
 
 def _write(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
     def table(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
-        return np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
+        found = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
+        if hasattr(os, "posix_fallocate"):  # else a disk that is full kills the process when it writes there
+            with open(folder / name, "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        return found
 
     arrays = [table("logits.npy", "float16", kept)]
     if kept < num_labels:

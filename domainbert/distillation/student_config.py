@@ -46,6 +46,8 @@ class StudentConfig:
             raise DomainbertError(f"{chosen[1]}: given beside {chosen[0]}; expected one of layers, every, first")
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: given beside encoder, which has one; expected one of the two")
+        if self.layers is not None and len(set(self.layers)) < len(self.layers):
+            raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
         if self.family is not None and self.family not in (known := family_names()):
             raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(known)}")
 
@@ -55,7 +57,8 @@ class StudentConfig:
             return tuple(range(0, num_layers, self.every))
         chosen = tuple(range(self.first)) if self.first is not None else self.layers
         if chosen is not None and max(chosen) >= num_layers:
+            name = "layers" if self.first is None else "first"
             raise DomainbertError(
-                f"student.layers: asks for layer {max(chosen)}; the teacher has layers 0 to {num_layers - 1}"
+                f"student.{name}: asks for layer {max(chosen)}; the teacher has layers 0 to {num_layers - 1}"
             )
         return chosen

@@ -11,7 +11,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import Count, Items, Seed
 from domainbert.base.ranks import process_rank
-from domainbert.distillation.config import LossConfig
+from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.models.card import card_head, model_card
@@ -61,9 +61,10 @@ class Distill(CorpusTraining):
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student has positions for a row."""
+        """Check that the student has positions for a row, and that its losses can have so many teachers."""
         super().__post_init__()
         check_length(self.row_length, self.student.encoder)
+        check_ensemble(len(self.teachers), self.losses)
 
 
 @stage

@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
-from domainbert.distillation.config import LossConfig
+from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
@@ -95,6 +95,7 @@ class DistillTask(LabelledTraining):
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: is of no use with a model to start from; expected one of the two")
         check_length(self.max_length, self.student.encoder)
+        check_ensemble(len(self.teachers), self.losses)
         if reason := self.task.untaught(self.unlabelled is not None):
             raise DomainbertError(f"task: {reason}")
         if self.max_length is not None:
@@ -105,6 +106,8 @@ class DistillTask(LabelledTraining):
                     f"losses[{number}]: LogitMSE compares a logit for each label, which {self.task.name} has none of; "
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
+            if isinstance(loss, SoftTargets) and loss.positions == "all":
+                raise DomainbertError(f"losses[{number}]: positions: all is for distill; expected positions: predicted")
         if self.cache is not None and not self.task.has_logits:
             raise DomainbertError(
                 f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
@@ -288,8 +291,6 @@ def _check_losses(
     weighted: WeightedLosses, settings: DistillTask, start: Start, teachers: Teachers, some_labels: bool
 ) -> None:
     """Raise `DomainbertError` where the losses cannot compare student and teachers."""
-    if "all" in weighted.reads:
-        raise DomainbertError("losses: SoftTargets with positions: all is for distill; expected positions: predicted")
     from domainbert.encoders.crf import crf_of
 
     cached, have_crf = teachers.cache is not None, teachers.have_crf or crf_of(start.model.head) is not None

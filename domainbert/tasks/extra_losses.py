@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from domainbert.encoders.packed import text_numbers
 from domainbert.tasks.task import Task
 
-_SMALLEST = 1e-30  # a gradient of 0 moves nothing
+_SMALLEST = 1e-20  # a gradient of 0 moves nothing; the squares of smaller ones are 0
 
 
 @contextmanager

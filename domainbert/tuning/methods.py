@@ -52,4 +52,4 @@ def build_pruner(config: TuneConfig) -> pruners.BasePruner:
         return _Asha(min_resource=first, reduction_factor=reduction)
     if config.pruner == "hyperband":
         return pruners.HyperbandPruner(min_resource=first, reduction_factor=reduction)
-    return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first - 1)
+    return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=first)

@@ -269,6 +269,7 @@ def test_all_losses_are_tested_and_can_be_named():
 def test_layers_are_mapped_uniformly():
     assert uniform_pairs(Sizes(4, 312, 12), Sizes(12, 768, 12), first=0) == [(0, 0), (1, 3), (2, 6), (3, 9), (4, 12)]
     assert uniform_pairs(Sizes(3, 8, 2), Sizes(4, 8, 2), first=1) == [(1, 1), (2, 3), (3, 4)]
+    assert uniform_pairs(Sizes(5, 8, 2), Sizes(2, 8, 2), first=1) == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
     assert HiddenCosine(student_layers=(0, -1), teacher_layers=(0, -2)).build(STUDENT, TEACHER).pairs == [
         (0, 0),
         (2, 3),
@@ -293,7 +294,16 @@ def test_layers_are_mapped_uniformly():
             STUDENT,
             "student_layers: found 3; expected from 0 to 2, or -1 for the last",
         ),
-        (AttentionKL(student_layers=(0,), teacher_layers=(1,)), STUDENT, "layer 0, the embeddings, has no attention"),
+        (
+            AttentionKL(student_layers=(0,), teacher_layers=(1,)),
+            STUDENT,
+            "^student_layers: layer 0, the embeddings",
+        ),
+        (
+            AttentionKL(student_layers=(1,), teacher_layers=(0,)),
+            STUDENT,
+            "^teacher_layers: layer 0, the embeddings",
+        ),
     ],
 )
 def test_what_cannot_be_compared(config, student, message):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import sys
@@ -60,6 +61,21 @@ def test_an_interrupted_one_is_made_again(tmp_path):
         cached_labels(tmp_path, {}, SIZES, 6, 64, interrupted)
     assert np.allclose(cached_labels(tmp_path, {}, SIZES, 6, 64, blocks).rows([1]), LOGITS[[3]], atol=2e-3)
     assert len(list(tmp_path.glob("[!.]*"))) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot ask for room beforehand")
+def test_a_full_disk_is_told_before_a_teacher_is_asked(tmp_path, monkeypatch):
+    """Written through a mapping, it would kill the process."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def asked():
+        yield pytest.fail("asked")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DomainbertError, match=r"No space left on device: [\d,]+ bytes are free"):
+        cached_labels(tmp_path, {}, SIZES, 6, 64, asked)
 
 
 def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):

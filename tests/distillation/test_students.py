@@ -278,6 +278,8 @@ def test_another_vocabulary_leaves_words_and_head_alone():
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
             "student.layers: asks for layer 4; the teacher has layers 0 to 3",
         ),
+        (lambda: student_config(StudentConfig(first=6), TEACHER), "student.first: asks for layer 5; the teacher has"),
+        (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
         (
             lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
             "layers: found 1, 3; expected layer 0 first, and only there: no other has a convolution beside it",

@@ -184,6 +184,9 @@ def test_moves_have_the_length_that_is_asked_for() -> None:
         scale = moves[row, places] / gradient[row, places]
         torch.testing.assert_close(scale, scale[0, 0].expand_as(scale))
     assert not moves[0, 3].any() and not moves[1, 0].any()
+    tiny = torch.zeros(1, 4, 3)  # a text that is learnt by heart: its square is 0 in fp32
+    tiny[0, 0, 0] = 1e-23
+    assert float(steepest_move(tiny, torch.ones(1, 4, dtype=torch.int64), 2.5).norm()) <= 2.5
     rows = torch.ones(6, 2, 3)  # more of them than tokens in one
     torch.testing.assert_close(steepest_move(rows, torch.ones(6, 2, dtype=torch.int64), 6**0.5), rows)
 

@@ -103,6 +103,26 @@ def test_methods_draw_and_prune(sampler: Any, pruner: Any) -> None:
     assert all((step == 9) == (state == "COMPLETE") for _, state, step in found)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize("pruner", ["median", "asha"])
+def test_the_first_evaluation_that_may_prune_is_the_one_that_is_asked_for(pruner: Any, first: int) -> None:
+    study = optuna.create_study(
+        direction="maximize", pruner=build_pruner(replace(CONFIG, pruner=pruner, min_evaluations=first))
+    )
+    for _ in range(9):
+        good = study.ask()
+        for step in range(1, 10):
+            good.report(1.0, step)
+            assert not good.should_prune()  # which notes the value, too
+        study.tell(good, 1.0)
+    poor, pruned = study.ask(), []
+    for step in range(1, 10):
+        poor.report(0.0, step)
+        pruned.append(poor.should_prune())
+    assert pruned.index(True) + 1 == first
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_gaussian_process_finds_the_place() -> None:
