@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
+from domainbert.base.files import told_if_full
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.choices import allow_import_words
 from domainbert.settings.command_line import Typed
@@ -52,7 +53,7 @@ def run_search(search: Search, typed: Typed) -> str:
     search = within_grid(search)
     warn_of_unfairness(search)
     config, out = search.config, search.out
-    with _told_how_to_go_on(search, typed):
+    with told_if_full(out), _told_how_to_go_on(search, typed):
         contents, train = _folds(search)
         check_folder(config, out)
         with warnings.catch_warnings():

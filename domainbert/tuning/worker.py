@@ -105,6 +105,10 @@ class Worker:
         except DomainbertError as error:  # values that do not go together
             self._record(trial, TrialState.FAIL, error=str(error))
             return True
+        except OSError:  # a full disk: nothing that the trial could help
+            with suppress(StorageInternalError, UpdateFinishedTrialError):
+                self._put_again(optuna_internals.recorded(self.study, trial), "its worker could not begin it")
+            raise
         trial.set_user_attr(trials.SETTINGS, redact(plain))  # those of the study may change later
         self._begin(trial, values, plan)
         return True

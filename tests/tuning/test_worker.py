@@ -105,6 +105,20 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(fake: Any) -> None
     assert "trial 0: failed: the loss is not finite at x = 0.75; x 0.75" in said
 
 
+def test_a_folder_that_cannot_be_written_is_no_fault_of_a_trial(fake: Any) -> None:
+    """Else the trial would have failed for good after four starts."""
+    fake.config(trials=1)
+    (fake.folder / "study").mkdir()
+    (fake.folder / "study/trials").write_text("")
+    for _ in range(5):
+        code, said = fake.run("tune", "-c", "tune.yaml")
+        assert code == 2 and "its worker could not begin it; queued again" in said, said
+        assert "Traceback" not in said and said.splitlines()[-1].startswith("domainbert: study/trials")
+    (fake.folder / "study/trials").unlink()
+    assert fake.run("tune", "-c", "tune.yaml")[0] == 0
+    assert [row["state"] for row in rows_of(fake)] == [*["queued again"] * 5, "complete"]
+
+
 def test_a_study_without_a_complete_trial_is_an_error(fake: Any) -> None:
     fake.config(trials=1, settings={"fail_above": -5})
     code, said = fake.run("tune", "-c", "tune.yaml")
