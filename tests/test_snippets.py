@@ -359,7 +359,7 @@ PYTHON = [*((str(block), block.text) for block in of("python")), *cells()]
 
 
 def test_there_are_cells():
-    assert len(cells()) == 38
+    assert len(cells()) == 39
 
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
