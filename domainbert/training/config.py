@@ -48,7 +48,7 @@ class Training:
     """Settings that every training has; a stage that trains inherits it, and says anew what it means otherwise."""
 
     precision: Precision = "auto"
-    """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX or AVX512-BF16), else 32-true."""
+    """`auto` is bf16-mixed on hardware good at it (GPUs, CPUs with AMX, AMD's with AVX512-BF16), else 32-true."""
 
     micro_batch_size: MicroBatchSize = field(default=None, metadata=SPEED_ONLY)
     """Rows a device computes at once; None takes its share of the batch. Smaller needs less memory; `auto` takes as

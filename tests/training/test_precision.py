@@ -17,7 +17,10 @@ def test_what_is_asked_for_is_taken(precision):
         ("Ampere", {}, "bf16-mixed"),
         ("Volta", {"amx_bf16": True}, "32-true"),
         (None, {"amx_bf16": True, "avx512_bf16": True}, "bf16-mixed"),
+        (None, {"amx_bf16": True, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "bf16-mixed"),
         (None, {"amx_bf16": False, "avx512_bf16": True}, "bf16-mixed"),
+        (None, {"amx_bf16": False, "avx512_bf16": True, "cpu_name": "AMD EPYC 9R14"}, "bf16-mixed"),
+        (None, {"amx_bf16": False, "avx512_bf16": True, "cpu_name": "Intel Xeon"}, "32-true"),
         (None, {"avx2": True, "amx_bf16": False, "avx512_bf16": False}, "32-true"),
         (None, {"neon": True}, "32-true"),
     ],
@@ -31,7 +34,7 @@ def test_auto_takes_bf16_where_the_hardware_multiplies_it(monkeypatch, gpu, cpu,
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     assert resolve_precision("auto") == wanted
     assert autocast_dtype("auto") == (torch.bfloat16 if wanted == "bf16-mixed" else None)
-    on_cpu = "bf16-mixed" if cpu.get("amx_bf16") or cpu.get("avx512_bf16") else "32-true"
+    on_cpu = wanted if gpu is None else "bf16-mixed" if cpu.get("amx_bf16") else "32-true"
     assert resolve_precision("auto", "cpu") == on_cpu and resolve_precision("auto", "gpu") == wanted
 
 
