@@ -16,7 +16,7 @@ opens parts as it comes to them, and holds numbers of parts, never of rows or do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn, TypeVar, cast
@@ -160,6 +160,10 @@ class PartedSplit(PreparedSplit):
             within = self.parts.tokens(number).documents_at(places[here] - self._firsts[number])
             found[here] = self._first_documents[number] + within
         return found
+
+    def documents(self) -> Iterator[np.ndarray]:
+        """See `PreparedSplit`."""
+        return (ids for number in range(len(self._stops)) for ids in self.parts.tokens(number).documents())
 
     def token_counts(self, vocab_size: int) -> Ints:
         """See `PreparedSplit`; they were counted when the corpus was prepared."""

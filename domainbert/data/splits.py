@@ -118,6 +118,10 @@ class PreparedSplit:
             begin = int(self._chunk_starts[number])
             yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
+    def documents(self) -> Iterator[np.ndarray]:
+        """The tokens of each document, one document after the other."""
+        return map(self.document, range(self.num_documents))
+
     def document(self, number: int) -> np.ndarray:
         """The tokens of one document."""
         return self.take(int(self.document_offsets[number]), int(self.document_offsets[number + 1]))

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.folder import load_model, open_model
+from domainbert.models.static_embeddings import put_in
 from domainbert.tokenization.load import DomainTokenizer
 
 
@@ -21,6 +24,7 @@ class Start:
     encoder: EncoderConfig | None  # the architecture; None where a folder is given
     folder: Path | None  # its models stand in it and in folders below it
     dropout: float | None = None  # overrides the encoder's dropout while it is trained
+    static_embeddings: Tensor | None = None  # (vocab_size, D), where random word embeddings are to start from them
 
     @property
     def config(self) -> EncoderConfig:
@@ -40,7 +44,10 @@ class Start:
         return model
 
     def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
-        """An encoder of some architecture and its head, both with random weights."""
+        """An encoder of some architecture and its head, both with random weights, word embeddings perhaps excepted."""
         trained = config if self.dropout is None else config.with_dropout(self.dropout)
         vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
-        return build_model(trained, vocabulary, head, num_labels)
+        model = build_model(trained, vocabulary, head, num_labels)
+        if self.static_embeddings is not None:
+            put_in(model.encoder.input_embeddings.weight, self.static_embeddings)
+        return model

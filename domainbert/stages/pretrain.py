@@ -20,6 +20,8 @@ from domainbert.stages.warnings import say
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from domainbert.data.splits import PreparedCorpus
     from domainbert.pretraining.batches import PackedRowsReader
     from domainbert.pretraining.objective import Built, Objective, ValidationText
@@ -46,6 +48,10 @@ class Pretrain(CorpusTraining):
     masking: MaskingConfig = MaskingConfig()
     """Tokens that masked LM hides and predicts; another objective has settings of its own."""
 
+    static_embeddings: bool = False
+    """Start the word embeddings of a new encoder from vectors that tell which entries stand near which in the corpus,
+    in place of random numbers."""
+
     embedding_steps: Count = 0
     """Optimiser steps at the start in which only the embeddings and the head learn: for a model whose vocabulary is
     new."""
@@ -64,6 +70,8 @@ class Pretrain(CorpusTraining):
         """Check that the start and the masking are said once, and that the encoder has positions for a row."""
         if (self.encoder is None) == (self.init_from is None):
             raise DomainbertError("encoder, init_from: expected exactly one of the two")
+        if self.static_embeddings and self.encoder is None:
+            raise DomainbertError("static_embeddings: true beside init_from, which has embeddings; expected false")
         if self.objective is not None and self.masking != MaskingConfig():
             raise DomainbertError("masking: given beside an objective; expected it among the objective's own settings")
         super().__post_init__()
@@ -90,7 +98,8 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     lightning.seed_everything(settings.seed, verbose=False)
     corpus, learnt = _open(settings)
     init_from = settings.init_from
-    built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout))
+    vectors = _static_embeddings(corpus, settings.seed) if settings.static_embeddings else None
+    built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout, vectors))
     for one in built.values():
         one.model.encoder.activation_checkpointing = settings.activation_checkpointing
         check_length(settings.row_length, one.config)
@@ -156,6 +165,18 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
     tokenizer = load_tokenizer(corpus.tokenizer_folder)
     learnt = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
     return corpus, learnt.for_training(corpus)
+
+
+def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
+    """Those of the vocabulary's entries (vocab_size, D), from the beginning of the training side."""
+    import torch
+
+    from domainbert.models.static_embeddings import count_contexts, static_embeddings
+
+    contexts = count_contexts(corpus.vocab_size, corpus.train.documents())
+    made = static_embeddings(contexts, torch.Generator().manual_seed(seed))
+    print(f"{int(made.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
+    return made
 
 
 def _validations(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Generator
 
     from domainbert.models.transfer.mixing import Mixing
-    from domainbert.models.transfer.static_embeddings import Cooccurrences
     from domainbert.stages.early_checks import Given
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 Method = Literal["mean", "fvt", "focus", "random"]
 
 _SAMPLE_BYTES = 1_000_000_000  # of text whose words are counted
-_FOCUS_TOKENS = 20_000_000  # of text that static embeddings are made from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,35 +154,25 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter) -> Doma
 
 
 def _mixing(settings: Transfer, found: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
+    from domainbert.models.static_embeddings import count_contexts, static_embeddings
     from domainbert.models.transfer.focus import similarity_mix
     from domainbert.models.transfer.mixing import composed, copied_only
-    from domainbert.models.transfer.static_embeddings import static_embeddings
 
     if settings.method == "random":
         return copied_only(found)
     if settings.method == "focus":
-        return similarity_mix(found, static_embeddings(_cooccurrences(settings.corpus, tokenizer), generator))
+        contexts = count_contexts(tokenizer.vocab_size, _training_side(settings.corpus, tokenizer))
+        return similarity_mix(found, static_embeddings(contexts, generator))
     return composed(found)
 
 
-def _cooccurrences(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Cooccurrences:
-    """Co-occurrences of entries in the training side, or in its beginning."""
-    from domainbert.base.progress import Progress
+def _training_side(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:
+    """Ids of each document's tokens."""
     from domainbert.corpus.documents import read_documents
-    from domainbert.models.transfer.static_embeddings import Cooccurrences
 
-    counted, tokens = Cooccurrences(tokenizer.vocab_size), 0
-    with Progress("count contexts", unit="tokens") as progress:
-        for document in read_documents(corpus):
-            if document.split == "train":
-                (ids,) = tokenizer.encode([document.text])
-                counted.add(ids)
-                tokens += len(ids)
-                progress.advance(len(ids))
-            if tokens >= _FOCUS_TOKENS:
-                print(f"contexts counted in the first {tokens:,} tokens of the corpus")
-                break
-    return counted
+    for document in read_documents(corpus):
+        if document.split == "train":
+            yield from tokenizer.encode([document.text])
 
 
 def _card(report: Mapping[str, Any], model: Path) -> str:

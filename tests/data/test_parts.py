@@ -164,6 +164,9 @@ def test_a_split_of_parts_reads_like_one_stream(merged: Path) -> None:
     places = generator.integers(0, len(tokens), 50)
     assert np.array_equal(split.documents_at(places), owners[places])
     assert (split.num_tokens, split.num_documents) == (len(tokens), len(lengths))
+    documents = list(split.documents())
+    assert [len(ids) for ids in documents] == lengths.tolist()
+    assert np.array_equal(np.concatenate(documents), tokens)
     assert split.tokens_per_character == len(tokens) / sum(one.num_characters.sum() for one in alone)
     with pytest.raises(IndexError, match="tokens 0 to"):
         split.take(0, len(tokens) + 1)

@@ -14,7 +14,9 @@ from safetensors.torch import load_file
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.data.prepared import open_prepared
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.models.static_embeddings import count_contexts, put_in, static_embeddings
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
@@ -91,6 +93,29 @@ def test_going_on_from_a_model_begins_where_it_ended(runs):
     assert runs.results["going-on"]["validation"]["loss"] < before - 0.02
 
 
+def test_word_embeddings_start_from_the_contexts_of_the_corpus(runs, capsys):
+    """And nothing else of the model, which masked LM learns better from."""
+    still = {"max_steps": 1, "optim": STANDSTILL}
+    random = load_file(runs.pretrain("random-embeddings", **still) / "model.safetensors")
+    started = load_file(runs.pretrain("static-embeddings", **still, static_embeddings=True) / "model.safetensors")
+    table = "bert.embeddings.word_embeddings.weight"
+    corpus = open_prepared([runs / "prepare"])
+    contexts = count_contexts(corpus.vocab_size, corpus.train.documents())
+    vectors = static_embeddings(contexts, torch.Generator().manual_seed(0))
+    known = vectors.any(dim=1)
+    assert (
+        f"{int(known.sum()):,} of {len(known):,} word embeddings start from their contexts" in capsys.readouterr().out
+    )
+    wanted = random[table].clone()
+    put_in(wanted, vectors)
+    assert 100 < int(known.sum()) < len(known) and (wanted != random[table]).any(dim=1).equal(known)
+    torch.testing.assert_close(started[table], wanted, atol=1e-6, rtol=0)
+    for name in random.keys() - {table}:
+        torch.testing.assert_close(started[name], random[name], atol=1e-6, rtol=0)
+    runs.pretrain("from-contexts", static_embeddings=True)
+    assert losses(runs.results["from-contexts"])[-1] < losses(runs.results["pretrain"])[-1]
+
+
 def test_going_on_from_a_model_without_the_head_makes_one(runs, capsys):
     runs.pretrain("from-tagger", max_steps=1, optim=STANDSTILL, encoder=None, init_from=runs / "ner-pretrained")
     assert "no weights for the head; made cls.predictions" in capsys.readouterr().out
@@ -122,6 +147,10 @@ def test_muon_trains_and_logs_are_written(runs):
         ({"max_length": 97}, "max_length: 97; the encoder has positions for 96 tokens"),
         ({"encoder": None}, "encoder, init_from: expected exactly one of the two"),
         ({"init_from": Path(".")}, "encoder, init_from: expected exactly one of the two"),
+        (
+            {"encoder": None, "init_from": Path("."), "static_embeddings": True},
+            "static_embeddings: true beside init_from, which has embeddings; expected false",
+        ),
         ({"batch_size": 16, "micro_batch_size": 5}, "batch_size: 16 does not divide into micro-batches of 5"),
         (
             {"encoder": None, "init_from": Path("nowhere")},

@@ -9,8 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.models.transfer import static_embeddings as module
-from domainbert.models.transfer.static_embeddings import MIN_COUNT, WINDOW, Cooccurrences, static_embeddings
+from domainbert.models import static_embeddings as module
+from domainbert.models.static_embeddings import (
+    MIN_COUNT,
+    WINDOW,
+    Cooccurrences,
+    count_contexts,
+    put_in,
+    static_embeddings,
+)
 
 
 @settings(deadline=None, max_examples=50)
@@ -71,3 +78,37 @@ def test_entries_in_the_same_contexts_are_alike() -> None:
     assert like[:2, 2:4].abs().max() < 0.2
     assert not embeddings[4].any() and float(embeddings[0].norm()) == pytest.approx(1)
     assert torch.equal(embeddings, static_embeddings(counted, torch.Generator().manual_seed(0)))
+
+
+def test_contexts_of_the_first_tokens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module, "MAX_TOKENS", 5)
+    documents = [np.array([0, 1, 0]), np.array([2, 2], np.uint16), np.array([3] * 9)]
+    counted = count_contexts(4, documents)
+    assert counted.counts.tolist() == [2, 1, 2, 0]
+    assert {tuple(pair) for pair in np.stack(counted.pairs()).T.tolist()} == {
+        (0, 1, 2),
+        (1, 0, 2),
+        (0, 0, 2),
+        (2, 2, 2),
+    }
+    assert "contexts counted in the first 5 tokens of the corpus" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [3, 4, 7])
+def test_rows_start_from_embeddings_as_long_as_random_ones(width: int) -> None:
+    """Against a loop over the rows, for a table that is narrower, as wide and wider than the embeddings."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = torch.nn.functional.normalize(torch.randn(9, 4, generator=generator) + 1, dim=1)
+    embeddings[[2, 5]] = 0  # have none
+    table = torch.randn(9, width, generator=generator) * 0.05
+    started = table.clone()
+    put_in(started, embeddings)
+    kept, known = min(width, 4), [0, 1, 3, 4, 6, 7, 8]
+    deviation = np.std([float(table[row, column]) for row in known for column in range(kept)])
+    mean = sum(embeddings[row, :kept] for row in known) / len(known)
+    for row in known:
+        wanted = embeddings[row, :kept] - mean
+        wanted *= float(deviation) * math.sqrt(kept) / float(wanted.norm())
+        torch.testing.assert_close(started[row, :kept], wanted)
+    assert torch.equal(started[[2, 5]], table[[2, 5]])
+    assert torch.equal(started[:, kept:], table[:, kept:])

@@ -1,8 +1,9 @@
 """Static embeddings of the entries of a vocabulary, from which entries occur near which in a corpus.
 
-FOCUS uses fastText; here they are the factors of a matrix of positive pointwise mutual information, which word2vec
-implicitly factorises (Levy and Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization") and which
-needs no further package, no epochs and no threads. Settings are those that Levy, Goldberg and Dagan (2015), "Improving
+`transfer` finds entries of similar meaning by them, `pretrain` can start from them. FOCUS uses fastText; here they are
+the factors of a matrix of positive pointwise mutual information, which word2vec implicitly factorises (Levy and
+Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization") and which needs no further package, no epochs
+and no threads. Settings are those that Levy, Goldberg and Dagan (2015), "Improving
 Distributional Similarity", recommend: contexts smoothed by 0.75 (section 3.1), square root of the singular values
 (section 3.3).
 """
@@ -10,16 +11,21 @@ Distributional Similarity", recommend: contexts smoothed by 0.75 (section 3.1), 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from domainbert.base.progress import Progress
+
 WINDOW = 5
 MIN_COUNT = 10
 """Rarer entries get no embedding, as in the published code of FOCUS."""
+
+MAX_TOKENS = 20_000_000
+"""Contexts are counted in the first tokens of a corpus, so many of them."""
 
 _DIMENSIONS, _OVERSAMPLING, _POWER_ITERATIONS = 300, 20, 4
 _SMOOTHING = 0.75
@@ -37,7 +43,7 @@ class Cooccurrences:
         self._keys = np.zeros(0, dtype=np.int64)
         self._times = np.zeros(0, dtype=np.int64)
 
-    def add(self, input_ids: Sequence[int]) -> None:
+    def add(self, input_ids: Sequence[int] | NDArray[np.integer]) -> None:
         """Count one document's tokens."""
         self._documents.append(np.asarray(input_ids, dtype=np.int64))
         self._waiting += len(input_ids)
@@ -70,6 +76,20 @@ class Cooccurrences:
         times = np.ones(sum(map(len, keys)), dtype=np.int64)
         times[: len(self._keys)] = self._times
         self._keys, self._times = _summed(np.concatenate(keys), times)
+
+
+def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[np.integer]]) -> Cooccurrences:
+    """Co-occurrences in documents, each the ids of its tokens: in the first `MAX_TOKENS` tokens."""
+    counted, tokens = Cooccurrences(vocab_size), 0
+    with Progress("count contexts", unit="tokens") as progress:
+        for ids in documents:
+            counted.add(ids)
+            tokens += len(ids)
+            progress.advance(len(ids))
+            if tokens >= MAX_TOKENS:
+                print(f"contexts counted in the first {tokens:,} tokens of the corpus")
+                break
+    return counted
 
 
 def _summed(keys: NDArray[np.int64], times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,3 +146,20 @@ def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Ten
         basis = torch.linalg.qr(rows @ torch.linalg.qr(columns @ basis).Q).Q
     left, singular, _ = torch.linalg.svd((columns @ basis).T, full_matrices=False)
     return (basis @ left)[:, :dimensions] * singular[:dimensions].sqrt()
+
+
+@torch.no_grad()
+def put_in(table: Tensor, embeddings: Tensor) -> None:
+    """Put static embeddings (vocab_size, D) into the rows of a table of random numbers (vocab_size, E), as its start.
+
+    Their first E dimensions are those of the largest singular values; of a wider table the rest stays random. What all
+    have in common, their mean, is taken away, since it tells no two entries apart (Mu and Viswanath 2018,
+    "All-but-the-Top", section 2), and each becomes as long as the random numbers in its place are expected to be. An
+    entry without an embedding keeps its random numbers.
+
+    """
+    known, width = embeddings.any(dim=1), min(embeddings.shape[1], table.shape[1])
+    kept = embeddings[known, :width]
+    kept = torch.nn.functional.normalize(kept - kept.mean(dim=0), dim=1)
+    deviation = table[known, :width].std(correction=0)
+    table[known.nonzero(), torch.arange(width)] = kept * deviation * width**0.5
