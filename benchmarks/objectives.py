@@ -23,7 +23,7 @@ from domainbert.stages.pretrain import Pretrain
 
 _ROOT = Path(__file__).parents[1]
 _RECIPE = _ROOT / "configs" / "econ" / "objectives.yaml"
-_ENCODER = "small"  # as in the recipe
+_ENCODER = "modernbert-small"  # as in the recipe
 _PACKAGES = ("domainbert", "torch", "lightning", "numpy")
 _STEPS = 16  # of a measurement: of the causal mix, 1 in 16 is causal
 
