@@ -153,8 +153,10 @@ class EncoderConfig(ABC):
         inner = max(1, round(share * sizes.intermediate_size))
         return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
 
-    def with_dropout(self, rate: float) -> Self:
-        """The same architecture with every dropout, which is called so, set to `rate`."""
+    def with_dropout(self, rate: float | None) -> Self:
+        """The same architecture with every dropout, which is called so, set to `rate`; None leaves them as they are."""
+        if rate is None:
+            return self
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 

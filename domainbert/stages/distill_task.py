@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import ModelPath, model_name
-from domainbert.base.ranges import BatchSize, Count, Dropout, Items, Length, PositiveInt
+from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
@@ -82,9 +82,6 @@ class DistillTask(LabelledTraining):
     unfreeze_every: Count = 0
     """Optimiser steps after which one layer more learns, from the top, the head first and the embeddings last; 0 lets
     all learn from the start."""
-
-    dropout: Dropout | None = None
-    """Dropout of the student during this stage; the model folder keeps its own. None leaves it as it is."""
 
     trainer: dict[str, Any] | None = None
     """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
@@ -276,10 +273,9 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
     else:
         teacher = teachers.predictors[0]
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
-        trained = config if dropout is None else config.with_dropout(dropout)
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
         outputs = task.head, len(task.labels), vocabulary, task.head_sizes
-        model, taken = build_student(trained, student, teacher.model, *outputs)
+        model, taken = build_student(config.with_dropout(dropout), student, teacher.model, *outputs)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")

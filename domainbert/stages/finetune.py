@@ -172,8 +172,9 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
     from domainbert.models.folder import load_model, open_model
     from domainbert.tokenization.load import load_tokenizer
 
+    dropout = settings.dropout
     if settings.init == "pretrained":
-        model, folder, made = load_model(settings.model, task.head, task.labels, sizes=task.head_sizes)
+        model, folder, made = load_model(settings.model, task.head, task.labels, dropout, task.head_sizes)
         config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
         if not made:
             task.begin(model.head)
@@ -184,7 +185,7 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
             encoder, path = folder.config, folder.path
         config, tokenizer, teachers = encoder, load_tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config, vocabulary, task.head, len(task.labels), task.head_sizes)
+        model = build_model(config.with_dropout(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
     tokenizer = add_tokens(model, tokenizer, task.added_tokens)
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

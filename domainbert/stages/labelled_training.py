@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, diverged
 from domainbert.base.files import read_json, write_json, write_text
 from domainbert.base.hashes import FileHashes
-from domainbert.base.ranges import BatchSize, Epochs, PositiveInt, Seeds
+from domainbert.base.ranges import BatchSize, Dropout, Epochs, PositiveInt, Seeds
 from domainbert.base.ranks import process_rank
 from domainbert.base.sealed import damages, in_short, record_outputs, write_record
 from domainbert.encoders.config import EncoderConfig
@@ -67,6 +67,10 @@ class LabelledTraining(Training):
     select_by: str | None = None
     """Validation metric by which epoch and seed are chosen, such as `accuracy`, or `loss`; None takes the task's
     headline."""
+
+    dropout: Dropout | None = None
+    """Dropout of the model that learns, during this stage; the model folder keeps its own. None leaves it as it is: in
+    ModernBERT there is none."""
 
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
     """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""

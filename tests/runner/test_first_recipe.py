@@ -384,8 +384,8 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
 
     assert [sizes.vocab_size(words, "").value for words in (2_685, 5_000, 33_718, 99_999)] == [512, 1024, 2048, 2048]
     assert of(500_000) == (4096, "tiny", 10, 16)
-    assert of(2_000_000) == (8192, "small", 10, 32)
-    assert of(4_700_000) == (16384, "small", 5, 32), "as configs/econ/small.yaml"
+    assert of(2_000_000) == (8192, "modernbert-small", 10, 32)
+    assert of(4_700_000) == (16384, "modernbert-small", 5, 32), "as configs/econ/small.yaml, but for the passes"
     assert of(100_000_000) == (32768, "medium", 2, 64)
     assert of(1_000_000_000) == (32768, "medium", 1, 64), "base takes a GPU"
     assert of(1_000_000_000, SERVER) == (32768, "base", 1, 64)
@@ -395,6 +395,7 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
     assert [sizes.epochs(items).value for items in (600, 1786, 4632, 50_000, 10**6)] == [25, 8, 8, 4, 2]
     assert [sizes.rate(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
     assert [sizes.rate(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
+    assert [sizes.pretraining_rate(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
     assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
 
 
@@ -412,13 +413,15 @@ def test_a_window_takes_99_of_100_texts():
 def test_a_duration_is_told_where_a_rate_was_measured():
     page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
     rows = {(name, length): rate for (name, length), rate in sizes.RATES.items()}
-    measured = re.findall(r"\| ([\d,]+) tokens/s \|.*`pretrain-(small|medium|base)-(\d+)\.json`", page)
+    measured = re.findall(
+        r"\| ([\d,]+) tokens/s \|.*`pretrain-(modernbert-small|medium|base)-(\d+)(?:-zen5)?\.json`", page
+    )
     assert rows == {(name, int(length)): int(rate.replace(",", "")) for rate, name, length in measured}
-    said = sizes.duration(6_000_000, 5, "small", 128, LAPTOP)
-    assert said.startswith("pretraining: about 30 minutes at the 17,099 tokens/s of docs/speed.md")
+    said = sizes.duration(6_000_000, 5, "modernbert-small", 128, LAPTOP)
+    assert said.startswith("pretraining: about 40 minutes at the 13,446 tokens/s of docs/speed.md")
     assert "about 5 hours" in sizes.duration(6_000_000, 5, "base", 128, Machine(2, 24, None, True))
     for other in (SERVER, Machine(2, 24, None, bf16=False), Machine(1, 24, None, bf16=True)):
-        assert sizes.duration(6_000_000, 5, "small", 128, other).startswith("no estimate of the time")
+        assert sizes.duration(6_000_000, 5, "modernbert-small", 128, other).startswith("no estimate of the time")
 
 
 def test_documents_of_plain_text_are_told_apart(tmp_path):
@@ -454,7 +457,7 @@ def test_sets_of_economics(econ_data, name):
     init("--labelled", econ_data / name, "--corpus", econ_data / "corpus.jsonl.gz")
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
     made = stages()
-    assert (made["vocab"]["vocab_size"], made["pretrain"]["encoder"]) == (16384, "small")
+    assert (made["vocab"]["vocab_size"], made["pretrain"]["encoder"]) == (16384, "modernbert-small")
     rates = {"ner": 1e-3, "stance": 5e-4}
     assert made["finetune-scratch"]["optim"]["lr"] == rates[name], "as configs/econ/small.yaml"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,24 @@ def test_what_is_frozen_stays_as_it_was(runs: Any) -> None:
     assert 20 < len(frozen) < len(encoder)
     for name in encoder:
         assert bool((before[name] == after[name]).all()) == (name in frozen), name
+
+
+@pytest.mark.parametrize("init", ["pretrained", "random"])
+def test_dropout_is_that_of_the_stage_and_the_folder_keeps_its_own(runs: Any, tmp_path: Path, init: str) -> None:
+    """To the bit what a folder gives whose own dropout is that."""
+    changes = {"max_epochs": 1, "seeds": (1,), "optim": OptimConfig(lr=5e-3), "init": init}
+    other, config = tmp_path / "other", json.loads((runs / "pretrain/config.json").read_text())
+    rates = {name: 0.3 for name in config if name.endswith("dropout_prob")}
+    assert len(rates) == 2 and {config[name] for name in rates} == {0.1}
+    shutil.copytree(runs / "pretrain", other, ignore=shutil.ignore_patterns("checkpoints", "logs"))
+    (other / "config.json").write_text(json.dumps(config | rates))
+    usual, told, own = (
+        runs.finetune(f"dropout-{init}-{name}", "ner", **changes, **more) / "seed-1"
+        for name, more in {"usual": {}, "told": {"dropout": 0.3}, "own": {"model": other}}.items()
+    )
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (usual, told, own)]
+    assert weights[0] != weights[1] == weights[2]
+    assert json.loads((told / "config.json").read_text())["hidden_dropout_prob"] == 0.1
 
 
 def loss_of_classifier(runs: Any, folder: Path) -> float:

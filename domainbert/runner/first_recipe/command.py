@@ -259,7 +259,8 @@ def _pretraining(corpus: CorpusFacts, encoder: Chosen, hidden: int, found: _Foun
         "passes": sizes.passes(words),
         "rows": sizes.rows(words),
         "dropout": Chosen(0.0, "as in docs/results.md: text is read too rarely to be learnt by heart"),
-        "pretrain_optim": Chosen({"name": "muon", "lr": 2e-3}, "as in docs/results.md"),
+        "static_embeddings": Chosen(True, "words start from their contexts in the corpus: it learns to read sooner"),
+        "pretrain_optim": sizes.pretraining_rate(hidden),
         "pretrain_schedule": Chosen(
             {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in docs/results.md"
         ),

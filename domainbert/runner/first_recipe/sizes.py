@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from domainbert.runner.first_recipe.machine import Machine
 
 RATES = {
-    ("small", 128): 17_099,
-    ("small", 512): 11_613,
+    ("modernbert-small", 128): 13_446,
     ("medium", 128): 7_634,
     ("medium", 512): 5_371,
     ("base", 128): 1_577,
@@ -38,7 +37,7 @@ class Size(NamedTuple):
     hidden: int
 
 
-_ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("small", 256)), (300e6, Size("medium", 384)))
+_ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("modernbert-small", 256)), (300e6, Size("medium", 384)))
 _FEW = ((5e3, 512), (20e3, 1024), (100e3, 2048))  # English of 2,685 words has 819 pieces, of 33,718 words 2,934
 _BASE = Size("base", 768)
 
@@ -65,11 +64,20 @@ def encoder(words: int, size: str, machine: Machine) -> tuple[Size, Chosen]:
         return found, Chosen(found.name, f"{size} would fill base, which takes a GPU: 1,577 tokens/s on two cores")
     why = {
         "tiny": "2 x 128; little text does not fill more",
-        "small": "4 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md",
+        "modernbert-small": "6 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md",
         "medium": "6 x 384; enough text for more than small",
         "base": "12 x 768, for a GPU",
     }
     return found, Chosen(found.name, f"{size}: {why[found.name]}")
+
+
+def pretraining_rate(hidden: int) -> Chosen:
+    """Optimiser of pretraining an encoder from random weights, with its learning rate."""
+    if hidden < 256:
+        return Chosen({"name": "muon", "lr": 2e-3}, "as the demo has for this encoder")
+    if hidden < 384:
+        return Chosen({"name": "muon", "lr": 4e-3}, "as in docs/results.md")
+    return Chosen({"name": "muon", "lr": 2e-3}, "lower for a larger encoder; not measured")
 
 
 def passes(words: int) -> Chosen:
@@ -77,7 +85,7 @@ def passes(words: int) -> Chosen:
     if words < 3e6:
         return Chosen(10, "passes; little text is read more often, validation shows whether it still helps")
     if words < 50e6:
-        return Chosen(5, "passes, as in docs/results.md")
+        return Chosen(5, "passes; docs/results.md has two, in half an hour, and validation was still falling")
     return Chosen(2 if words < 500e6 else 1, "passes: there is text enough, so time decides")
 
 
@@ -130,7 +138,7 @@ def rate(hidden: int, many_targets: bool) -> Chosen:
     if hidden >= 512:
         value = 5e-5 if many_targets else 2e-5
         return Chosen(value, "usual for encoders of this size (Devlin et al. 2019); not measured here")
-    name, of_words, of_texts = ("4 x 256", 1e-3, 5e-4) if hidden < 384 else ("6 x 384", 3e-4, 1e-4)
+    name, of_words, of_texts = ("6 x 256", 1e-3, 5e-4) if hidden < 384 else ("6 x 384", 3e-4, 1e-4)
     if many_targets:
         return Chosen(of_words, f"as for entities with {name} in docs/results.md")
     return Chosen(of_texts, f"as for texts with {name} in docs/results.md; at two or three times as much seeds failed")
