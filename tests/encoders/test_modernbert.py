@@ -344,6 +344,7 @@ def test_named_sizes(name):
         assert config == dataclasses.replace(ModernBertConfig(), classifier_pooling="mean")
         return
     bert = BertConfig(**yaml.safe_load(files[name].read_text())["init_args"])
+    assert config == config.with_dropout(bert.hidden_dropout_prob) != config.with_dropout(0.0)
     sizes, width = config.sizes, config.hidden_size
     layers = sizes.num_layers * (4 * width**2 + 3 * width * sizes.intermediate_size)
     assert layers == pytest.approx(bert.num_hidden_layers * 12 * bert.hidden_size**2, rel=0.1)
