@@ -3,9 +3,8 @@
 `transfer` finds entries of similar meaning by them, `pretrain` can start from them. FOCUS uses fastText; here they are
 the factors of a matrix of positive pointwise mutual information, which word2vec implicitly factorises (Levy and
 Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization") and which needs no further package, no epochs
-and no threads. Settings are those that Levy, Goldberg and Dagan (2015), "Improving
-Distributional Similarity", recommend: contexts smoothed by 0.75 (section 3.1), square root of the singular values
-(section 3.3).
+and no threads. Settings are those that Levy, Goldberg and Dagan (2015), "Improving Distributional Similarity",
+recommend: contexts smoothed by 0.75 (section 3.1), square root of the singular values (section 3.3).
 """
 
 from __future__ import annotations
