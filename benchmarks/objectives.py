@@ -23,7 +23,6 @@ from domainbert.stages.pretrain import Pretrain
 
 _ROOT = Path(__file__).parents[1]
 _RECIPE = _ROOT / "configs" / "econ" / "objectives.yaml"
-_ENCODER = "modernbert-small"  # as in the recipe
 _PACKAGES = ("domainbert", "torch", "lightning", "numpy")
 _STEPS = 16  # of a measurement: of the causal mix, 1 in 16 is causal
 
@@ -41,8 +40,9 @@ def stages_of(recipe: Path) -> dict[str, Pretrain]:
 
 def settings_of(stage: Pretrain, prepared: Path) -> Settings:
     """The work of a stage."""
-    learnt = stage.objective or MaskedLM(stage.masking)
-    return Settings(prepared, _ENCODER, stage.row_length, stage.batch_size, stage.dropout or 0.0, learnt, stage.optim)
+    learnt, encoder = stage.objective or MaskedLM(stage.masking), stage.encoder
+    assert encoder is not None
+    return Settings(prepared, encoder, stage.row_length, stage.batch_size, stage.dropout or 0.0, learnt, stage.optim)
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
     first = next(iter(stages))
     most = stages[first].budget.max_steps or 0
     max_steps = {name: round(most * rate / rates[first]) for name, rate in rates.items()}
-    described = {"corpus": corpus, "encoder": _ENCODER, "rounds": asdict(rounds)}
+    described = {"corpus": corpus, "encoder": asdict(stages[first].encoder), "rounds": asdict(rounds)}
     report(options.out, "steps", described, _PACKAGES, measurements, facts, {"max_steps": max_steps})
     print("\n".join(f"{name}: max_steps {steps:,}" for name, steps in max_steps.items()))
 

@@ -29,7 +29,7 @@ class Settings:
     """The work of all sides; `rows` of `length` tokens make an optimiser step, over all devices."""
 
     prepared: Path
-    encoder: str
+    encoder: str | EncoderConfig
     length: int
     rows: int
     dropout: float
@@ -37,8 +37,9 @@ class Settings:
     optim: OptimConfig = OptimConfig(lr=LEARNING_RATE)
 
     def config(self) -> EncoderConfig:
-        """The architecture: that of `encoder: NAME` in a YAML, with its dropouts set and positions for the rows."""
-        config = named_encoder(self.encoder).with_dropout(self.dropout)
+        """The architecture, with its dropouts set and positions for the rows; a name is that of a YAML."""
+        named = named_encoder(self.encoder) if isinstance(self.encoder, str) else self.encoder
+        config = named.with_dropout(self.dropout)
         return config.resized(replace(config.sizes, max_length=max(self.length, config.max_length)))
 
 

@@ -35,7 +35,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 PRETRAININGS: dict[str, dict[str, Any]] = {
-    "adamw": {},
+    "adamw, static embeddings": {"static_embeddings": True},
     "workers and micro-batches": {"num_workers": 2, "micro_batch_size": 16},
     "muon with a schedule": {"optim": {"name": "muon", "lr": 2e-3}, "schedule": {"name": "wsd", "warmup_steps": 4}},
     "a checkpoint each step": {"checkpoint_every": 1, "validate_every": 5},

@@ -161,9 +161,10 @@ class PartedSplit(PreparedSplit):
             found[here] = self._first_documents[number] + within
         return found
 
-    def documents(self) -> Iterator[np.ndarray]:
-        """See `PreparedSplit`."""
-        return (ids for number in range(len(self._stops)) for ids in self.parts.tokens(number).documents())
+    def documents(self, enough: int) -> Iterator[np.ndarray]:
+        """See `PreparedSplit`; where there are too many tokens, no more parts are opened than are needed."""
+        numbers = range(0, len(self._stops), max(1, -(-self.num_tokens // enough)))
+        return (ids for number in numbers for ids in self.parts.tokens(number).documents(enough))
 
     def token_counts(self, vocab_size: int) -> Ints:
         """See `PreparedSplit`; they were counted when the corpus was prepared."""

@@ -118,9 +118,10 @@ class PreparedSplit:
             begin = int(self._chunk_starts[number])
             yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
 
-    def documents(self) -> Iterator[np.ndarray]:
-        """The tokens of each document, one document after the other."""
-        return map(self.document, range(self.num_documents))
+    def documents(self, enough: int) -> Iterator[np.ndarray]:
+        """The tokens of each document, one document after the other. Of more than `enough` tokens about so many are
+        given: every second document, every third, ..."""
+        return map(self.document, range(0, self.num_documents, max(1, -(-self.num_tokens // enough))))
 
     def document(self, number: int) -> np.ndarray:
         """The tokens of one document."""

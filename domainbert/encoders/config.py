@@ -153,10 +153,12 @@ class EncoderConfig(ABC):
         inner = max(1, round(share * sizes.intermediate_size))
         return self.resized(dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=inner))
 
-    def with_dropout(self, rate: float | None) -> Self:
-        """The same architecture with every dropout, which is called so, set to `rate`; None leaves them as they are."""
-        if rate is None:
-            return self
+    def as_trained(self, dropout: float | None) -> Self:
+        """The architecture while it is trained: with that dropout, or with its own for None."""
+        return self if dropout is None else self.with_dropout(dropout)
+
+    def with_dropout(self, rate: float) -> Self:
+        """The same architecture with every dropout, which is called so, set to `rate`."""
         names = [field.name for field in dataclasses.fields(self) if "dropout" in field.name]
         return self.replaced(**dict.fromkeys(names, rate))
 

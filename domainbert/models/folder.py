@@ -217,7 +217,7 @@ def _read_model(
 
     folder = open_model(path)
     need_weights(folder)
-    config = folder.config.with_dropout(dropout)
+    config = folder.config.as_trained(dropout)
     labels = tuple(labels) or folder.labels
     sizes = folder.head_sizes if sizes is None else sizes
     model = families.build_model(config, folder.vocabulary, head, len(labels), sizes)

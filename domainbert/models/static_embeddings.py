@@ -10,7 +10,8 @@ recommend: contexts smoothed by 0.75 (section 3.1), square root of the singular 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -23,8 +24,8 @@ WINDOW = 5
 MIN_COUNT = 10
 """Rarer entries get no embedding, as in the published code of FOCUS."""
 
-MAX_TOKENS = 20_000_000
-"""Contexts are counted in the first tokens of a corpus, so many of them."""
+ENOUGH_TOKENS = 20_000_000
+"""Contexts in so many tokens of a corpus are as good as those in all of it."""
 
 _DIMENSIONS, _OVERSAMPLING, _POWER_ITERATIONS = 300, 20, 4
 _SMOOTHING = 0.75
@@ -78,16 +79,12 @@ class Cooccurrences:
 
 
 def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[np.integer]]) -> Cooccurrences:
-    """Co-occurrences in documents, each the ids of its tokens: in the first `MAX_TOKENS` tokens."""
-    counted, tokens = Cooccurrences(vocab_size), 0
+    """Co-occurrences in documents, each the ids of its tokens."""
+    counted = Cooccurrences(vocab_size)
     with Progress("count contexts", unit="tokens") as progress:
         for ids in documents:
             counted.add(ids)
-            tokens += len(ids)
             progress.advance(len(ids))
-            if tokens >= MAX_TOKENS:
-                print(f"contexts counted in the first {tokens:,} tokens of the corpus")
-                break
     return counted
 
 
@@ -135,8 +132,21 @@ def _by_rows(matrix: Tensor) -> Tensor:
         return matrix.to_sparse_csr()
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Sums in one order on any number of cores, so that all processes of a training start from the same numbers."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_thread()
 def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Tensor:
-    """U S^0.5 of the largest singular values, by random projection (Halko et al. 2011, algorithms 4.4 and 5.1)."""
+    """U S^0.5 of the largest singular values, by random projection (Halko et al. 2011, algorithms 4.4 and 5.1); the sum
+    of each column is positive, since a decomposition leaves signs open."""
     size = len(matrix)
     width = min(dimensions + _OVERSAMPLING, size)
     rows, columns = _by_rows(matrix), _by_rows(matrix.t().coalesce())
@@ -144,7 +154,8 @@ def _factors(matrix: Tensor, dimensions: int, generator: torch.Generator) -> Ten
     for _ in range(_POWER_ITERATIONS):
         basis = torch.linalg.qr(rows @ torch.linalg.qr(columns @ basis).Q).Q
     left, singular, _ = torch.linalg.svd((columns @ basis).T, full_matrices=False)
-    return (basis @ left)[:, :dimensions] * singular[:dimensions].sqrt()
+    factors = (basis @ left)[:, :dimensions] * singular[:dimensions].sqrt()
+    return torch.where(factors.sum(dim=0) < 0, -factors, factors)
 
 
 @torch.no_grad()
@@ -158,6 +169,8 @@ def put_in(table: Tensor, embeddings: Tensor) -> None:
 
     """
     known, width = embeddings.any(dim=1), min(embeddings.shape[1], table.shape[1])
+    if not known.any():
+        return
     kept = embeddings[known, :width]
     kept = torch.nn.functional.normalize(kept - kept.mean(dim=0), dim=1)
     deviation = table[known, :width].std(correction=0)

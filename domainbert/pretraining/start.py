@@ -46,7 +46,7 @@ class Start:
     def random(self, config: EncoderConfig, head: str, num_labels: int = 0) -> EncoderWithHead:
         """An encoder of some architecture and its head, both with random weights, word embeddings perhaps excepted."""
         vocabulary = VocabularyFacts(self.tokenizer.vocab_size, self.tokenizer.pad_id)
-        model = build_model(config.with_dropout(self.dropout), vocabulary, head, num_labels)
+        model = build_model(config.as_trained(self.dropout), vocabulary, head, num_labels)
         if self.static_embeddings is not None:
             put_in(model.encoder.input_embeddings.weight, self.static_embeddings)
         return model

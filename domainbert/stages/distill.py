@@ -176,7 +176,7 @@ def _student(
 
     folder = folders[0]
     config = student_config(settings.student, folder.config)
-    trained = config.with_dropout(settings.dropout)
+    trained = config.as_trained(settings.dropout)
     vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)  # its config.json may say another one
     model, taken = build_student(trained, settings.student, teacher, "masked_lm", 0, vocabulary)
     model.encoder.activation_checkpointing = settings.activation_checkpointing

@@ -275,7 +275,7 @@ def _start(settings: DistillTask, teachers: Teachers, task: Task[Any, Any]) -> S
         config, tokenizer = student_config(student, teacher.config), teacher.tokenizer
         vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
         outputs = task.head, len(task.labels), vocabulary, task.head_sizes
-        model, taken = build_student(config.with_dropout(dropout), student, teacher.model, *outputs)
+        model, taken = build_student(config.as_trained(dropout), student, teacher.model, *outputs)
         print(f"student: {', '.join(taken) or 'nothing'} of the teacher; the rest starts at random")
     if max_length is not None and max_length > config.max_length:
         raise DomainbertError(f"max_length: {max_length}; the student has positions for {config.max_length} tokens")

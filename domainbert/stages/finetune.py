@@ -61,6 +61,8 @@ class Finetune(LabelledTraining):
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
             raise DomainbertError("adversarial, r_drop: run a model several times a step; expected no strategy: fsdp")
+        if self.r_drop is not None and self.dropout == 0:
+            raise DomainbertError("r_drop: compares readings with different dropout; found dropout: 0, expected more")
         if self.r_drop is not None and (reason := self.task.uncompared):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
@@ -185,7 +187,7 @@ def _start(settings: Finetune, task: Task[Any, Any]) -> Start:
             encoder, path = folder.config, folder.path
         config, tokenizer, teachers = encoder, load_tokenizer(path), ()
         vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-        model = build_model(config.with_dropout(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
+        model = build_model(config.as_trained(dropout), vocabulary, task.head, len(task.labels), task.head_sizes)
     check_length(settings.max_length, config)
     tokenizer = add_tokens(model, tokenizer, task.added_tokens)
     return Start(model, config, tokenizer, settings.max_length or config.max_length, teachers)

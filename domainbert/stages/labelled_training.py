@@ -69,8 +69,8 @@ class LabelledTraining(Training):
     headline."""
 
     dropout: Dropout | None = None
-    """Dropout of the model that learns, during this stage; the model folder keeps its own. None leaves it as it is: in
-    ModernBERT there is none."""
+    """Dropout of the model that learns, during this stage; the model folder keeps its own. None leaves it as it is; a
+    ModernBERT as it is published has none."""
 
     optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
     """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""

@@ -50,7 +50,7 @@ class Pretrain(CorpusTraining):
 
     static_embeddings: bool = False
     """Start the word embeddings of a new encoder from vectors that tell which entries stand near which in the corpus,
-    in place of random numbers."""
+    in place of random numbers. Of a large corpus some 20 million tokens are read for them, evenly spread."""
 
     embedding_steps: Count = 0
     """Optimiser steps at the start in which only the embeddings and the head learn: for a model whose vocabulary is
@@ -94,11 +94,13 @@ def pretrain(out: Path, settings: Pretrain) -> dict[str, Any]:
     from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.phases import plan_phases, tokens_seen
     from domainbert.pretraining.start import Start
+    from domainbert.training.checkpoint_files import holds_progress
 
     lightning.seed_everything(settings.seed, verbose=False)
     corpus, learnt = _open(settings)
     init_from = settings.init_from
-    vectors = _static_embeddings(corpus, settings.seed) if settings.static_embeddings else None
+    begins = not holds_progress(out)  # else all weights are those of a checkpoint
+    vectors = _static_embeddings(corpus, settings.seed) if settings.static_embeddings and begins else None
     built = learnt.build(Start(learnt.tokenizer, settings.encoder, init_from, settings.dropout, vectors))
     for one in built.values():
         one.model.encoder.activation_checkpointing = settings.activation_checkpointing
@@ -168,12 +170,12 @@ def _open(settings: Pretrain) -> tuple[PreparedCorpus, Objective[Any]]:
 
 
 def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
-    """Those of the vocabulary's entries (vocab_size, D), from the beginning of the training side."""
+    """Those of the vocabulary's entries (vocab_size, D), from the training side, or from enough of it."""
     import torch
 
-    from domainbert.models.static_embeddings import count_contexts, static_embeddings
+    from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
 
-    contexts = count_contexts(corpus.vocab_size, corpus.train.documents())
+    contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
     made = static_embeddings(contexts, torch.Generator().manual_seed(seed))
     print(f"{int(made.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")
     return made

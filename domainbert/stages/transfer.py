@@ -167,12 +167,19 @@ def _mixing(settings: Transfer, found: Sequence[Origin], tokenizer: DomainTokeni
 
 
 def _training_side(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:
-    """Ids of each document's tokens."""
+    """Ids of each document's tokens, until there are enough."""
     from domainbert.corpus.documents import read_documents
+    from domainbert.models.static_embeddings import ENOUGH_TOKENS
 
+    tokens = 0
     for document in read_documents(corpus):
         if document.split == "train":
-            yield from tokenizer.encode([document.text])
+            (ids,) = tokenizer.encode([document.text])
+            yield ids
+            tokens += len(ids)
+        if tokens >= ENOUGH_TOKENS:
+            print(f"contexts counted in the first {tokens:,} tokens of the corpus")
+            break
 
 
 def _card(report: Mapping[str, Any], model: Path) -> str:

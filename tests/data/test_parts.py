@@ -164,12 +164,29 @@ def test_a_split_of_parts_reads_like_one_stream(merged: Path) -> None:
     places = generator.integers(0, len(tokens), 50)
     assert np.array_equal(split.documents_at(places), owners[places])
     assert (split.num_tokens, split.num_documents) == (len(tokens), len(lengths))
-    documents = list(split.documents())
+    documents = list(split.documents(len(tokens)))
     assert [len(ids) for ids in documents] == lengths.tolist()
     assert np.array_equal(np.concatenate(documents), tokens)
     assert split.tokens_per_character == len(tokens) / sum(one.num_characters.sum() for one in alone)
     with pytest.raises(IndexError, match="tokens 0 to"):
         split.take(0, len(tokens) + 1)
+
+
+def test_some_documents_are_spread_over_a_split_and_open_some_parts(
+    merged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, alone = open_prepared([merged]).train, own_splits(merged)
+    largest = max(alone.values(), key=lambda one: one.num_tokens)
+    every_third = [largest.document(number).tolist() for number in range(0, largest.num_documents, 3)]
+    assert [ids.tolist() for ids in largest.documents(-(-largest.num_tokens // 3))] == every_third
+    opened, tokens_of = [], split.parts.tokens
+    monkeypatch.setattr(split.parts, "tokens", lambda number: opened.append(number) or tokens_of(number))
+    enough = -(-split.num_tokens // 3)
+    documents = [ids.tolist() for ids in split.documents(enough)]
+    assert opened == [0, 3, 6] and alone[3].num_tokens > enough > alone[0].num_tokens
+    assert documents == [
+        ids.tolist() for number in opened if number in alone for ids in alone[number].documents(enough)
+    ]
 
 
 def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

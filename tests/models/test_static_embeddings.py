@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -80,10 +81,8 @@ def test_entries_in_the_same_contexts_are_alike() -> None:
     assert torch.equal(embeddings, static_embeddings(counted, torch.Generator().manual_seed(0)))
 
 
-def test_contexts_of_the_first_tokens(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(module, "MAX_TOKENS", 5)
-    documents = [np.array([0, 1, 0]), np.array([2, 2], np.uint16), np.array([3] * 9)]
-    counted = count_contexts(4, documents)
+def test_contexts_are_those_within_documents() -> None:
+    counted = count_contexts(4, [np.array([0, 1, 0]), np.array([2, 2], np.uint16)])
     assert counted.counts.tolist() == [2, 1, 2, 0]
     assert {tuple(pair) for pair in np.stack(counted.pairs()).T.tolist()} == {
         (0, 1, 2),
@@ -91,7 +90,6 @@ def test_contexts_of_the_first_tokens(monkeypatch: pytest.MonkeyPatch, capsys: p
         (0, 0, 2),
         (2, 2, 2),
     }
-    assert "contexts counted in the first 5 tokens of the corpus" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [3, 4, 7])
@@ -112,3 +110,28 @@ def test_rows_start_from_embeddings_as_long_as_random_ones(width: int) -> None:
         torch.testing.assert_close(started[row, :kept], wanted)
     assert torch.equal(started[[2, 5]], table[[2, 5]])
     assert torch.equal(started[:, kept:], table[:, kept:])
+
+
+def test_a_table_stays_as_it_is_where_nothing_has_an_embedding() -> None:
+    table = torch.randn(4, 3)
+    before = table.clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        put_in(table, static_embeddings(count_contexts(4, []), torch.Generator()))
+    assert torch.equal(table, before)
+
+
+def test_embeddings_are_the_same_on_any_number_of_threads() -> None:
+    """To the bit: the processes of a training, each with other threads, start from one table."""
+    chance = np.random.default_rng(0)
+    documents = [chance.zipf(1.3, 40) % 400 for _ in range(800)]
+    found, threads = [], torch.get_num_threads()
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            found.append(static_embeddings(count_contexts(400, documents), torch.Generator().manual_seed(0)))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(threads)
+    assert found[0].any(dim=1).sum() > 200 and torch.equal(*found)
+    assert float(found[0].sum(dim=0).min()) > -1

@@ -29,6 +29,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
+from domainbert.models.static_embeddings import put_in
 from domainbert.pretraining.base_rate import entropy
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, rows_of_corpus
 from domainbert.pretraining.module import Pretraining
@@ -558,3 +559,23 @@ def test_any_family_learns_it_and_both_sides_cost(made: Any, encoder: EncoderCon
     assert history[-1]["discriminator"] < 0.8 * history[0]["discriminator"]
     costs = flops_per_token(models["generator"], LENGTH, 0.15), flops_per_token(models["model"], LENGTH, 1.0)
     assert reader.objective.flops_per_token(models, LENGTH) == pytest.approx(sum(costs)) and costs[1] > costs[0] > 0
+
+
+@pytest.mark.parametrize(("settings", "encoder"), [(AS_ELECTRA, ELECTRA), (AS_DEBERTA, DEBERTA)])
+def test_both_models_start_from_the_same_static_embeddings(
+    toy_tokenizer: Any, settings: ReplacedTokens, encoder: EncoderConfig
+) -> None:
+    """Also where they are narrower than the hidden states, and where one has differences to the other's."""
+    vectors = torch.nn.functional.normalize(torch.randn(toy_tokenizer.vocab_size, 20), dim=1)
+    vectors[::3] = 0
+    tables = {}
+    for static in (None, vectors):
+        torch.manual_seed(0)
+        built = settings.build(toy_tokenizer).build(Start(toy_tokenizer, encoder, None, static_embeddings=static))
+        ids = torch.arange(toy_tokenizer.vocab_size)
+        tables[static is not None] = [one.model.encoder.input_embeddings(ids) for one in built.values()]
+    wanted = tables[False][0].detach().clone()
+    put_in(wanted, vectors)
+    assert (wanted != tables[False][0])[1].any()
+    for found in tables[True]:
+        torch.testing.assert_close(found, wanted)

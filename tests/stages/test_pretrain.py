@@ -100,7 +100,7 @@ def test_word_embeddings_start_from_the_contexts_of_the_corpus(runs, capsys):
     started = load_file(runs.pretrain("static-embeddings", **still, static_embeddings=True) / "model.safetensors")
     table = "bert.embeddings.word_embeddings.weight"
     corpus = open_prepared([runs / "prepare"])
-    contexts = count_contexts(corpus.vocab_size, corpus.train.documents())
+    contexts = count_contexts(corpus.vocab_size, corpus.train.documents(10**9))
     vectors = static_embeddings(contexts, torch.Generator().manual_seed(0))
     known = vectors.any(dim=1)
     assert (

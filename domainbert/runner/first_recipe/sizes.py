@@ -85,7 +85,7 @@ def passes(words: int) -> Chosen:
     if words < 3e6:
         return Chosen(10, "passes; little text is read more often, validation shows whether it still helps")
     if words < 50e6:
-        return Chosen(5, "passes; docs/results.md has two, in half an hour, and validation was still falling")
+        return Chosen(5, "passes; docs/results.md has two, for want of time")
     return Chosen(2 if words < 500e6 else 1, "passes: there is text enough, so time decides")
 
 
