@@ -25,7 +25,7 @@ MIN_COUNT = 10
 """Rarer entries get no embedding, as in the published code of FOCUS."""
 
 ENOUGH_TOKENS = 20_000_000
-"""Contexts in so many tokens of a corpus are as good as those in all of it."""
+"""Contexts are counted in about so many tokens of a corpus, which bounds time and memory."""
 
 _DIMENSIONS, _OVERSAMPLING, _POWER_ITERATIONS = 300, 20, 4
 _SMOOTHING = 0.75
