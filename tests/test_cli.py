@@ -54,6 +54,14 @@ def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.
     assert main(["use", "--steps.help"]) == 2
 
 
+def test_help_of_a_group_has_the_defaults_of_the_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which are those of `--help`, not of the class."""
+    for words in (["finetune", "--help"], ["finetune", "--optim.help"]):
+        assert main(words) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert re.search(r"--optim\.lr LR [^-]*default: 0\.0001\)", text), words
+
+
 def test_print_config_is_a_template(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["use", "--print_config", "--optim.lr", "1e-5", "--shape", "Square"]) == 0
     text = capsys.readouterr().out

@@ -64,15 +64,26 @@ def hub_advice(path: Path) -> str:
     return "" if local or not _HUB_NAME.fullmatch(text) else f", or {_HUB}{text} for a model of the Hugging Face hub"
 
 
+WHOLE_PATH = "expected the whole path, as only a shell replaces the ~"
+
+
+def starts_at_home(path: str | Path) -> bool:
+    """Whether a path is like `~/runs`: no shell has replaced the `~`, and a folder of that name would be made."""
+    return str(path).startswith("~")
+
+
 def resolve_path(path: str | Path) -> Path:
     """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
 
     `hub:NAME@REVISION` is downloaded into the cache of `huggingface_hub`, where the folder is named after the commit.
 
     Raises:
-        DomainbertError: the package is not installed, the path leads out of it, or the model cannot be downloaded.
+        DomainbertError: the package is not installed, the path leads out of it, or the model cannot be downloaded; the
+            path begins with `~`.
     """
     text = str(path)
+    if starts_at_home(text):
+        raise DomainbertError(f"found '{text}'; {WHOLE_PATH}")
     if text.startswith(_PACKAGE):
         return _in_package(text)
     return _from_hub(text) if text.startswith(_HUB) else Path(path)

@@ -28,6 +28,13 @@ def process_rank(environment: Mapping[str, str] = os.environ) -> int:
     return int(environment.get("NODE_RANK", 0)) + int(environment.get("LOCAL_RANK", 0))
 
 
+def local_rank(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of this process among those of its machine; 0 where it is alone."""
+    if "LOCAL_RANK" in environment:
+        return int(environment["LOCAL_RANK"])
+    return int(environment.get("SLURM_LOCALID", 0)) if _task_of_srun(environment) else 0
+
+
 def launched_here(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether a stage started this process beside itself, as opposed to torchrun, SLURM or the user."""
     return LAUNCH in environment and process_rank(environment) > 0

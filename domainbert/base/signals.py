@@ -17,10 +17,14 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
     """Make a signal of a cluster raise `TrainingStopped` at once: in stages that do not train, and before and after
-    training itself. Only a main thread can; in another one nothing happens."""
+    training itself; one that came when an earlier training had nothing left to stop does, too. Only a main thread can;
+    in another one nothing happens."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    if late := StopSignals.received:
+        StopSignals.received = 0
+        raise TrainingStopped(f"stopped by {signal.Signals(late).name}")
     before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
@@ -35,7 +39,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 class StopSignals:
     """Remembers a signal until it is obeyed; a second Ctrl-C ends the process at once. A signal in the last step of a
-    training, when nothing is left to stop, stops the next training of the process."""
+    training, when nothing is left to stop, stops the process before its next stage."""
 
     received = 0  # number of the signal
 

@@ -19,7 +19,7 @@ Line = tuple[int, str]
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word a line with its columns"
-_CONLLU = 10  # columns; the first numbers the words
+CONLLU_COLUMNS = 10  # columns; the first numbers the words
 _NO_WORD = re.compile(r"\d+[-.]\d+\t")
 _SHOWN_NAMES = 200  # characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
@@ -96,7 +96,7 @@ def read_table(path: Path, with_header: bool) -> Table:
     if with_header and (first := next(filter(_is_row, all_lines), None)):
         names = _names(first[1])
         all_lines.remove(first)
-    lines, begins = _without_asides(all_lines)
+    lines, begins = _words_and_breaks(all_lines)
     content = list(filter(_is_row, lines))
     if not content:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
@@ -113,14 +113,14 @@ def _is_row(line: Line) -> bool:
     return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
 
 
-def _without_asides(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
+def _words_and_breaks(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
     """The lines of a file; those of each sentence of a treebank without what is no word. For the first line of each
     sentence that is left also the line where it began."""
     kept: list[Line] = []
     begins: dict[int, int] = {}
     for is_row, some in groupby(lines, key=_is_row):
         sentence = list(some)
-        words = _words_of_treebank(sentence) if is_row else sentence
+        words = without_asides(sentence) if is_row else sentence
         begins[words[0][0]] = sentence[0][0]
         kept += words
     return kept, begins
@@ -151,7 +151,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
         if is_mark:
             _check_marks(path, [(number, line)])
         if sentence:
-            sentence = _words_of_treebank(sentence)
+            sentence = without_asides(sentence)
             shape = shape or _shape(sentence, names)
             separator, width, expected = shape
             _check_rows(path, sentence, separator, width, expected)
@@ -159,7 +159,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
-            if width == _CONLLU and column == 0 and words == [str(place) for place in range(1, len(words) + 1)]:
+            if width == CONLLU_COLUMNS and column == 0 and words == [str(place) for place in range(1, len(words) + 1)]:
                 raise DomainbertError(
                     f"{path}:{sentence[0][0]}: column 0 numbers the words, as in CoNLL-U; expected token_column: 1"
                 )
@@ -169,11 +169,11 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
         raise DomainbertError(f"{path}: {_NO_WORDS}")
 
 
-def _words_of_treebank(sentence: list[Line]) -> list[Line]:
+def without_asides(sentence: list[Line]) -> list[Line]:
     """The lines of a sentence of CoNLL-U without what it has beside words: comments, multiword tokens, empty nodes; of
     another file as they are."""
     rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]
-    if not rows or any(line.count("\t") + 1 != _CONLLU for _, line in rows):
+    if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
         return sentence
     words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
     counted = [line.partition("\t")[0] for _, line in words] == [str(place) for place in range(1, len(words) + 1)]

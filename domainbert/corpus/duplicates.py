@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _CACHE_KIB = 64 * 1024
 _PERMUTATIONS = 128
+_MOST_OF_BANDS = 0.98  # above it datasketch would choose a single band, which it refuses
 _SHINGLE_WORDS = 5
 _SHINGLES_AT_A_TIME = 8192  # datasketch holds a matrix of shingles x permutations
 
@@ -63,7 +64,7 @@ class NearDuplicates(_SpillingTable):
         except ImportError as error:
             wanted = "corpus.near_duplicate_threshold needs datasketch"
             raise DomainbertError(f"{wanted}: pip install 'domainbert[near-duplicates]'") from error
-        bands = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
+        bands = MinHashLSH(threshold=min(threshold, _MOST_OF_BANDS), num_perm=_PERMUTATIONS)
         self.threshold, self.bands, self.rows = threshold, bands.b, bands.r
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)
         super().__init__(

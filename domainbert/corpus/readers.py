@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.corpus.columns import CONLLU_COLUMNS, without_asides
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
@@ -69,22 +70,36 @@ def read_jsonl(path: Path, source: Source) -> Texts:
 
 
 def read_conll(path: Path, source: Source) -> Texts:
-    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces. For
-    pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader is strict about them."""
-    words: list[str] = []
-    start = 0
+    """Read CoNLL: a sentence is a document, its words (the first column, or the line's only one) joined by spaces; of a
+    treebank in CoNLL-U the forms. For pretraining on the text of a task (TAPT); labels are for `finetune`, whose reader
+    is strict about them."""
+    sentence: list[tuple[int, str]] = []
     for number, line in chain(read_lines(path), [(0, "")]):
-        word = line.split("\t" if "\t" in line else " ")[0].strip()
-        if not word and line.strip():
-            raise DomainbertError(f"{path}:{number}: the first column is empty; expected a word")
-        if word and word != "-DOCSTART-":
-            start = start if words else number
-            words.append(word)
-        elif words:
-            if len(words) > 1 and words == [str(place) for place in range(1, len(words) + 1)]:
-                raise DomainbertError(f"{path}:{start}: the first column numbers the words; expected a column of words")
-            yield f":{start}", " ".join(words)
-            words = []
+        if line.strip() and _columns(line)[0] != "-DOCSTART-":
+            sentence.append((number, line))
+        elif sentence:
+            start, rows = sentence[0][0], [(place, _columns(row)) for place, row in without_asides(sentence)]
+            yield f":{start}", " ".join(_words(path, rows))
+            sentence = []
+
+
+def _columns(line: str) -> list[str]:
+    return [column.strip() for column in line.split("\t" if "\t" in line else " ")]
+
+
+def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
+    """The words of a sentence: the first column, or the second where the first numbers them and there are ten."""
+    words = [columns[0] for _, columns in rows]
+    if words == [str(place) for place in range(1, len(words) + 1)]:
+        if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
+            words = [columns[1] for _, columns in rows]
+        elif len(words) > 1:
+            expected = f"expected a column of words, or the {CONLLU_COLUMNS} columns of CoNLL-U"
+            raise DomainbertError(f"{path}:{rows[0][0]}: the first column numbers the words; {expected}")
+    for (number, _), word in zip(rows, words, strict=True):
+        if not word:
+            raise DomainbertError(f"{path}:{number}: the column of words is empty; expected a word")
+    return words
 
 
 def read_csv(path: Path, source: Source) -> Texts:

@@ -16,6 +16,7 @@ opens parts as it comes to them, and holds numbers of parts, never of rows or do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,6 +33,7 @@ from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
 
 COUNTS_FILE = "token_counts.npy"
+_PARTS_OPENED = 32  # for some documents: each may have to be fetched
 Opened = TypeVar("Opened")
 
 
@@ -162,9 +164,12 @@ class PartedSplit(PreparedSplit):
         return found
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """See `PreparedSplit`; where there are too many tokens, no more parts are opened than are needed."""
-        numbers = range(0, len(self._stops), max(1, -(-self.num_tokens // enough)))
-        return (ids for number in numbers for ids in self.parts.tokens(number).documents(enough))
+        """See `PreparedSplit`; where there are too many tokens, some parts are opened, evenly spread."""
+        sizes = np.diff(self._stops, prepend=0)
+        numbers = range(0, len(sizes), -(-len(sizes) // _PARTS_OPENED) if self.num_tokens > enough else 1)
+        share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
+        wanted = {number: max(1, math.ceil(share * sizes[number])) for number in numbers if sizes[number]}
+        return (ids for number, some in wanted.items() for ids in self.parts.tokens(number).documents(some))
 
     def token_counts(self, vocab_size: int) -> Ints:
         """See `PreparedSplit`; they were counted when the corpus was prepared."""

@@ -119,7 +119,7 @@ class Teachers:
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
-                **({} if task.scale is None else {"scale": task.scale}),
+                **task.opinion_facts,
                 "sizes": hash_json(list(sizes)),
             }
             ask = partial(_all_asked, teacher, path, text, task, sizes, f"ask teacher {number} of {len(self.paths)}")

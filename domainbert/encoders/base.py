@@ -46,6 +46,15 @@ class Encoder(nn.Module, ABC):
         smaller encoder of the family can have in common with this one."""
         return {"word": self.input_embeddings}
 
+    def embedders(self) -> Sequence[nn.Module]:
+        """The modules of `embedding_parts`, and a projection behind them."""
+        return list(self.embedding_parts().values())
+
+    def reading_parameters(self) -> list[nn.Parameter]:
+        """The parameters that embed no token: those of the blocks, of distances in them, and of what is behind them."""
+        embedding = {id(one) for part in self.embedders() for one in part.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in embedding]
+
     @abstractmethod
     def embed(self, tokens: Packed) -> Tensor:
         """Input of the first block, (B, S, H)."""

@@ -176,7 +176,12 @@ def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tens
     `example` and `outputs` are those of a `WordGrid`.
     """
     crf = crf_of(head)
-    if crf is None or not bool((outputs >= 0).any()):
+    return logits if crf is None else word_marginals(crf, logits, example, outputs)
+
+
+def word_marginals(crf: Crf, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
+    """Logits (N, C) as a CRF's log-marginals of the words that they decide; `example` and `outputs` as above."""
+    if not bool((outputs >= 0).any()):
         return logits
     sentences = WordGrid(example, outputs)
     return sentences.put_back(crf.log_marginals(sentences.fill(logits.float()), sentences.lengths), logits.float())

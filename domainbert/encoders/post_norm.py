@@ -85,6 +85,10 @@ class PostNormEncoder(Encoder):
         """See `Encoder.embedding_parts`."""
         return self.embeddings.parts()
 
+    def embedders(self) -> Sequence[nn.Module]:
+        """See `Encoder.embedders`."""
+        return [self.embeddings]
+
     def blocks(self) -> Sequence[nn.Module]:
         """See `Encoder.blocks`."""
         return list(self.layers)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
 from domainbert.data.packing import text_numbers
 from domainbert.data.parts import PartedPlan, PartedSplit
@@ -20,14 +21,19 @@ from domainbert.pretraining.objective import Key, Objective
 _VALIDATION_SEED = 0
 
 
+_ROWS_AT_A_TIME = 4096
+
+
 class PackedRowsReader:
-    """Reads rows of `max_length` tokens of a prepared corpus, as the objective lays them out."""
+    """Reads rows of `max_length` tokens of a prepared corpus, as the objective lays them out; `DomainbertError` if no
+    token of them can be hidden."""
 
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.lay_out(split, max_length)
         self.rows: Sequence[int] = range(self.plan.num_rows)  # those that validation reads
         self.languages = RowLanguages.of(split, self.plan)
+        self._check_maskable()
 
     def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
         """The order of the rows in training, see `GlobalOrder`; each language has its share of the tokens."""
@@ -59,6 +65,15 @@ class PackedRowsReader:
                 found[name] = copy(self)
                 found[name].rows = rows
         return found
+
+    def _check_maskable(self) -> None:
+        number = self.plan.num_rows
+        blocks = (np.arange(start, min(start + _ROWS_AT_A_TIME, number)) for start in range(0, number, _ROWS_AT_A_TIME))
+        if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):  # the first block ends it but for one
+            raise DomainbertError(
+                f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
+                "some that can be hidden"
+            )
 
     def describe(self, key: Key) -> dict[str, list[int]]:
         """The rows of a key as plain values, with the numbers of the documents (from 0, in the split) that are read."""

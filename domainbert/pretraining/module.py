@@ -69,11 +69,11 @@ class Pretraining(TrainedModule):
         return self.note_loss(cast(Tensor, total), means if len(terms) > 1 else {})
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Before clipping, drop the gradients of the layers as long as only embeddings and heads learn."""
+        """Before clipping, drop the gradients of all that reads embeddings as long as only these and heads learn."""
         if self.trainer.global_step < self.embedding_steps:
             for model in self.models.values():
-                for block in model.encoder.blocks():
-                    block.zero_grad(set_to_none=True)
+                for parameter in model.encoder.reading_parameters():
+                    parameter.grad = None
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add a batch to the sums of its texts."""

@@ -58,7 +58,10 @@ def make_seal(
 def in_terms_of(known: Mapping[str, Any], seal: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """A seal without what a `known` one, of an older version, could not have: settings that have their defaults, and
     the order of others."""
-    found = {**known, **seal, "config": without_unknown(seal["config"], settings.instance, known["config"])}
+    config = without_unknown(seal["config"], settings.instance, known["config"])
+    if known["config"].get("trainer") == {} and config.get("trainer", {}) is None:  # an older version told them apart
+        config = {**config, "trainer": {}}
+    found = {**known, **seal, "config": config}
     return found if "order" in known else {name: value for name, value in found.items() if name != "order"}
 
 

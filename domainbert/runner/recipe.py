@@ -21,13 +21,21 @@ from pathlib import Path
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
+from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job, compared_state, sealed_in
 from domainbert.runner.manifest import make_seal, referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
-from domainbert.settings.tree import nearest, read_variables, substitute, with_options
+from domainbert.settings.tree import (
+    check_variables_read,
+    nearest,
+    of_environment,
+    read_variables,
+    substitute,
+    with_options,
+)
 from domainbert.settings.yaml_files import Node, load_yaml
 
 _KEYS = ("out", "vars", "check", "stages")
@@ -63,6 +71,7 @@ def read_recipe(
     _check_keys(tree, problems)
     _check_own(of_stages, tree, problems)
     variables = read_variables(tree, environment, problems)
+    check_variables_read(tree, options, problems)
     tree = with_options(substitute(tree, variables, problems), of_stages)
     tree = substitute(tree, variables, problems)
     if not problems.messages:
@@ -74,13 +83,7 @@ def read_recipe(
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    typed = {key for key, _ in options}
-    of_environment = {
-        name: value
-        for name, value in variables.items()
-        if f"DOMAINBERT_{name.upper()}" in environment and f"vars.{name}" not in typed
-    }
-    return Recipe(out, reading.jobs, reading.hashes, reading.checks, of_environment)
+    return Recipe(out, reading.jobs, reading.hashes, reading.checks, of_environment(variables, options, environment))
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
@@ -90,6 +93,8 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, as text")
+    elif starts_at_home(out.value):
+        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
         problems.add(f"{check.where}: check: found {check.shown()}; expected false, or settings of `check`")

@@ -11,6 +11,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
+from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
 from domainbert.runner.claim import CONFIG
@@ -31,6 +32,7 @@ from domainbert.settings.choices import allow_import_words, choices_of, class_pa
 from domainbert.settings.command_line import Typed
 from domainbert.settings.help import add_fields, in_words
 from domainbert.settings.reader import Settings, read_settings
+from domainbert.settings.schema import defaults_of
 from domainbert.settings.tree import nearest, read_config
 from domainbert.settings.type_names import groups_in
 from domainbert.settings.yaml_files import Node, dump_yaml
@@ -92,8 +94,17 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
         if kind is None:
             raise DomainbertError(f"--{key}.help: no choice '{name}'; {nearest(name, list(choices))}")
     parser = ArgumentParser(usage=f"settings of {class_path(kind)}", add_help=False)
-    add_fields(parser, kind, f"{key}.")
+    add_fields(parser, kind, f"{key}.", _default_under(stage, key))
     return in_words(parser)
+
+
+def _default_under(stage: Stage, key: str) -> Any:
+    """The stage's own default at a dotted key; None where it has none."""
+    first, *rest = key.split(".")
+    value = defaults_of(stage.settings).get(first)
+    for part in rest:
+        value = getattr(value, part, None)
+    return value
 
 
 def _class_under(stage: Stage, key: str) -> type | None:
@@ -144,6 +155,8 @@ def run_stage(stage: Stage, typed: Typed) -> str:
     out, settings, tree = _settings(stage, typed, problems, template=False)
     if out is None:
         problems.add("--out: missing; expected the folder to write")
+    elif starts_at_home(str(out)):
+        problems.add(f"--out: found '{out}'; {WHOLE_PATH}")
     resume = "resume" in typed.flags
     if typed.flags.get("resume", "auto") != "auto":
         problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")

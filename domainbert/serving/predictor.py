@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.ranks import local_rank
 from domainbert.data.batches import LabelledBatches
 from domainbert.data.examples import Example, collate
 from domainbert.data.types import Share
@@ -69,7 +70,7 @@ class FineTuned:
         if max_length is not None and not _SHORTEST <= max_length <= positions:
             raise DomainbertError(f"max_length: found {max_length}; expected from {_SHORTEST} to {positions}, or None")
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = _device_of_process()
         self.dtype = None if task.exact else autocast_dtype(precision)
         if folder.onnx is None:
             self.model.to(self.device).eval()
@@ -93,6 +94,13 @@ class FineTuned:
         if self.exported is not None:
             return self.exported.logits(examples)
         return packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype)
+
+
+def _device_of_process() -> torch.device:
+    """A GPU of its own for each process of a training that asks teachers, as far as there are as many; or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank() % torch.cuda.device_count())
 
 
 def packed_logits(

@@ -27,7 +27,9 @@ def part_key(settings: Any) -> str:
     inputs = {str(path): named_content(str(path), hashes.of(path)) for path in _input_paths(counted)}
     chosen = without_unknown(as_plain(settings), settings, {})
     chosen = {name: value for name, value in chosen.items() if name in counted}
-    config = replace_strings(without_speed(chosen, marked(kind, SPEED_ONLY)), inputs)
+    deciding = without_speed(chosen, marked(kind, SPEED_ONLY))
+    deciding = {name: value for name, value in deciding.items() if (name, value) != ("trainer", None)}
+    config = replace_strings(deciding, inputs)
     plain = json.loads(json.dumps(redact(config), default=str))
     return hash_json({"config": plain, "inputs": sorted(inputs.values())})
 
@@ -60,7 +62,7 @@ def without_speed(config: Any, speed_only: Iterable[str]) -> Any:
     """Plain settings without those that change only the speed, of the stage or of the trainer."""
     for key in [*speed_only, *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)]:
         config = without(config, key.split("."))
-    return config
+    return {**config, "trainer": None} if config.get("trainer") == {} else config
 
 
 def without(config: Any, key: list[str]) -> Any:

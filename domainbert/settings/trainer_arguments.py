@@ -63,6 +63,7 @@ SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_
 """Arguments that do not change what is learnt: a new value does not run a stage again."""
 
 _WORDS = frozenset({"accelerator", "strategy", "profiler"})
+_SWITCHES = frozenset({"benchmark", "detect_anomaly", "deterministic", "inference_mode", "sync_batchnorm"})
 _COUNTS = {"num_nodes": Range(1, 100_000), "log_every_n_steps": Range(0, 1_000_000_000)}
 _NUMBERS = Range(0, 1_000_000_000)
 _DEVICE_COUNT = Range(-1, 10_000)
@@ -104,6 +105,9 @@ def _expected(name: str, node: Node) -> str | None:
     value = node.plain()
     if name in _WORDS:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
+    if name in _SWITCHES:
+        warns = name == "deterministic" and value == "warn"
+        return None if value is None or type(value) is bool or warns else "true or false"
     if name == "devices":
         return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
     if isinstance(value, (dict, list)):

@@ -36,8 +36,8 @@ def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subje
 
 
 def with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:
-    """A tree with the values of `(dotted.key, text)` options put in."""
-    for key, text in options:
+    """A tree with the values of `(dotted.key, text)` options put in: what is below a key after the key itself."""
+    for key, text in sorted(options, key=lambda option: option[0].count(".")):
         tree = merge(tree, at_key(key, parse_option(text, f"--{key}")))
     return tree
 
@@ -162,6 +162,29 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         if _VARIABLE.search(one.value):
             problems.add(f"{one.where}: vars.{name}: names itself, by way of {one.value}; expected text in the end")
     return {name: one.value for name, one in found.items()}
+
+
+def of_environment(
+    variables: Mapping[str, str], options: Sequence[tuple[str, str]], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Those of the `variables` that the environment has set: a command that is to do the same again has to say them."""
+    typed = {key for key, _ in options}
+    return {
+        name: value
+        for name, value in variables.items()
+        if f"DOMAINBERT_{name.upper()}" in environment and f"vars.{name}" not in typed
+    }
+
+
+def check_variables_read(tree: Node, options: Sequence[tuple[str, str]], problems: Problems) -> None:
+    """Note each `--vars.NAME` that nothing in a tree or in other options reads: it would be lost in silence."""
+    texts = [text for _, text in options]
+    tree.with_texts(lambda node: texts.append(node.value) or node)  # type: ignore[func-returns-value]
+    read = sorted({name for text in texts for name in _VARIABLE.findall(text)})
+    for key, _ in options:
+        first, _, name = key.partition(".")
+        if first == "vars" and name and name not in read:
+            problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, read)}")
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:

@@ -96,6 +96,7 @@ class LabelledTraining(Training):
     def __post_init__(self) -> None:
         """Check what the settings have to be together, and that the task has the metric."""
         _ = self.chosen_by
+        self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
             raise DomainbertError("averaging: needs whole weights, which fsdp divides; expected another strategy")
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:

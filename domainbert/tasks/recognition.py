@@ -99,7 +99,10 @@ def _some(rows: Iterable[tuple[int, Row]]) -> list[Row]:
 
 def _holds_a_whole(first: Sequence[str]) -> bool:
     """Whether a line of JSON is a whole file: an object that holds lists of objects, as SQuAD's on one line."""
-    line: Row = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
+    try:
+        line: Row = next((json.loads(line) for line in first if line.strip().startswith("{")), {})
+    except (ValueError, RecursionError):
+        return False  # who reads the rows names the line
     return isinstance(line.get("data"), list)
 
 

@@ -22,7 +22,7 @@ from domainbert.metrics.headline import Headline
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.config import TaskConfig, beside, folder_name, task_kind
 from domainbert.tasks.decoding import output_logits
-from domainbert.tasks.labelled import Content, Labelled, label_set, text_of, told_where
+from domainbert.tasks.labelled import Content, Labelled, find_labels, label_set, text_of, told_where
 from domainbert.tasks.labelled_set import LabelledSet, check_set_known, read_set
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
@@ -141,10 +141,14 @@ class Task(ABC, Generic[Item, Prediction]):
     def notes(self, item: Item, window: Window) -> list[tuple[str, str]]:
         """For `--show`: for each place (k,) that the head reads in a window, what it decides (a word, where items are
         words), and the target in words; the target is empty where there is nothing to say."""
-        content: Any = item.content  # type: ignore[attr-defined]
-        words = content if isinstance(content, list) else ["the whole text"]
+        words = self.output_names(item)
         names = [words[output] if 0 <= output < len(words) else "" for output in window.outputs.tolist()]
         return [(name, self.shown_target(target)) for name, target in zip(names, window.targets, strict=True)]
+
+    def output_names(self, item: Item) -> Sequence[str]:
+        """For `--show`: what each output of an item is about, such as the words of a sentence."""
+        content: Any = item.content  # type: ignore[attr-defined]
+        return content if isinstance(content, list) else ["the whole text"]
 
     def shown_target(self, target: Any) -> str:
         """The target of one place, of an item of `Window.targets`, in words: the name of a label, unless a task has
@@ -189,6 +193,11 @@ class Task(ABC, Generic[Item, Prediction]):
         """
         labels = label_logits(head, logits, batch["example"], batch["outputs"])
         return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
+
+    @property
+    def opinion_facts(self) -> Mapping[str, Any]:
+        """The settings that decide what a teacher is asked and what its opinions are, its model and the texts apart."""
+        return {} if self.scale is None else {"scale": self.scale}
 
     def opinion_divergence(self, teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
         """Divergence (N,) of a student's `opinions` from its teacher's, both divided by the temperature, to be summed.
@@ -282,10 +291,12 @@ def read_task(
     """Training and validation set, after printing what was found, and the task with the labels of the former.
 
     Raises:
-        DomainbertError: anything wrong with a file; or labels in the latter that the former does not have.
+        DomainbertError: anything wrong with a file; labels in the latter, or in the settings of the task, that the
+            former does not have.
     """
     learnt, checked = (read_set(config, one) for one in (train, validation))
     print(f"{learnt.describe()}\n{checked.describe()}")
+    config.check_labels(tuple(find_labels(learnt.items)))
     task = task_class(type(config)).of_training(config, learnt)
     task.headline = config.headline
     check_set_known(checked, config.known_labels(task.labels))

@@ -27,7 +27,8 @@ class WordCounter:
     A document's level is the number of zeros its hash begins with: half of all documents have level 0, a quarter level
     1, and so on. When the counted documents exceed `sample_bytes`, the lowest level is forgotten and its documents are
     passed over from there on. So the sample ends between a half and the whole of `sample_bytes` (all of a smaller
-    corpus), give or take a document, and is the same in whatever order the documents come.
+    corpus), give or take a document, and is the same in whatever order the documents come. The highest level is never
+    forgotten: where a single document is larger than `sample_bytes`, that is the sample.
 
     Memory is bounded too: when the distinct strings of one level exceed `max_distinct`, its rarest are forgotten, half
     or more.
@@ -94,7 +95,7 @@ class WordCounter:
         self._bytes[level] += len(encoded)
         if len(counts) > self.max_distinct:
             self._forget_rare(level)
-        while self.bytes > self.sample_bytes:
+        while self.bytes > self.sample_bytes and len(self._counts) > 1:
             self._forget_level()
 
     def words(self, cut: Callable[[str], list[str]]) -> Counter[str]:

@@ -74,6 +74,12 @@ class Training:
     card: CardConfig = field(default_factory=CardConfig, metadata=SPEED_ONLY)
     """Content of the model card beside what is known: licence, languages, data sets, tags."""
 
+    def check_micro_batches(self, batch_size: int) -> None:
+        """`DomainbertError` if no number of devices divides a batch into micro-batches of the size asked for."""
+        size = self.micro_batch_size
+        if isinstance(size, int) and batch_size % size:
+            raise DomainbertError(f"micro_batch_size: found {size}; expected a divisor of batch_size, {batch_size}")
+
     def runtime(self, out: Path) -> Runtime:
         """The runtime of the training that writes `out`."""
         given = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
@@ -140,6 +146,7 @@ class CorpusTraining(Training):
 
     def __post_init__(self) -> None:
         """Check that the phases follow each other, and that each has a step, where the budget tells."""
+        self.check_micro_batches(self.batch_size)
         problems = Problems(type(self).__name__)
         for problem in phase_problems(self.phases):
             problems.add(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,12 +88,17 @@ def _told_how_to_go_on(search: Search, typed: Typed) -> Iterator[None]:
     try:
         yield
     except TrainingStopped as stop:
-        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {_same_again(typed)}") from stop
+        raise TrainingStopped(
+            f"study {search.config.study}: {stop}; to resume: {_same_again(typed, search.variables)}"
+        ) from stop
     except StorageInternalError as error:
-        raise DomainbertError(f"storage: was lost ({loss(error)}); to resume: {_same_again(typed)}") from error
+        raise DomainbertError(
+            f"storage: was lost ({loss(error)}); to resume: {_same_again(typed, search.variables)}"
+        ) from error
 
 
-def _same_again(typed: Typed) -> str:
+def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
     words = [word for file in typed.files for word in ("-c", file)]
-    options = [f"--{name}={value}" for name, value in typed.options]
+    options = [f"--vars.{name}={value}" for name, value in variables.items()]
+    options += [f"--{name}={value}" for name, value in typed.options]
     return shlex.join(["domainbert", "tune", *words, *options, *allow_import_words()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import statistics
 import warnings
 from collections import Counter
@@ -143,10 +144,10 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
     """Write the settings that the trial ran with: the study may have been extended since."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
-    command = ["domainbert", config.stage, "-c", str(file), *allow_import_words()]
+    command = shlex.join(["domainbert", config.stage, "-c", str(file), *allow_import_words()])
     if THREADS in trial.user_attrs:  # sums of floating-point numbers depend on it
-        command.insert(0, f"OMP_NUM_THREADS={trial.user_attrs[THREADS]}")
-    head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {' '.join(command)}\n"
+        command = f"OMP_NUM_THREADS={trial.user_attrs[THREADS]} {command}"
+    head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
     write_text(file, head + dump_yaml({"out": str(file.with_suffix("")), **trial.user_attrs[SETTINGS]}))
 
 

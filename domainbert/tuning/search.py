@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.hashes import FileHashes
+from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import Settings, as_plain, read_settings
 from domainbert.settings.schema import defaults_of
-from domainbert.settings.tree import as_mapping, nearest, read_config, read_variables, substitute
+from domainbert.settings.tree import (
+    as_mapping,
+    check_variables_read,
+    nearest,
+    of_environment,
+    read_config,
+    read_variables,
+    substitute,
+)
 from domainbert.settings.yaml_files import Node
 from domainbert.tasks.config import TaskConfig
 from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
@@ -34,6 +43,8 @@ class Search:
     config: TuneConfig
     space: Space
     out: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Those that the environment has set."""
 
     @property
     def headline(self) -> Headline | None:
@@ -73,12 +84,16 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     tree = read_config(files, options, "command line")
     if "settings" in tree.value:
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
-    tree = substitute(tree, read_variables(tree, os.environ, problems), problems)
+    variables = read_variables(tree, os.environ, problems)
+    check_variables_read(tree, options, problems)
+    tree = substitute(tree, variables, problems)
     problems.raise_if_any()
     out, rest = tree.value.get("out"), tree.without("out", "vars")
     settings = read_settings(TuneConfig, rest, problems)
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
+    elif starts_at_home(out.value):
+        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
     problems.raise_if_any()
     assert out is not None
     try:
@@ -87,7 +102,8 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
         raise DomainbertError(f"{tree.where}: {error}") from error
     folder = Path(out.value)
     config = replace(settings.instance, study=settings.instance.study or folder.name)
-    return _checked(config, folder, rest, problems)
+    checked = _checked(config, folder, rest, problems)
+    return replace(checked, variables=of_environment(variables, options, os.environ))
 
 
 def _checked(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:

@@ -15,6 +15,8 @@ def test_folders_and_packages() -> None:
     assert resolve_path("package:domainbert/encoders") == Path(domainbert.__file__).parent / "encoders"
     with pytest.raises(DomainbertError, match=r"no installed Python package has the name 'not_there'"):
         resolve_path("package:not_there/model")
+    with pytest.raises(DomainbertError, match=r"found '~/a\.jsonl'; expected the whole path"):
+        resolve_path(Path("~/a.jsonl"))
     with pytest.raises(DomainbertError, match=r"expected a folder inside the Python package 'domainbert'"):
         resolve_path("package:domainbert/../x")
 

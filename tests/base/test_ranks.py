@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from domainbert.base.ranks import LAUNCH, laid_out, launch_id, launched_here, process_rank
+from domainbert.base.ranks import LAUNCH, laid_out, launch_id, launched_here, local_rank, process_rank
 
 TORCHRUN = {
     "RANK": "5",
@@ -46,6 +46,22 @@ CHILD = {LAUNCH: "abc", "LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2"} 
 )
 def test_rank(environment: dict[str, str], rank: int) -> None:
     assert process_rank(environment) == rank
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, 0),
+        (TORCHRUN, 1),
+        (SLURM, 1),
+        ({**SLURM, **TORCHRUN, "LOCAL_RANK": "3"}, 3),
+        ({**SLURM, "SLURM_JOB_NAME": "bash"}, 0),
+        (CHILD, 1),
+        ({LAUNCH: "abc"}, 0),
+    ],
+)
+def test_rank_on_a_machine(environment: dict[str, str], rank: int) -> None:
+    assert local_rank(environment) == rank
 
 
 @pytest.mark.parametrize(

@@ -21,3 +21,5 @@ def test_near_duplicates_are_those_above_the_threshold() -> None:
     with NearDuplicates(0.8) as near:
         answers = [near.is_new(" ".join(text)) for text in (words, words, close, far, far[::-1])]
     assert answers == [True, False, False, True, True]
+    with NearDuplicates(1.0) as equal:
+        assert [equal.is_new(" ".join(text)) for text in (words, close, words)] == [True, True, False]

@@ -18,6 +18,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.known_texts import KnownTexts
 from domainbert.corpus.ngrams import words_of
+from domainbert.corpus.readers import read_conll
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.sentences import cut_sentences, split_sentences
 from domainbert.tasks.classification.config import Classification
@@ -226,6 +227,19 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
         DomainbertError, match=r"test\.conll:1: the first column numbers the words; expected a column of"
     ):
         read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(treebank))]))
+
+
+def test_sentences_of_a_treebank_are_excluded_by_their_words(tmp_path: Path) -> None:
+    words = ["The", "bank", "raised", "the", "rate", "of", "the", "euro", "again"]
+    rest = "\t_" * 8
+    rows = "".join(f"{number}\t{word}{rest}\n" for number, word in enumerate(words, start=1))
+    range_of_two, empty_node = f"1-2\tThebank{rest}\n", f"3.1\traised{rest}\n"
+    treebank = tmp_path / "test.conll"
+    treebank.write_text(f"# sent_id = 1\n# text = The bank\n{range_of_two}{rows}{empty_node}\n# one\n1\tYes{rest}\n\n")
+    assert [text for _, text in read_conll(treebank, Source(str(treebank)))] == [" ".join(words), "Yes"]
+    corpus = jsonl(tmp_path / "a.jsonl", [f"It fell. {' '.join(words)}. It rose."])
+    (document,), report = read(CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(treebank))]))
+    assert document.text == "It fell. It rose." and report.sources[0].excluded_sentences == 1
 
 
 def test_parts_are_made_again_when_what_they_exclude_has_changed(tmp_path: Path, runs: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
 import re
@@ -181,12 +182,15 @@ def test_some_documents_are_spread_over_a_split_and_open_some_parts(
     assert [ids.tolist() for ids in largest.documents(-(-largest.num_tokens // 3))] == every_third
     opened, tokens_of = [], split.parts.tokens
     monkeypatch.setattr(split.parts, "tokens", lambda number: opened.append(number) or tokens_of(number))
-    enough = -(-split.num_tokens // 3)
-    documents = [ids.tolist() for ids in split.documents(enough)]
-    assert opened == [0, 3, 6] and alone[3].num_tokens > enough > alone[0].num_tokens
-    assert documents == [
-        ids.tolist() for number in opened if number in alone for ids in alone[number].documents(enough)
-    ]
+    for most, wanted in ((32, range(9)), (3, (0, 3, 6))):
+        monkeypatch.setattr("domainbert.data.parts._PARTS_OPENED", most)
+        opened.clear()
+        documents = [ids.tolist() for ids in split.documents(-(-split.num_tokens // 3))]
+        there = [number for number in wanted if number in alone]
+        assert opened == there
+        share = min(1, split.num_tokens / 3 / sum(alone[number].num_tokens for number in there))
+        spread = {number: alone[number].documents(math.ceil(share * alone[number].num_tokens)) for number in there}
+        assert documents == [ids.tolist() for some in spread.values() for ids in some]
 
 
 def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,7 @@ def test_answers_are_compared_by_where_they_start_and_end(tokenizer: Any, make_m
         for number, context in enumerate(contexts)
     ]
     examples = task.encode(items, tokenizer, 12)
+    assert task.opinion_facts == {"max_question_length": 2}, "a cache of longer questions is another one"
     assert [len(example.windows) > 1 for example in examples] == [True, False, True]
     models, batch = two_models(make_model, "span", 2), batch_of(examples, 3, tokenizer)
     own, source = (of_contexts(model, batch) for model in models)

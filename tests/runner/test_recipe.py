@@ -100,11 +100,12 @@ def test_a_changed_value_runs_what_depends_on_it_and_nothing_else(fake_stages: M
         "use": "shape.radius was 1.0, is now 9.0",
         "score": "@use changed",
     }
-    assert to_run(("stages.again.num_workers", "9"), ("stages.use.trainer", "{devices: 2}")) == {
-        "use": "trainer changed",
+    assert to_run(("stages.again.num_workers", "9"), ("stages.use.trainer", "{devices: 2}")) == {}
+    assert to_run(("stages.use.trainer", "{}")) == {}
+    assert to_run(("stages.use.trainer", "{devices: 2, deterministic: true}")) == {
+        "use": "trainer.deterministic was not set, is now True",
         "score": "@use changed",
     }
-    assert to_run(("stages.again.num_workers", "9")) == {}
     assert to_run(("vars.words", "other")) == {"make": "words changed", "use": "@make changed", "score": "@use changed"}
 
 
@@ -401,6 +402,16 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     )
     with pytest.raises(DomainbertError, match=r"vars\.words: names itself, by way of .*; expected text in the end"):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
+    with pytest.raises(DomainbertError, match=r"--vars\.wrds: nothing reads \$\{wrds\}; did you mean 'words'"):
+        read(("vars.wrds", "typed"))
+    with pytest.raises(DomainbertError, match=r"out: found '~/runs'; expected the whole path"):
+        read(("out", "~/runs"))
+
+
+def test_a_key_and_what_is_below_it_may_be_typed_in_any_order(fake_stages: ModuleType) -> None:
+    options = [("stages.use.optim", "{lr: 0.5}"), ("stages.use.optim.lr", "0.25")]
+    found = {read(*order).jobs["use"].settings.arguments["optim"].lr for order in (options, options[::-1])}
+    assert found == {0.25}
 
 
 def test_all_problems_of_all_stages_come_at_once(fake_stages: ModuleType) -> None:

@@ -22,6 +22,7 @@ from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.conll import read_conll
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.tags import to_iob2
+from domainbert.tasks.words import TaggedWords
 from domainbert.tokenization.align import align_text
 
 
@@ -187,6 +188,17 @@ def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):
     ]
     tagger.predict_words([["the"]])
     assert tagger.num_repaired <= repaired
+
+
+@pytest.mark.parametrize(
+    ("tags", "repaired"),
+    [("S-a O B-a I-a E-a", 0), ("U-a B-b L-b O U-b", 0), ("I-a I-a O I-b E-a", 3), ("O B-a I-b O E-a", 2)],
+)
+def test_tags_of_other_schemes_are_no_stray_ones(tagger, monkeypatch, tags, repaired):
+    found = [TaggedWords(tags.split(), [0.5] * 5)]
+    monkeypatch.setattr(tagger, "_tag", lambda aligned: found)
+    (tagged,) = tagger.tag_words([["the"] * 5])
+    assert tagged.tags == to_iob2(tags.split()) and tagger.num_repaired == repaired
 
 
 def test_a_long_text_is_read_in_windows(runs, tagger):

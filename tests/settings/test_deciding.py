@@ -44,6 +44,8 @@ def key(settings: Learn, **changes: Any) -> str:
 def test_what_changes_no_result_does_not_count(settings: Learn, tmp_path: Path) -> None:
     before = key(settings)
     assert key(settings, seeds=(3,), num_workers=2, trainer={"devices": 2}) == before
+    assert {key(settings, trainer=none) for none in (None, {})} == {before}
+    assert key(settings, trainer={"devices": 1, "deterministic": True}) != before
     (tmp_path / "model").rename(tmp_path / "moved")
     (tmp_path / "deep").mkdir()
     (tmp_path / "moved").rename(tmp_path / "deep/model")

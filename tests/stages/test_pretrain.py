@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from itertools import permutations
 from pathlib import Path
 
 import datasets
@@ -18,7 +19,7 @@ from domainbert.data.prepared import open_prepared
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.models.static_embeddings import count_contexts, put_in, static_embeddings
 from domainbert.stages.prepare import prepare
-from domainbert.stages.pretrain import pretrain
+from domainbert.stages.pretrain import Pretrain, pretrain
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Budget
@@ -151,7 +152,7 @@ def test_muon_trains_and_logs_are_written(runs):
             {"encoder": None, "init_from": Path("."), "static_embeddings": True},
             "static_embeddings: true beside init_from, which has embeddings; expected false",
         ),
-        ({"batch_size": 16, "micro_batch_size": 5}, "batch_size: 16 does not divide into micro-batches of 5"),
+        ({"batch_size": 16, "micro_batch_size": 5}, "micro_batch_size: found 5; expected a divisor of batch_size, 16"),
         (
             {"encoder": None, "init_from": Path("nowhere")},
             "init_from: nowhere does not exist; expected a file",
@@ -251,3 +252,23 @@ def test_bits_per_character_are_those_of_a_hand_count(runs, tmp_path):
         assert row["bits_per_character"] == pytest.approx(row["loss"] / math.log(2) * ratios["mixed"], rel=1e-6)
         assert row["p_bits_per_character"] == pytest.approx(row["p_loss"] / math.log(2) * ratios["plain"], rel=1e-6)
         assert row["perplexity"] == pytest.approx(math.exp(row["loss"]), rel=1e-6)
+
+
+def test_micro_batches_that_no_number_of_devices_makes_are_told_at_once(runs):
+    settings = {"prepared": (runs / "prepare",), "encoder": BertConfig(), "budget": Budget(max_steps=1)}
+    with pytest.raises(DomainbertError, match="micro_batch_size: found 3; expected a divisor of batch_size, 8"):
+        Pretrain(**settings, batch_size=8, micro_batch_size=3)
+
+
+def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
+    """Nothing of it can be hidden: as a corpus it would teach nothing, and as held-out text its loss is 0 / 0."""
+    texts = ["".join(one) + "\n" for one in permutations("經濟政策銀", 5)]
+    (tmp_path / "other.txt").write_text("".join(texts), encoding="utf-8")
+    source = Source(str(tmp_path / "other.txt"), documents="line")
+    corpus = CorpusConfig([source], validation_fraction=0.5, min_characters=1)
+    prepare(out=tmp_path / "other", corpus=corpus, tokenizer=runs / "vocab")
+    unknown = "all .* tokens are unknown to the vocabulary or special; expected some that can be hidden"
+    with pytest.raises(DomainbertError, match=f"prepared: {unknown}"):
+        runs.pretrain("unknown", prepared=[tmp_path / "other"], max_steps=1)
+    with pytest.raises(DomainbertError, match=f"held_out.other: {unknown}"):
+        runs.pretrain("unknown held out", held_out={"other": tmp_path / "other"}, max_steps=1)

@@ -163,3 +163,12 @@ def test_shared_embeddings_cannot_be_spread_over_devices(runs: Any, work: Work, 
     trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
     assert work.run("pretrain", "out", settings_of(runs, kind, trainer=trainer)) == 2
     assert "trainer.strategy: fsdp; models that share parameters need ddp" in capsys.readouterr().err
+
+
+def test_rows_are_shown_with_what_the_generator_sees(runs: Any, work: Work, capsys: Any) -> None:
+    """15 % of the tokens, 85 of a hundred of them hidden from it."""
+    settings = settings_of(runs, "electra", batch_size=1, micro_batch_size=None)
+    assert work.run("pretrain", "out", settings, "--show", "6") == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "to the generator, a sample" in line]
+    assert len(shown) > 40 and 0.75 < sum(line[3] == "hidden" for line in shown) / len(shown) < 0.95
+    assert all(line[2] == line[-1] for line in shown), "each line names the text's own token"

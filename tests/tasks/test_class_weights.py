@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.files import MultiLabelFile
 from domainbert.tasks.multi_label.task import MultiLabelTask
+from domainbert.tasks.task import read_task
 
 LABELS = ["dove"] * 14 + ["hawk"] * 7 + ["neutral"] * 3
 TEXTS = [
@@ -149,6 +151,15 @@ def test_a_weight_for_a_class_that_training_lacks() -> None:
     config = Classification(class_weights={"dov": 2.0})
     with pytest.raises(DomainbertError, match="class_weights: training has no label 'dov'; expected some of 'dove', "):
         config.check_labels(["hawk", "dove"])
+
+
+@pytest.mark.parametrize("config", [Classification(class_weights={"dov": 2.0}), MultiLabel(pos_weight={"dov": 2.0})])
+def test_it_is_told_when_the_training_set_is_read_and_no_recipe_was(tmp_path: Path, config: Any) -> None:
+    file, label = tmp_path / "train.jsonl", (lambda one: [one]) if isinstance(config, MultiLabel) else str
+    key = config.format.label_key
+    file.write_text("".join(json.dumps({"text": "a", key: label(one)}) + "\n" for one in ("dove", "hawk")))
+    with pytest.raises(DomainbertError, match="_weights?: training has no label 'dov'"):
+        read_task(config, file, file)
 
 
 def test_positive_weights_of_labels(tokenizer: Any) -> None:

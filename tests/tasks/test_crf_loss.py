@@ -14,7 +14,7 @@ from domainbert.data.types import IGNORED, Share
 from domainbert.encoders.crf import label_logits
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.conll import Sentence
-from domainbert.tasks.ner.task import CrfNerTask
+from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 
 LABELS = ("O", "B-cell", "I-cell", "B-part", "I-part")
@@ -141,6 +141,25 @@ def test_a_teacher_in_half_precision_has_its_marginals_in_full(make_model, examp
     assert label_logits(head, logits, batch["example"], torch.full_like(batch["outputs"], -1)) is logits
     plain = make_model("tokens", 5).head
     assert label_logits(plain, logits, batch["example"], batch["outputs"]) is logits
+
+
+def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, make_model, examples, tokenizer):
+    """Its opinions are the marginals of its logits over valid tags, so that a student can come to agree."""
+    (batch,) = (tensors(one) for one in LabelledBatches(examples, tokenizer, 10_000, Share()))
+    words = batch["outputs"] >= 0
+    sizes = torch.tensor([4, 1, 5, 2])
+    starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)[:-1]])
+    index = torch.where(words, starts[batch["items"][batch["example"]]] + batch["outputs"], -1)
+    batch |= {"output_index": index, "num_outputs_here": 12}
+    logits = torch.randn(len(words), 5, generator=torch.Generator().manual_seed(5))
+    free = CrfNerTask(LABELS)
+    free.bind(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
+    teacher = free.opinions(make_model("tokens", 5).head, logits, batch)
+    linear = NerTask(LABELS).opinions(make_model("tokens", 5).head, logits, batch)
+    with_crf = free.opinions(type("Head", (torch.nn.Module,), {"crf": free.crf})(), logits, batch)
+    torch.testing.assert_close(teacher, with_crf)
+    assert not torch.allclose(teacher.softmax(1), linear.softmax(1), atol=1e-2)
+    assert (teacher.softmax(1)[starts][:, [2, 4]] == 0).all() and (linear.softmax(1)[starts][:, [2, 4]] > 0.001).all()
 
 
 def test_fine_tuning_binds_the_head_and_keeps_its_table_of_entries_out_of_checkpoints(make_model, examples, tokenizer):

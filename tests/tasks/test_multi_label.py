@@ -76,6 +76,13 @@ def test_what_is_no_list_of_labels_is_named(tmp_path: Path, rows: Any, format: A
         read_multi_label(jsonl(tmp_path / "a.jsonl", rows), MultiLabelFormat(**format))
 
 
+def test_zeros_and_ones_need_names(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps({"text": "a", "labels": one}) + "\n" for one in ([0, 1], [1, 0])))
+    with pytest.raises(DomainbertError, match="'labels' holds a 0 and a 1 in every row; expected label_names"):
+        read_multi_label(file)
+
+
 def test_rare_labels_are_spread_over_folds(tmp_path: Path) -> None:
     rows = [["usual", *(["rare"] if number % 6 == 0 else [])] if number % 3 else ["rare"] for number in range(12)]
     folds = split_folds(jsonl(tmp_path / "a.jsonl", rows), MultiLabel(), 2, 0)

@@ -204,6 +204,10 @@ def test_what_is_no_labelled_file_is_refused(tmp_path):
     prose.write_text("Prices fell.\nThen they rose again, and then nothing at all changed.\n" * 9, encoding="utf-8")
     assert "a.txt: does not look like a labelled file of Classification, " in refused(prose)
     assert "does not look like a labelled file of Parsing" in refused(prose, "Parsing")
+    broken = tmp_path / "b.jsonl"
+    broken.write_text('{"text": "one two", "label": "a",}\n' + '{"text": "one two", "label": "a"}\n' * 5)
+    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: .*JSON"):
+        told(broken).task.read(broken)
     assert refused(prose, "Parsng") == "--task: no task 'Parsng'; did you mean 'Parsing'?"
 
 

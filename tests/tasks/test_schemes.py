@@ -219,3 +219,14 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
     gold = sum(len(sentence.spans) for sentence in sentences)
     assert metric.counts.sum(dim=0).tolist() == [gold, 0, 0]
     assert wrong.counts.sum(dim=0).tolist()[0] == 0
+
+
+def test_places_of_pretokens_are_shown_with_their_word(tokenizer):
+    words, tags = ("a", "men's", "self-employed", "rates"), ("O", "B-a", "O", "B-b")
+    task = NerTask(labels_of_types(["a", "b"], "BIOES"))
+    item = Sentence(words, tags, 1, 0)
+    (example,) = task.encode([item], tokenizer, 64)
+    notes = [note for window in example.windows for note in task.notes(item, window)]
+    named = [name for name, _ in notes if name]
+    assert named == list(words) and len(notes) > len(words)
+    assert [(name, tag) for name, tag in notes if name in ("men's", "rates")] == [("men's", "B-a"), ("rates", "S-b")]

@@ -31,6 +31,13 @@ def test_the_sample_does_not_depend_on_the_order() -> None:
     assert _sample(200_000, shuffled)[1] == _sample(200_000, _DOCUMENTS)[1]
 
 
+def test_where_all_documents_are_larger_than_the_sample_some_are_kept() -> None:
+    large = [f"once upon a time {number} " * 50 for number in range(30)]
+    samples = [_sample(100, random.Random(seed).sample(large, len(large))) for seed in range(20)]
+    assert len({(counter.documents, frozenset(words)) for counter, words in samples}) == 1
+    assert 1 <= samples[0][0].documents < 30
+
+
 def test_memory_is_bounded_and_what_is_forgotten_is_counted() -> None:
     counter = WordCounter(10**9, max_distinct=100)
     for number in range(1000):

@@ -15,6 +15,8 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.modernbert.config import ModernBertConfig
+from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.training.optim_config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 
@@ -82,3 +84,18 @@ def test_a_step_by_hand_moves_every_parameter_at_its_own_rate(family: str) -> No
             moved = mean / (1 - first**step) / (np.sqrt(square / (1 - second**step)) + OPTIM.eps)
             weight = weight * (1 - rate * decay) - rate * moved
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=2e-5, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "modernbert", "mpnet"])
+def test_what_reads_embeddings_is_all_but_them(family: str) -> None:
+    """Distances, a convolution and a last norm, too; a projection of the embeddings is one of them."""
+    others = {
+        "modernbert": ModernBertConfig(**SIZES, max_position_embeddings=16),
+        "mpnet": MPNetConfig(**SIZES, max_position_embeddings=16),
+    }
+    config = others[family] if family in others else FAMILIES[family][0]
+    encoder = build_model(config, VocabularyFacts(20, int(family == "mpnet")), "tokens", 3).encoder
+    reading = {id(parameter) for parameter in encoder.reading_parameters()}
+    embedding = {name.split(".")[0] for name, one in encoder.named_parameters() if id(one) not in reading}
+    assert embedding == ({"word", "word_norm"} if family == "modernbert" else {"embeddings"})
+    assert {id(one) for block in encoder.blocks() for one in block.parameters()} <= reading

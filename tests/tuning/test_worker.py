@@ -23,15 +23,17 @@ def rows_of(fake: Any, out: str = "study") -> list[dict[str, str]]:
 
 
 def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
-    fake.config(trials=4, enqueue=[{"x": 0.25}], pruner="none")
+    fake.config(out="a study", trials=4, enqueue=[{"x": 0.25}], pruner="none")
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
+    (fake.folder / "study").symlink_to("a study")
     rows = rows_of(fake)
+    assert (fake.folder / "study" / "best.yaml").read_text().splitlines()[1].endswith("learn -c 'a study/best.yaml'")
     assert [row["trial"] for row in rows] == list("0123") and rows[0]["x"] == "0.25"
     assert {row["state"] for row in rows} == {"complete"}
     best = load_yaml(fake.folder / "study" / "best.yaml").plain()
     summary = json.loads((fake.folder / "study" / "study.json").read_text())
-    assert best["x"] == summary["best"]["settings"]["x"] and best["out"] == "study/best"
+    assert best["x"] == summary["best"]["settings"]["x"] and best["out"] == "a study/best"
     assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
     manifest = json.loads((fake.folder / "study" / "best" / "manifest.json").read_text())
     assert manifest["metrics"]["validation_f1"] == summary["best"]["values"][0]

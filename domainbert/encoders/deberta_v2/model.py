@@ -76,6 +76,10 @@ class DebertaEncoder(Encoder):
         """See `Encoder.embedding_parts`; the embeddings of distances belong to the layers."""
         return self.embeddings.parts()
 
+    def embedders(self) -> Sequence[nn.Module]:
+        """See `Encoder.embedders`."""
+        return [self.embeddings]
+
     def context(self, tokens: Packed) -> Context:
         """See `Encoder.context`: the texts, and what attention and convolution know of places in them."""
         rate = self.attention_dropout if self.training else 0.0

@@ -100,6 +100,11 @@ def _named(
             LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in found
         ]
 
+    if names is None and found and all(_are_indicators(values, 2) and len({*values}) == 2 for _, (_, values) in found):
+        expected = "expected label_names, which says what they stand for"
+        problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
+        problems.raise_if_any()
+
     def parse(given: Given, line: int) -> LabelledText:
         fields, values = given
         refuse(*(placed(reader.problem_with({reader.key: value}, line), file, line) for value in values))

@@ -52,8 +52,8 @@ class Tagger(Predictor[list[Entity]]):
         """IOB2 tags of words, whatever the model's own scheme.
 
         A folder that `finetune` wrote is decoded into valid tags. One from elsewhere may have another tag scheme, so
-        there the best label of each word is read as conlleval reads it: an I-X that nothing begins becomes B-X, and
-        `num_repaired` counts those of the last call.
+        there the best label of each word is read as conlleval reads it: an I-X (E-X, L-X) that nothing begins becomes
+        B-X, and `num_repaired` counts those of the last call.
         """
         return [one.tags for one in self.tag_words(sentences)]
 
@@ -62,7 +62,9 @@ class Tagger(Predictor[list[Entity]]):
         raw = self._tag(align_words(self.tokenizer, sentences))
         valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in raw]
         self.num_repaired = sum(
-            one != other for a, b in zip(raw, valid, strict=True) for one, other in zip(a.tags, b.tags, strict=True)
+            one[0] in "IEL" and other[0] == "B"
+            for a, b in zip(raw, valid, strict=True)
+            for one, other in zip(a.tags, b.tags, strict=True)
         )
         return valid
 

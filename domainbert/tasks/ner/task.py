@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import Example, encode_words
-from domainbert.encoders.crf import Crf, WordGrid, crf_of
+from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.metrics.entities import count_entities, entity_scores
 from domainbert.tasks.claims import Claim
 from domainbert.tasks.decoding import decode_labels, valid_field
@@ -99,6 +99,17 @@ class NerTask(Task[Sentence, list[Entity]]):
         number = {label: index for index, label in enumerate(self.labels)}
         return encode_words(aligned, [[number[tag] for tag in one] for one in tags], self.labels, max_length)
 
+    def output_names(self, item: Sentence) -> Sequence[str]:
+        """See `Task.output_names`; of the pre-tokens of BIOES the first of each word has its name."""
+        if self.scheme != "BIOES":
+            return super().output_names(item)
+        assert self._tokenizer is not None  # `encode` has noted it
+        split, firsts = split_words(align_words(self._tokenizer, [item.words])[0])
+        names = [""] * len(split.first_piece)
+        for word, first in zip(item.words, firsts, strict=True):
+            names[first] = word
+        return names
+
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
@@ -184,3 +195,15 @@ class CrfNerTask(NerTask):
         self.crf = crf_of(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
+
+    @property
+    def opinion_facts(self) -> Mapping[str, Any]:
+        """See `Task.opinion_facts`."""
+        return {**super().opinion_facts, "head": self.head}
+
+    def opinions(self, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """See `Task.opinions`; a teacher's with a linear head are marginals over valid tags as well: to what the
+        student's CRF forbids it would give a probability that no student can learn."""
+        if crf_of(head) is None and self.valid is not None:
+            logits = word_marginals(self.valid, logits, batch["example"], batch["outputs"])
+        return super().opinions(head, logits, batch)

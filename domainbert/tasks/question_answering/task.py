@@ -79,6 +79,11 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         refuse(problem_with_text(row, "question"), problem_with_text(row, "context"))
         return TextPair(row["question"], row["context"])
 
+    @property
+    def opinion_facts(self) -> Mapping[str, Any]:
+        """See `Task.opinion_facts`: a teacher reads a question as long as the student does."""
+        return {**super().opinion_facts, "max_question_length": self.config.max_question_length}
+
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """See `Task.encode`; answers that no window holds whole are counted in print."""
         pairs = [item.content for item in items]

@@ -71,7 +71,7 @@ class CausalMixObjective(MaskedLMObjective):
         """`num_targets`: masked tokens; in a causal step all but the special ones, each of which has one before it."""
         if not self.is_causal(key.step):
             return super().counts(plan, key)
-        return {"num_targets": int(plan.maskable_tokens[key.rows].sum())}
+        return {"num_targets": max(int(plan.maskable_tokens[key.rows].sum()), 1)}
 
     def build(self, start: Start) -> dict[str, Built]:
         """See `MaskedLMObjective.build`; `DomainbertError` where the encoder cannot be causal."""

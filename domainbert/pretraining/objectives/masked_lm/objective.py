@@ -83,8 +83,9 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: masked tokens."""
-        return {"num_targets": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())}
+        """`num_targets`: masked tokens, or 1 where there is none to divide by."""
+        masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
+        return {"num_targets": max(masked, 1)}
 
     def build(self, start: Start) -> dict[str, Built]:
         """The encoder with a masked-LM head."""

@@ -97,15 +97,28 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             "uniforms": ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32).ravel(),  # exact in 24 bits
         }
 
+    def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
+        """Of the tokens that the generator predicts: what it sees of each. A sample of it takes their place."""
+        tokens, pieces, seen = self.tokenizer.tokens, self.tokenizer.pieces, np.asarray(batch["masked_ids"]).ravel()
+        notes = [""] * len(seen)
+        for place, target in zip(batch["masked"].tolist(), batch["targets"].tolist(), strict=True):
+            if target != IGNORED:
+                done = "hidden" if seen[place] == self.tokenizer.mask_id else "shown"
+                notes[place] = f"{done} to the generator, a sample replaces {pieces.shown(tokens[target])}"
+        length = rows.packed.input_ids.shape[1]
+        return [notes[start : start + length] for start in range(0, len(notes), length)]
+
     def heaviest_step(self, steps: range) -> int:
         """See `Objective.heaviest_step`: the one with the most hidden tokens."""
         return self.config.masking.step_of_most(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_masked`: tokens that the generator predicts; `num_read`: tokens but padding."""
+        """`num_masked`: tokens that the generator predicts, or 1 where there is none to divide by; `num_read`: tokens
+        but padding."""
         pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
+        masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {
-            "num_masked": int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum()),
+            "num_masked": max(masked, 1),
             "num_read": int((plan.text_tokens[key.rows] + plan.extra * pieces).sum()),
         }
 

@@ -145,11 +145,11 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         return notes
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """`num_targets`: masked tokens; `num_pairs`: pairs, or 1 where there is none to divide by."""
+        """`num_targets`: masked tokens; `num_pairs`: pairs; 1 where there is none to divide by."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
-        return {"num_targets": int(masked.sum()), "num_pairs": max(int((texts.labels != IGNORED).sum()), 1)}
+        return {"num_targets": max(int(masked.sum()), 1), "num_pairs": max(int((texts.labels != IGNORED).sum()), 1)}
 
     def build(self, start: Start) -> dict[str, Built]:
         """The encoder with a head for both; `DomainbertError` where its family has none."""
