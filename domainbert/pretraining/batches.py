@@ -21,7 +21,7 @@ from domainbert.pretraining.objective import Key, Objective
 _VALIDATION_SEED = 0
 
 
-_ROWS_AT_A_TIME = 4096
+_ROWS_AT_A_TIME = 64
 
 
 class PackedRowsReader:
@@ -69,7 +69,9 @@ class PackedRowsReader:
     def _check_maskable(self) -> None:
         number = self.plan.num_rows
         blocks = (np.arange(start, min(start + _ROWS_AT_A_TIME, number)) for start in range(0, number, _ROWS_AT_A_TIME))
-        if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):  # the first block ends it but for one
+        if not any(
+            self.plan.maskable_tokens[rows].any() for rows in blocks
+        ):  # as a rule the first block has some, and no other is read
             raise DomainbertError(
                 f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
                 "some that can be hidden"

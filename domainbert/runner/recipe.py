@@ -64,16 +64,19 @@ def read_recipe(
     """
     problems = Problems(str(path))
     of_stages = [option for option in options if option[0].startswith("stages.")]
-    tree = with_options(load_yaml(path), [option for option in options if option not in of_stages])
+    own = load_yaml(path)
+    tree = with_options(own, [option for option in options if option not in of_stages])
     out = tree.value.get("out")
     if out is not None and out.text is not None:  # an option: `2024`, `law: 2` are folders
         tree.value["out"] = replace(out, value=out.text)
     _check_keys(tree, problems)
     _check_own(of_stages, tree, problems)
     variables = read_variables(tree, environment, problems)
-    check_variables_read(tree, options, problems)
+    check_variables_read(tree, own.value.get("vars"), options, problems)
     tree = with_options(substitute(tree, variables, problems), of_stages)
     tree = substitute(tree, variables, problems)
+    if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
+        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # those of the options, too
     problems.raise_if_any()
@@ -93,8 +96,6 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, as text")
-    elif starts_at_home(out.value):
-        problems.add(f"{out.where}: out: found {out.shown()}; {WHOLE_PATH}")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
         problems.add(f"{check.where}: check: found {check.shown()}; expected false, or settings of `check`")

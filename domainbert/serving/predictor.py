@@ -97,10 +97,12 @@ class FineTuned:
 
 
 def _device_of_process() -> torch.device:
-    """A GPU of its own for each process of a training that asks teachers, as far as there are as many; or the CPU."""
+    """A GPU of its own for each process of a training that asks teachers, as far as there are as many; torch's current
+    one for a process alone; or the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", local_rank() % torch.cuda.device_count())
+    rank = local_rank()
+    return torch.device("cuda", rank % torch.cuda.device_count()) if rank else torch.device("cuda")
 
 
 def packed_logits(

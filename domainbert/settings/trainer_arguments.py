@@ -106,8 +106,9 @@ def _expected(name: str, node: Node) -> str | None:
     if name in _WORDS:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
     if name in _SWITCHES:
-        warns = name == "deterministic" and value == "warn"
-        return None if value is None or type(value) is bool or warns else "true or false"
+        may_warn = name == "deterministic"
+        fits = value is None or type(value) is bool or (may_warn and value == "warn")
+        return None if fits else "true or false" + ", or warn" * may_warn
     if name == "devices":
         return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
     if isinstance(value, (dict, list)):

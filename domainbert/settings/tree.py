@@ -21,7 +21,8 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:
-    """One tree from YAML files and `(dotted.key, text)` options, in this order; later wins.
+    """One tree from YAML files and `(dotted.key, text)` options, in this order; later wins, and an option for
+    what is below a key wins over one for the key.
 
     `subject` is the place of the whole tree in messages, if there is no file.
 
@@ -176,15 +177,19 @@ def of_environment(
     }
 
 
-def check_variables_read(tree: Node, options: Sequence[tuple[str, str]], problems: Problems) -> None:
-    """Note each `--vars.NAME` that nothing in a tree or in other options reads: it would be lost in silence."""
+def check_variables_read(
+    tree: Node, declared: Node | None, options: Sequence[tuple[str, str]], problems: Problems
+) -> None:
+    """Note each `--vars.NAME` that the YAML's own `vars` do not have, where they are `declared`, and that nothing in
+    the tree or in other options reads: it would be lost in silence."""
     texts = [text for _, text in options]
     tree.with_texts(lambda node: texts.append(node.value) or node)  # type: ignore[func-returns-value]
     read = sorted({name for text in texts for name in _VARIABLE.findall(text)})
+    known = [*read, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())]
     for key, _ in options:
         first, _, name = key.partition(".")
-        if first == "vars" and name and name not in read:
-            problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, read)}")
+        if first == "vars" and name and name not in known:
+            problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, known)}")
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:

@@ -85,7 +85,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     if "settings" in tree.value:
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     variables = read_variables(tree, os.environ, problems)
-    check_variables_read(tree, options, problems)
+    check_variables_read(tree, read_config(files, [], "command line").value.get("vars"), options, problems)
     tree = substitute(tree, variables, problems)
     problems.raise_if_any()
     out, rest = tree.value.get("out"), tree.without("out", "vars")

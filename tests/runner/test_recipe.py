@@ -404,8 +404,9 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
     with pytest.raises(DomainbertError, match=r"--vars\.wrds: nothing reads \$\{wrds\}; did you mean 'words'"):
         read(("vars.wrds", "typed"))
-    with pytest.raises(DomainbertError, match=r"out: found '~/runs'; expected the whole path"):
-        read(("out", "~/runs"))
+    for typed in ([("out", "~/runs")], [("out", "${folder}"), ("vars.folder", "~/runs")]):
+        with pytest.raises(DomainbertError, match=r"out: found '~/runs'; expected the whole path"):
+            read(*typed)
 
 
 def test_a_key_and_what_is_below_it_may_be_typed_in_any_order(fake_stages: ModuleType) -> None:

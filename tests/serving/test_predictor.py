@@ -17,6 +17,7 @@ from domainbert.data.examples import text_example
 from domainbert.data.types import IGNORED
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model
+from domainbert.serving import predictor
 from domainbert.serving.by_name import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.conll import read_conll
@@ -278,3 +279,12 @@ def test_windows_that_cannot_be_are_refused(runs, length):
     with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
         load_tagger(best(runs, "ner-pretrained"), max_length=length)
     assert load_predictor(best(runs, "ner-pretrained"), max_length=3).max_length == 3
+
+
+@pytest.mark.parametrize(("rank", "device"), [("0", "cuda"), ("1", "cuda:1"), ("3", "cuda:1")])
+def test_each_process_asks_on_a_gpu_of_its_own(monkeypatch, rank, device):
+    """Of two; one that is alone, or the first, takes torch's current one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr("domainbert.serving.predictor.local_rank", lambda: int(rank))
+    assert str(predictor._device_of_process()) == device

@@ -41,7 +41,7 @@ def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
     assert {path.name for path in (fake.folder / "study" / "pictures").glob("*.svg")} >= {"history.svg", "slice.svg"}
     assert said.splitlines()[-1].endswith("train with these settings, and run evaluate on the test set.")
     with sqlite3.connect(fake.folder / "study" / "study.db") as database:
-        assert database.execute("select study_name from studies").fetchall() == [("study",)]
+        assert database.execute("select study_name from studies").fetchall() == [("a study",)]
 
 
 @pytest.mark.slow

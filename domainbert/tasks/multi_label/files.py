@@ -100,7 +100,8 @@ def _named(
             LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in found
         ]
 
-    if names is None and found and all(_are_indicators(values, 2) and len({*values}) == 2 for _, (_, values) in found):
+    rows = [values for _, (_, values) in found]
+    if names is None and all(_are_indicators(values, 2) for values in rows) and [0, 1] in rows and [1, 0] in rows:
         expected = "expected label_names, which says what they stand for"
         problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
         problems.raise_if_any()
