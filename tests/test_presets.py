@@ -58,7 +58,9 @@ def options(runs, text: str) -> list[tuple[str, str]]:
     }
     task = "classification" if "classifier:" in text else "ner"
     places |= {split: runs.labelled(task, split) for split in ("train", "validation", "test")}
-    return [(f"vars.{name}", str(path)) for name, path in places.items() if f"\n  {name}:" in text]
+    return [
+        (f"vars.{name}", str(path)) for name, path in places.items() if f"\n  {name}:" in text.partition("\nstages:")[0]
+    ]
 
 
 @pytest.fixture

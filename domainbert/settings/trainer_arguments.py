@@ -105,14 +105,14 @@ def _expected(name: str, node: Node) -> str | None:
     value = node.plain()
     if name in _WORDS:
         return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
+    if isinstance(value, (dict, list)) and name != "devices":
+        return "a single value"
     if name in _SWITCHES:
         may_warn = name == "deterministic"
         fits = value is None or type(value) is bool or (may_warn and value == "warn")
         return None if fits else "true or false" + ", or warn" * may_warn
     if name == "devices":
         return None if _are_devices(value) else "a number of devices (-1 for all), a list of device numbers, or auto"
-    if isinstance(value, (dict, list)):
-        return "a single value"
     limit = _COUNTS.get(name, _NUMBERS)
     if name in _COUNTS and type(value) is not int:
         return f"an integer {limit}"

@@ -184,12 +184,12 @@ def check_variables_read(
     the tree or in other options reads: it would be lost in silence."""
     texts = [text for _, text in options]
     tree.with_texts(lambda node: texts.append(node.value) or node)  # type: ignore[func-returns-value]
-    read = sorted({name for text in texts for name in _VARIABLE.findall(text)})
-    known = [*read, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())]
+    read = (name for text in texts for name in _VARIABLE.findall(text))
+    known = {*read, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())}
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in known:
-            problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, known)}")
+            problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, sorted(known))}")
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
