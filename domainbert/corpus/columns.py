@@ -159,7 +159,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
-            if width == CONLLU_COLUMNS and column == 0 and words == [str(place) for place in range(1, len(words) + 1)]:
+            if width == CONLLU_COLUMNS and column == 0 and count_up(words):
                 raise DomainbertError(
                     f"{path}:{sentence[0][0]}: column 0 numbers the words, as in CoNLL-U; expected token_column: 1"
                 )
@@ -176,8 +176,12 @@ def without_asides(sentence: list[Line]) -> list[Line]:
     if not rows or any(line.count("\t") + 1 != CONLLU_COLUMNS for _, line in rows):
         return sentence
     words = [(number, line) for number, line in rows if not _NO_WORD.match(line)]
-    counted = [line.partition("\t")[0] for _, line in words] == [str(place) for place in range(1, len(words) + 1)]
-    return words if words and counted else sentence
+    return words if words and count_up([line.partition("\t")[0] for _, line in words]) else sentence
+
+
+def count_up(column: Sequence[str]) -> bool:
+    """Whether a column numbers the words of a sentence: 1, 2, 3, ..."""
+    return list(column) == [str(place) for place in range(1, len(column) + 1)]
 
 
 def _names(header: str) -> list[str]:

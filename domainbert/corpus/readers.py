@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.columns import CONLLU_COLUMNS, without_asides
+from domainbert.corpus.columns import CONLLU_COLUMNS, count_up, without_asides
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.json_values import listed
 from domainbert.corpus.rows import csv_rows, json_rows
@@ -90,7 +90,7 @@ def _columns(line: str) -> list[str]:
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
     """The words of a sentence: the first column, or the second where the first numbers them and there are ten."""
     words = [columns[0] for _, columns in rows]
-    if words == [str(place) for place in range(1, len(words) + 1)]:
+    if count_up(words):
         if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
             words = [columns[1] for _, columns in rows]
         elif len(words) > 1:

@@ -85,16 +85,13 @@ def _told_how_to_go_on(search: Search, typed: Typed) -> Iterator[None]:
 
     from domainbert.tuning.storages import loss
 
+    again = _same_again(typed, search.variables)
     try:
         yield
     except TrainingStopped as stop:
-        raise TrainingStopped(
-            f"study {search.config.study}: {stop}; to resume: {_same_again(typed, search.variables)}"
-        ) from stop
+        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {again}") from stop
     except StorageInternalError as error:
-        raise DomainbertError(
-            f"storage: was lost ({loss(error)}); to resume: {_same_again(typed, search.variables)}"
-        ) from error
+        raise DomainbertError(f"storage: was lost ({loss(error)}); to resume: {again}") from error
 
 
 def _same_again(typed: Typed, variables: Mapping[str, str]) -> str:
