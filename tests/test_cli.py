@@ -172,6 +172,26 @@ def test_an_empty_out_is_no_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["t.yaml"] and fake_stages.CALLS == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["make", "--words", "[a]"],
+        ["init", "--labelled", "a.conll", "--model", "p"],
+        ["report", "p"],
+        ["report", "p", "--attend", "A word"],
+    ],
+    ids=lambda words: " ".join(words[:1] + words[2:3]),
+)
+def test_no_folder_is_called_like_the_home_of_a_user(
+    words: list[str], fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """A shell does not replace the `~` of `--out=~/x.yaml`."""
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--out=~/x.yaml"]) == 2
+    assert "--out: found '~/x.yaml'; expected the whole path" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir()) and fake_stages.CALLS == []
+
+
 WRONG = """\
 out: run
 stages:
@@ -269,6 +289,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, student: {{first: 1}}}}": "student: is of no use",
         "distill: {teachers: p, prepared: p, losses: HardTargets, budget: {max_steps: 1}, student: {encoder: tiny},"
         " max_length: 1000}": "max_length: 1000; the encoder has positions for 512 tokens",
+        f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: expected exactly one of the two",
         "export: {model: p, task: Ner}": "task: says what check holds; of no use without it",
         "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: tells what training has seen",

@@ -129,7 +129,7 @@ def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     limits = {
         "distill": {"budget.max_epochs": 0.2, "max_length": 64},
         "distill-task": {"max_epochs": 1},
-        "finetune": {"max_epochs": 1},
+        "finetune": {"max_epochs": 1, "max_length": 64},
         "vocab": {"vocab_size": 512},
         "pretrain": {"budget": "{max_steps: 2, max_epochs: null}", "batch_size": 8, "max_length": 64},
     }

@@ -72,6 +72,12 @@ def starts_at_home(path: str | Path) -> bool:
     return str(path).startswith("~")
 
 
+def check_whole(key: str, path: str | Path) -> None:
+    """Raise an error for the path of a file or folder to be made that begins with `~`."""
+    if starts_at_home(path):
+        raise DomainbertError(f"{key}: found '{path}'; {WHOLE_PATH}")
+
+
 def resolve_path(path: str | Path) -> Path:
     """The folder on disk that a path means; a path without `package:` or `hub:` as it is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from domainbert.base.paths import check_url
+from domainbert.base.paths import check_url, check_whole
 from domainbert.base.ranges import Range, check_fields
 
 Gigabytes = Annotated[float, Range(0, 1e6, above=True)]
@@ -29,6 +29,7 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_whole("folder", self.folder)
         if self.url is not None:
             check_url("url", self.url)
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import told_if_full
+from domainbert.base.paths import check_whole
 from domainbert.models.folder import open_model
 from domainbert.report.attended import attention_data, attribution_data
 from domainbert.report.page import Section, write_page
@@ -35,6 +36,7 @@ def attend(folders: Sequence[str], text: str, out: str | None) -> str:
     if not text.strip():
         raise DomainbertError("--attend: found an empty text; expected words that the model reads")
     path = Path(out or FILE)
+    check_whole("--out", path)
     path = path / FILE if path.is_dir() else path
     lacking = write_attention_page(Path(folders[0]), text, path)
     return "\n".join([*(f"not on the page: {sentence}" for sentence in lacking), f"report: {path}"])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import check_whole
 from domainbert.settings.command_line import Typed
 
 FILE = "report.html"
@@ -60,9 +61,11 @@ def report(typed: Typed) -> str:
         return _attend(typed)
     if not folders:
         raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
-    if len(folders) > 1 and not typed.flags.get("out"):
+    out = typed.flags.get("out")
+    if len(folders) > 1 and not out:
         raise DomainbertError("report: expected --out FILE, for the page is of several runs")
-    path = Path(typed.flags.get("out") or folders[0] / FILE)
+    check_whole("--out", out or "")
+    path = Path(out or folders[0] / FILE)
     if path.is_dir():
         path = path / FILE
     write_report(folders, path)

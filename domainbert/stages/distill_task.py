@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import ModelPath, model_name
+from domainbert.base.paths import ModelPath, check_whole, model_name
 from domainbert.base.ranges import BatchSize, Count, Items, Length, PositiveInt
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
@@ -109,6 +109,8 @@ class DistillTask(LabelledTraining):
             raise DomainbertError(
                 f"cache: keeps a logit for each label, which {self.task.name} has none of; expected none"
             )
+        if self.cache is not None:
+            check_whole("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: sentences, which are single texts; the task reads pairs, expected none")
 

@@ -341,6 +341,8 @@ def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
         DomainbertError, match=r"^cache.folder: .*/file: cannot be written \(File exists\); expected a folder"
     ):
         RemoteFiles(server.url, CacheConfig(tmp_path / "file", 3e-6)).path(FILES[0])
+    with pytest.raises(DomainbertError, match="folder: found '~/kept'; expected the whole path"):
+        CacheConfig("~/kept", 1)
 
 
 def test_a_file_in_use_stays_for_a_while(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
 from domainbert.base.layout import printable
-from domainbert.base.paths import resolve_path
+from domainbert.base.paths import check_whole, resolve_path
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
 from domainbert.runner.first_recipe.held_out import as_sources
@@ -177,6 +177,7 @@ def _check_taught(task: TaskConfig, asked: Mapping[str, str]) -> None:
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
     """`DomainbertError` where what is written would stand among the data, which `--force` must not replace."""
+    check_whole("--out", out)
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
