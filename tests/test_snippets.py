@@ -150,7 +150,7 @@ def test_everything_is_counted():
         "yaml": 74, "sh": 61, "python": 13, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3, "tsv": 1,
         "text": 6,
     }  # fmt: skip
-    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (28, 26, 55)
+    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (29, 26, 56)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 34
     for page in PAGES:  # a block that is only indented would not be looked at
         outside = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
