@@ -69,9 +69,8 @@ class PackedRowsReader:
     def _check_maskable(self) -> None:
         number = self.plan.num_rows
         blocks = (np.arange(start, min(start + _ROWS_AT_A_TIME, number)) for start in range(0, number, _ROWS_AT_A_TIME))
-        if not any(
-            self.plan.maskable_tokens[rows].any() for rows in blocks
-        ):  # as a rule the first block has some, and no other is read
+        # as a rule the first block has some, and no other is read
+        if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):
             raise DomainbertError(
                 f"prepared: all {self.split.num_tokens:,} tokens are unknown to the vocabulary or special; expected "
                 "some that can be hidden"

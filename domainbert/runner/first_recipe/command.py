@@ -90,6 +90,7 @@ def write_recipe(typed: Typed) -> str:
     out = Path(asked.get("out", "recipe.yaml"))
     if not out.name:
         raise DomainbertError(f"--out: found {asked['out']!r}; expected a file that ends in .yaml")
+    check_whole("--out", out)
     parts = out.with_name(f"{out.stem}-data")
     _check_apart(out, parts, asked)
     if "force" not in typed.flags:
@@ -177,7 +178,6 @@ def _check_taught(task: TaskConfig, asked: Mapping[str, str]) -> None:
 
 def _check_apart(out: Path, parts: Path, asked: Mapping[str, str]) -> None:
     """`DomainbertError` where what is written would stand among the data, which `--force` must not replace."""
-    check_whole("--out", out)
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
