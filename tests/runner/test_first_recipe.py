@@ -87,6 +87,7 @@ def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
     names = ["vocab", "prepare", "check", "pretrain", "finetune-pretrained", "finetune-scratch", "result"]
     planned = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(words[0], words[1]) for words in planned] == [("run", name) for name in names]
+    assert stages()["pretrain"]["masking"] == {"mlm_probability": 0.3, "final_mlm_probability": 0.15}
     assert all(
         re.search(r"[\w}\]] {2,}# \S", line) for line in Path("recipe.yaml").read_text().splitlines() if numeric(line)
     )
