@@ -176,14 +176,15 @@ def _all_asked(
     """Logits of one teacher for all texts, with its progress."""
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
-    with Progress(label, sum(sizes), "outputs") as progress:
-        for block in _asked(teacher, task, examples):
-            yield block
-            progress.advance(len(block[0]))
+    # the longest texts come first: by their number, the time left would be told too long
+    with Progress(label, sum(example.num_tokens for example in examples if example.num_outputs), "tokens") as progress:
+        yield from _asked(teacher, task, examples, progress)
 
 
-def _asked(teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example]) -> Iterator[Block]:
-    """Opinions of one teacher; items without outputs are passed over."""
+def _asked(
+    teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example], progress: Progress
+) -> Iterator[Block]:
+    """Opinions of one teacher, with the progress in tokens; items without outputs are passed over."""
     starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
     full = [number for number, example in enumerate(examples) if example.num_outputs]
     for batch, logits in teacher.logits([examples[number] for number in full]):
@@ -195,6 +196,7 @@ def _asked(teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example]
             values = task.opinions(teacher.model.head, logits, batch | outputs)
         places = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
         yield places, values.float().cpu().numpy()
+        progress.advance(sum(examples[item].num_tokens for item in items))
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
