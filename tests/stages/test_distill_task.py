@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -113,12 +114,14 @@ def test_a_teacher_in_half_precision(runs):
 
 
 @pytest.mark.parametrize("task", ["ner", "classification"])
-def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path):
+def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
     """The same training with the teacher asked before and asked at every step, but for half precision."""
     changes = {"unlabelled": runs.corpus, "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
     losses, cache = [SoftTargets(), LogitMSE()], str(tmp_path / "cache")
     asked = run(runs, f"{task}-asked", task, losses, **changes)
+    capsys.readouterr()
     cached = run(runs, f"{task}-cached", task, losses, cache=cache, **changes)
+    assert re.search(r"ask teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
     (folder,) = (tmp_path / "cache").glob("[!.]*")
     assert np.load(folder / "logits.npy").dtype == np.float16
     assert_close(asked, cached)
