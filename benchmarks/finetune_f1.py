@@ -1,8 +1,10 @@
-"""F1 of fine-tuning on named entities over several seeds: the sides of `finetune_ner.py`, one after another.
+"""F1 of fine-tuning on named entities over several seeds, one side after another.
 
     python benchmarks/finetune_f1.py [--data econ|ncbi] [--model FOLDER] [--epochs 5] [--seeds 1 2 3 4 5]
+        [--sides peers|factors]
 
-The JSON is written after each seed. Seeds that it holds already are not trained again.
+The sides are those of `finetune_ner.py`, or domainbert as it is and with one thing as `run_ner.py` has it. The JSON
+is written after each seed. Seeds that it holds already are not trained again.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from finetune_ner import PACKAGES, Settings, described, parser_of, settings_of, sides_of
+from finetune_ner import PACKAGES, Settings, described, parser_of, settings_of, sides_of, train_domainbert
 from prepared_corpus import CACHE
 from scipy.stats import t
-from side_by_side import Rounds, measure, write_result
+from side_by_side import Rounds, Side, measure, write_result
 
 _CONFIDENCE = 0.95
 
@@ -26,10 +28,22 @@ Curves = Mapping[str, Mapping[str, Sequence[float]]]
 """By seed and side, the F1 on the validation set after each epoch."""
 
 
-def train(settings: Settings) -> dict[str, list[float]]:
-    """The validation F1 of each side after each epoch, with the seed of the settings."""
+def factors_of(settings: Settings) -> list[Side]:
+    """domainbert as it is, then with one thing changed at a time."""
+    return [
+        Side("domainbert", train_domainbert, settings),
+        Side("full precision", train_domainbert, replace(settings, precision="32-true")),
+        Side("first pieces of words alone", train_domainbert, replace(settings, words_alone=True)),
+    ]
+
+
+SIDES: Mapping[str, Callable[[Settings], list[Side]]] = {"peers": sides_of, "factors": factors_of}
+
+
+def train(sides: Sequence[Side], settings: Settings) -> dict[str, list[float]]:
+    """The validation F1 of each side after each epoch."""
     whole = Rounds(1, 0, settings.num_epochs * settings.steps_per_epoch, settle=0)
-    _, facts = measure(sides_of(settings), whole, CACHE / "logs")
+    _, facts = measure(sides, whole, CACHE / "logs")
     return {name: fact["validation_f1"] for name, fact in facts.items()}
 
 
@@ -70,14 +84,17 @@ def main() -> None:
     """Train what is missing, and report."""
     parser = parser_of("What fine-tuning on entities learns: domainbert and run_ner.py, over several seeds")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of all sides")
+    parser.add_argument("--sides", choices=tuple(SIDES), default="peers", help="other systems, or one thing changed")
     options = parser.parse_args()
     settings = settings_of(options)
-    out = options.out or Path(__file__).parent / "results" / f"finetune_f1-{options.data}.json"
+    suffix = "" if options.sides == "peers" else f"-{options.sides}"
+    out = options.out or Path(__file__).parent / "results" / f"finetune_f1-{options.data}{suffix}.json"
     curves = kept(out, described(options))
     for seed in options.seeds:
         if str(seed) not in curves:
             print(f"seed {seed}", flush=True)
-            curves[str(seed)] = train(replace(settings, seed=seed))
+            seeded = replace(settings, seed=seed)
+            curves[str(seed)] = train(SIDES[options.sides](seeded), seeded)
             write_result(out, summary(curves), described(options), PACKAGES, {"curves": curves})
     print(f"best F1 on the validation set, mean of {len(curves)} seeds and its {_CONFIDENCE:.0%} interval")
     for name, found in [pair for part in summary(curves).values() for pair in part.items()]:

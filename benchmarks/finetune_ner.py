@@ -25,6 +25,7 @@ from domainbert.tasks.ner.config import Ner
 if TYPE_CHECKING:
     import torch
 
+    from domainbert.data.examples import Example
     from domainbert.tasks.ner.conll import Sentence
     from domainbert.tasks.ner.task import NerTask
 
@@ -46,6 +47,8 @@ class Settings:
     num_epochs: int
     num_sentences: int
     seed: int = 1
+    precision: Literal["auto", "32-true"] = "auto"  # of domainbert
+    words_alone: bool = False  # domainbert, too, learns the label of a word from its first piece and nothing else
 
     @property
     def steps_per_epoch(self) -> int:
@@ -102,6 +105,8 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     model, folder, _ = load_model(settings.model, task.head, task.labels)
     tokenizer = folder.tokenizer()
     examples, held_out = (task.encode(items, tokenizer, folder.config.max_length) for items in (train, validation))
+    if settings.words_alone:
+        examples = [without_other_pretokens(example) for example in examples]
     entries = UsedEntries(model, torch.from_numpy(entry_ids([*examples, *held_out], tokenizer)))
     steps = Steps.of_epochs(settings.num_epochs, BATCH_SIZE, len(examples))
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
@@ -113,9 +118,19 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         [validation_batches(held_out, tokenizer)],
         lambda step: {},
     )
-    runtime = Runtime(empty(CACHE / "finetune"), "auto", None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
+    runtime = Runtime(empty(CACHE / "finetune"), settings.precision, None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
     result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
+
+
+def without_other_pretokens(example: Example) -> Example:
+    """An example whose windows teach the first pieces of words alone."""
+    windows = []
+    for window in example.windows:
+        kept = window.outputs >= 0
+        read = {name: getattr(window, name)[kept] for name in ("positions", "outputs", "targets")}
+        windows.append(replace(window, **read))
+    return replace(example, windows=tuple(windows))
 
 
 def train_by_defaults(turns: Turns, settings: Settings) -> dict[str, Any]:
