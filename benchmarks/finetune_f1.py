@@ -34,6 +34,7 @@ def factors_of(settings: Settings) -> list[Side]:
         Side("domainbert", train_domainbert, settings),
         Side("full precision", train_domainbert, replace(settings, precision="32-true")),
         Side("first pieces of words alone", train_domainbert, replace(settings, words_alone=True)),
+        Side("word by word", train_domainbert, replace(settings, word_by_word=True)),
     ]
 
 

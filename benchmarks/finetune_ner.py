@@ -49,6 +49,7 @@ class Settings:
     seed: int = 1
     precision: Literal["auto", "32-true"] = "auto"  # of domainbert
     words_alone: bool = False  # domainbert, too, learns the label of a word from its first piece and nothing else
+    word_by_word: bool = False  # domainbert, too, takes each word's most probable tag, valid in its sentence or not
 
     @property
     def steps_per_epoch(self) -> int:
@@ -101,6 +102,8 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
             self.losses.append(outputs["loss"].detach())
             turns.done(amounts[batch_idx])
 
+    if settings.word_by_word:
+        task.valid = None
     lightning.seed_everything(settings.seed, verbose=False)
     model, folder, _ = load_model(settings.model, task.head, task.labels)
     tokenizer = folder.tokenizer()
