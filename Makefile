@@ -39,6 +39,7 @@ bench: $(INSTALLED)
 		$(BIN)/python benchmarks/pretrain.py --encoder $$encoder --length $$length || exit; done; done
 	@$(BIN)/python benchmarks/scaling.py
 	@$(BIN)/python benchmarks/finetune_f1.py
+	@$(BIN)/python benchmarks/finetune_f1.py --sides factors
 
 mutants: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants
