@@ -20,7 +20,7 @@ from typing import Any
 from finetune_ner import PACKAGES, Settings, described, parser_of, settings_of, sides_of, train_domainbert
 from prepared_corpus import CACHE
 from scipy.stats import t
-from side_by_side import Rounds, Side, measure, write_result
+from side_by_side import Rounds, Side, measure, versions, write_result
 
 _CONFIDENCE = 0.95
 
@@ -71,12 +71,13 @@ def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
 
 
 def kept(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The curves that an earlier run has written, which had to have the same settings."""
+    """The curves that an earlier run has written, which had to have the same settings and versions of packages."""
     if not path.is_file():
         return {}
     before = json.loads(path.read_text(encoding="utf-8"))
-    if before["settings"] != settings:
-        raise SystemExit(f"{path}: found {before['settings']}; expected {settings}, or another --out")
+    for name, wanted in {"settings": settings, "versions": versions(PACKAGES)}.items():
+        if before[name] != wanted:
+            raise SystemExit(f"{path}: {name}: found {before[name]}; expected {wanted}, or another --out")
     curves: dict[str, Any] = before["curves"]
     return curves
 
@@ -90,13 +91,14 @@ def main() -> None:
     settings = settings_of(options)
     suffix = "" if options.sides == "peers" else f"-{options.sides}"
     out = options.out or Path(__file__).parent / "results" / f"finetune_f1-{options.data}{suffix}.json"
-    curves = kept(out, described(options))
+    told = described(options) | {"sides": options.sides}
+    curves = kept(out, told)
     for seed in options.seeds:
         if str(seed) not in curves:
             print(f"seed {seed}", flush=True)
             seeded = replace(settings, seed=seed)
             curves[str(seed)] = train(SIDES[options.sides](seeded), seeded)
-            write_result(out, summary(curves), described(options), PACKAGES, {"curves": curves})
+            write_result(out, summary(curves), told, PACKAGES, {"curves": curves})
     print(f"best F1 on the validation set, mean of {len(curves)} seeds and its {_CONFIDENCE:.0%} interval")
     for name, found in [pair for part in summary(curves).values() for pair in part.items()]:
         low, high = found["interval"] or (math.nan, math.nan)

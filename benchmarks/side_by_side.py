@@ -301,6 +301,11 @@ def report(
     print(f"written to {os.path.relpath(path)}")
 
 
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """The installed versions of packages, and Python's."""
+    return {name: importlib.metadata.version(name) for name in packages} | {"python": platform.python_version()}
+
+
 def write_result(
     path: Path,
     found: Mapping[str, Any],
@@ -315,8 +320,7 @@ def write_result(
         **found,
         "settings": dict(settings),
         "hardware": hardware(),
-        "versions": {name: importlib.metadata.version(name) for name in packages}
-        | {"python": platform.python_version()},
+        "versions": versions(packages),
         **details,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
