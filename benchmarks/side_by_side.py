@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -175,6 +176,7 @@ def measure(
     """
     logs.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = str(num_cores())
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # or the sides would go on without us
     workers = [_Worker(side, rounds, logs / f"{n}.log", sample_memory) for n, side in enumerate(sides)]
     try:
         for worker in workers:
