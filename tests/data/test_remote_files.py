@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -495,7 +496,10 @@ def test_the_folder_stays_below_its_bound_while_processes_read_in_other_orders(
         right = 0
         for place, file in enumerate(order):
             files.prefetch(order[place + 1 : place + 4])
-            right += files.path(file).read_bytes() == content(file.name, file.bytes)
+            while True:
+                with suppress(FileNotFoundError):  # on a busy machine it may be opened after the time in which it stays
+                    right += files.path(file).read_bytes() == content(file.name, file.bytes)
+                    break
         results.put(right)
 
     workers = [FORK.Process(target=read_all, args=(seed,)) for seed in range(3)]
@@ -504,7 +508,8 @@ def test_the_folder_stays_below_its_bound_while_processes_read_in_other_orders(
     assert [results.get() for _ in workers] == [12, 12, 12]
     for worker in workers:
         worker.join()
-    assert 5_000 < max(sizes) <= 7_000 and len(sizes) == len(server.requests) > 30
+    wait_for(lambda: len(sizes) == len(server.requests))  # of files fetched ahead that nobody waited for
+    assert 5_000 < max(sizes) <= 7_000 and len(sizes) > 30
 
 
 def test_a_killed_process_hinders_nobody(server: Server, cache: CacheConfig) -> None:
