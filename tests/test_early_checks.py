@@ -17,6 +17,7 @@ from domainbert.base.sealed import write_manifest
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.recipe import read_recipe
+from domainbert.runner.recipe_run import Selection
 from domainbert.stages.finetune import finetune
 from domainbert.tasks.ner.conll import NerFile
 from domainbert.tasks.ner.files import read_ner
@@ -69,9 +70,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("model/model.safetensors").touch()
 
 
-def problems_of(*options: tuple[str, str]) -> list[str]:
+def problems_of(*options: tuple[str, str], selection: Selection | None = None) -> list[str]:
     try:
-        read_recipe(Path("recipe.yaml"), options, {})
+        read_recipe(Path("recipe.yaml"), options, {}, selection=selection or Selection())
     except DomainbertError as error:
         return error.problems
     return []
@@ -256,6 +257,21 @@ def test_a_model_that_cannot_be_opened(file: str, content: str | None, expected:
     Path(file).write_text(content) if content else Path(file).unlink()
     (problem,) = problems_of()
     assert problem.startswith(expected)
+
+
+def test_the_files_of_a_stage_that_is_not_needed_are_not_read() -> None:
+    Path("model/vocab.txt").unlink()
+    Path("validation.conll").write_text("A\tO\nloan\tB-z\n")
+    vocabulary = "recipe.yaml:20: stages.other.model: model: no tokenizer; expected tokenizer.json"
+    label = "validation.conll:1: label 'z' (1 times, first here) was not in training; expected one of x, y"
+    for selection, expected in {
+        Selection(): [label, vocabulary],
+        Selection(only=("pretrain",)): [],
+        Selection(only=("tagger",)): [label],
+        Selection(first="result"): [label, vocabulary],
+    }.items():
+        told = problems_of(selection=selection)
+        assert len(told) == len(expected) and all(map(str.startswith, told, expected)), (selection, told)
 
 
 def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

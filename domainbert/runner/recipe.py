@@ -25,7 +25,7 @@ from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job, compared_state, sealed_in
 from domainbert.runner.manifest import make_seal, referred_stages, stage_of
-from domainbert.runner.recipe_run import Recipe
+from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import (
@@ -42,6 +42,7 @@ _KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 _CHECK = re.compile(r"check(-.+)?")
+_ALL = Selection()
 
 
 def read_recipe(
@@ -49,6 +50,7 @@ def read_recipe(
     options: Sequence[tuple[str, str]],
     environment: Mapping[str, str] = os.environ,
     verify: bool = False,
+    selection: Selection = _ALL,
 ) -> Recipe:
     """Read and check a recipe.
 
@@ -57,10 +59,11 @@ def read_recipe(
         options: `(dotted.key, text)` that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: has `DOMAINBERT_<NAME>`, too.
         verify: hash every input file, even if it seems unchanged.
+        selection: a stage that is neither among these nor needed by them may lack input files; it is left out then.
 
     Raises:
-        DomainbertError: lists every problem of every stage: in its settings and, unless the stage is done, in its
-            input files as far as they can be checked before it runs.
+        DomainbertError: lists every problem of every stage: in its settings and, where it is selected or needed and not
+            done, in its input files as far as they can be checked before it runs.
     """
     problems = Problems(str(path))
     of_stages = [option for option in options if option[0].startswith("stages.")]
@@ -81,12 +84,25 @@ def read_recipe(
         _check_stages(tree.value["stages"], problems)  # those of the options, too
     problems.raise_if_any()
     out = Path(str(tree.value["out"].value))
-    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems)
+    needed = _needed(tree.value["stages"].value, selection)
+    reading = _Reading(out, FileHashes(out / ".cache" / "hashes.json", believe=not verify), problems, needed)
     reading.read(tree.value["stages"].value)
     if not problems.messages:
         reading.add_checks(tree.value["stages"].value, tree.value.get("check"))
     problems.raise_if_any()
-    return Recipe(out, reading.jobs, reading.hashes, reading.checks, of_environment(variables, options, environment))
+    by_environment = of_environment(variables, options, environment)
+    return Recipe(out, reading.jobs, reading.hashes, reading.checks, by_environment, reading.left_out)
+
+
+def _needed(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
+    """The selected stages and those whose folders they name; all, if a name of the selection is no stage."""
+    if not {*selection.only, *filter(None, [selection.first])} <= set(stages):
+        return frozenset(stages)
+    needed = set(selection.among(list(stages)))
+    for name, node in reversed(list(stages.items())):
+        if name in needed:
+            needed |= {stage_of(text) for text in node.texts() if _REFERENCE.fullmatch(text)}
+    return frozenset(needed)
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
@@ -132,14 +148,19 @@ class _Reading:
     out: Path
     hashes: FileHashes
     problems: Problems
+    needed: frozenset[str]
+    """The stages that are selected, or needed by those."""
     jobs: dict[str, Job] = field(default_factory=dict)
     checks: dict[str, frozenset[str]] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     """Stages whose folders are up to date."""
+    left_out: list[str] = field(default_factory=list)
+    """The missing files of stages that are not needed."""
 
     def read(self, stages: Mapping[str, Node]) -> None:
         for number, (name, node) in enumerate(stages.items()):
-            job = self.job(name, replace(node, value=node.value or {}), list(stages)[:number])
+            node = replace(node, value=node.value or {})
+            job = self.job(name, node, list(stages)[:number], name in self.needed)
             if job is not None:
                 self.jobs[name] = job
 
@@ -149,15 +170,16 @@ class _Reading:
 
         read = {name: ReadStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()}
         for one in list(implied_checks(read, given)):
-            names, node = list(self.jobs), one.node
+            names = list(self.jobs)
             earlier = names[: names.index(one.before)]
-            job = self.job(one.name, Node({**node.value, "stage": Node("check", node.where)}, node.where), earlier)
+            node = replace(one.node, value={**one.node.value, "stage": Node("check", one.node.where)})
+            job = self.job(one.name, node, earlier, not one.trainings.isdisjoint(self.needed))
             if job is not None:
                 later = {other: self.jobs.pop(other) for other in names[len(earlier) :]}
                 self.jobs |= {one.name: job} | later
                 self.checks[one.name] = one.trainings
 
-    def job(self, name: str, node: Node, known: Sequence[str]) -> Job | None:
+    def job(self, name: str, node: Node, known: Sequence[str], needed: bool) -> Job | None:
         """One stage of the recipe, or None with its problems noted; `known` are the names of those before it."""
         problems, prefix = self.problems, f"stages.{name}."
         found = len(problems.messages)
@@ -170,13 +192,17 @@ class _Reading:
         stage = load_stage(kind.value)
         node = node.without("stage").with_texts(lambda text: self.refer(text, known))
         settings = read_settings(stage.settings, node, problems, prefix)
+        if settings.missing and not needed:
+            self.left_out += settings.missing
+            problems.messages[found:] = [one for one in problems.messages[found:] if one not in settings.missing]
+            return None
         if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
             return None
         out, keys = self.out / name, {other: job.key for other, job in self.jobs.items()}
         job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)))
         if self.is_done(job):
             self.done.add(name)
-        else:
+        elif needed:
             yet_to_run = {other: job for other, job in self.jobs.items() if other not in self.done}
             add_early_problems(stage, settings, node, problems, prefix, yet_to_run)
         return job

@@ -45,6 +45,8 @@ class Recipe:
     """The checks that the recipe runs by itself, by name, and the trainings that are not run without each."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Those that the environment has set, by name."""
+    left_out: Sequence[str] = ()
+    """The input files that stages lack which are neither selected nor needed: these are not among the jobs."""
 
     def dependents(self, names: Sequence[str]) -> list[str]:
         """The named stages and all that depend on them, in order."""
@@ -65,6 +67,11 @@ class Selection:
     """This stage and those after it."""
     force: tuple[str, ...] | None = None
     """These stages run even if they are done, with those that depend on them; empty means every selected stage."""
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """The selected ones of the stages of a recipe, which are in order."""
+        names = names[names.index(self.first) :] if self.first is not None else names
+        return [name for name in names if not self.only or name in self.only]
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     chosen = _chosen(recipe, selection)
-    forced = _asked(recipe, selection) if selection.force == () else recipe.dependents(selection.force or ())
+    forced = selection.among(list(recipe.jobs)) if selection.force == () else recipe.dependents(selection.force or ())
     forced += [name for name in recipe.dependents(forced) if name not in chosen]
     if made_again := {name for name in forced if name in chosen}:
         recipe = _sealed_anew(recipe, made_again)
@@ -266,14 +273,8 @@ def _still_forced(recipe: Recipe) -> list[str]:
 
 def _chosen(recipe: Recipe, selection: Selection) -> list[str]:
     """The stages that are asked for, and the checks that the recipe runs by itself before the trainings among them."""
-    asked = set(_asked(recipe, selection))
+    asked = set(selection.among(list(recipe.jobs)))
     return [name for name in recipe.jobs if name in asked or asked & recipe.checks.get(name, frozenset())]
-
-
-def _asked(recipe: Recipe, selection: Selection) -> list[str]:
-    names = list(recipe.jobs)
-    names = names[names.index(selection.first) :] if selection.first is not None else names
-    return [name for name in names if not selection.only or name in selection.only]
 
 
 def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:

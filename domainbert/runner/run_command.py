@@ -58,18 +58,20 @@ def perform(typed: Typed) -> int:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
     flags = typed.flags
     verify = "verify" in flags
-    recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify)
     force = _names(flags, "force") if "force" in flags else None
+    selection = Selection(_names(flags, "only"), flags.get("from"), force)
+    recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify, selection=selection)
     for name in ("force", "verify"):
         if name in flags and started_together() > 1:
             raise DomainbertError(
                 f"--{name}: cannot be used with several processes; run it once with one, without training"
             )
-    selection = Selection(_names(flags, "only"), flags.get("from"), force)
     if process_rank() > 0:
         if "dry_run" not in flags:
             follow_recipe(recipe, selection)
         return 0
+    for message in recipe.left_out:
+        print(f"{message}; the stage is not asked for, and left out", flush=True)
     plan = make_plan(recipe, selection, verify)
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.line()}\n" for step in plan if step.selected)

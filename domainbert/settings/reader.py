@@ -47,6 +47,8 @@ class Settings:
     """Standard input, pipes and devices that the stage reads, once."""
     references: dict[str, str] = field(default_factory=dict)
     """Paths in the folders of earlier stages to the text in the YAML: `runs/a/vocab` to `@vocab`."""
+    missing: list[str] = field(default_factory=list)
+    """Those of the problems that are input files and folders that do not exist."""
 
 
 def read_settings(
@@ -110,6 +112,11 @@ class _Reader:
     def problem(self, node: Node, key: str, message: str) -> Any:
         self.problems.add(f"{node.place((self.prefix + key).rstrip('.'))}: {message}")
         return WRONG
+
+    def missing(self, node: Node, key: str, message: str) -> Any:
+        wrong = self.problem(node, key, message)
+        self.settings.missing.append(self.problems.messages[-1])
+        return wrong
 
     def other_type(self, node: Node, hint: Any, key: str) -> Any:
         return self.problem(node, key, f"expected {describe(hint)}; found {node.shown()}")
@@ -281,7 +288,7 @@ class _Reader:
             self.spelled[str(path)] = str(value)
         if node.made and not path.exists():
             expected = "expected a file or folder that it has written"
-            return self.problem(node, key, f"{node.reference} does not exist, though its stage is done; {expected}")
+            return self.missing(node, key, f"{node.reference} does not exist, though its stage is done; {expected}")
         if self.template or node.reference is not None:
             return path
         stream = stream_kind(path)
@@ -289,6 +296,6 @@ class _Reader:
             return self.problem(node, key, f"{value} is {stream}; expected a regular file or folder")
         if not stream and not path.exists():
             hub = hub_advice(value) if any(isinstance(one, OnHub) for one in get_args(hint)) else ""
-            return self.problem(node, key, f"{value} does not exist; expected a file or folder{hub}")
+            return self.missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
         (self.settings.streams if stream else self.settings.inputs).append(path)
         return path

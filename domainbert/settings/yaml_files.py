@@ -57,6 +57,13 @@ class Node:
             return replace(self, value=[node.with_texts(change) for node in self.value])
         return change(self) if isinstance(self.value, str) else self
 
+    def texts(self) -> list[str]:
+        """Every text in the tree."""
+        if isinstance(self.value, (dict, list)):
+            nodes = self.value.values() if isinstance(self.value, dict) else self.value
+            return [text for node in nodes for text in node.texts()]
+        return [self.value] if isinstance(self.value, str) else []
+
     def shown(self) -> str:
         """The value for a message: never longer than a line."""
         if isinstance(self.value, dict):

@@ -202,6 +202,24 @@ def test_only_from_and_force(fake_stages: ModuleType) -> None:
         to_run(selection=Selection(only=("mke",)))
 
 
+def test_a_stage_that_is_not_needed_may_lack_its_files(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text(RECIPE.replace('use, source: "${folder}/a.txt', 'use, source: "${folder}/no.txt'))
+    lacks = "recipe.yaml:7: stages.use-file.source: texts/no.txt does not exist; expected a file or folder"
+    for words in ([], ["--only", "score"], ["--only", "use-file"], ["--from", "use"], ["--only", "mke"]):
+        assert main(["run", "recipe.yaml", *words]) == 2
+        assert capsys.readouterr().err == f"domainbert: {lacks}\n"
+    assert main(["run", "recipe.yaml", "--only", "make,use"]) == 0
+    assert fake_stages.CALLS == ["make", "use"]
+    assert capsys.readouterr().out.startswith(f"{lacks}; the stage is not asked for, and left out\nmake: running")
+    Path("texts/no.txt").write_text("text")
+    assert list(to_run()) == ["again", "use-file", "score"]
+    Path("recipe.yaml").write_text(RECIPE + "  last: {stage: make, wrds: [a]}\n")
+    assert main(["run", "recipe.yaml", "--only", "make"]) == 2
+    assert "stages.last.wrds: unknown key" in capsys.readouterr().err, "what is wrong in the YAML itself is always told"
+
+
 def test_what_was_forced_and_did_not_come_to_its_turn_is_forced_still(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
