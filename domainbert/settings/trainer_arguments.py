@@ -62,7 +62,20 @@ REFUSED = {
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
 """Arguments that do not change what is learnt: a new value does not run a stage again."""
 
-_WORDS = frozenset({"accelerator", "strategy", "profiler"})
+_UNUSED = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
+_DDP = [f"ddp{way}{unused}" for way in ("", "_spawn", "_fork", "_notebook") for unused in _UNUSED]
+_DEEPSPEED = [f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")]
+
+WORDS = {
+    "accelerator": ("auto", "cpu", "cuda", "gpu", "mps", "tpu"),
+    "strategy": (
+        *("auto", "fsdp", "fsdp_cpu_offload", *_DDP, "deepspeed", *_DEEPSPEED),
+        *("single_device", "single_tpu", "single_xla", "xla", "xla_debug"),
+    ),
+    "profiler": ("advanced", "pytorch", "simple", "xla"),
+}
+"""The names in the tables of Lightning, by argument."""
+
 _SWITCHES = frozenset({"benchmark", "detect_anomaly", "deterministic", "inference_mode", "sync_batchnorm"})
 _COUNTS = {"num_nodes": Range(1, 100_000), "log_every_n_steps": Range(0, 1_000_000_000)}
 _NUMBERS = Range(0, 1_000_000_000)
@@ -95,6 +108,8 @@ def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
             message = f"lightning.Trainer has no such argument; {nearest(name, trainer_arguments())}"
         elif (expected := _expected(name, child)) is not None:
             message = f"found {child.shown()}; expected {expected}"
+        elif name in WORDS and child.value is not None and child.value not in WORDS[name]:
+            message = f"lightning has no {name} {child.shown()}; {nearest(child.value, WORDS[name])}"
         else:
             continue
         yield child, f"{key}.{name}", message
@@ -103,8 +118,9 @@ def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
 def _expected(name: str, node: Node) -> str | None:
     """The kind of value that was expected; None if the value may be passed on unchanged."""
     value = node.plain()
-    if name in _WORDS:
-        return None if value is None or (isinstance(value, str) and _WORD.fullmatch(value)) else "a word, such as auto"
+    if name in WORDS:
+        is_word = isinstance(value, str) and _WORD.fullmatch(value)
+        return None if value is None or is_word else "a word, such as auto"
     if isinstance(value, (dict, list)) and name != "devices":
         return "a single value"
     if name in _SWITCHES:

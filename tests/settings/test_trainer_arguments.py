@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from domainbert.settings.trainer_arguments import REFUSED, RESERVED, SPEED_ONLY, trainer_arguments, trainer_problems
+from domainbert.settings.trainer_arguments import (
+    REFUSED,
+    RESERVED,
+    SPEED_ONLY,
+    WORDS,
+    trainer_arguments,
+    trainer_problems,
+)
 from domainbert.settings.yaml_files import Node
 
 
@@ -44,6 +52,34 @@ def test_values_that_lightning_would_refuse_or_that_make_no_sense(name: str, val
 )
 def test_values_that_may_stand(name: str, value: Any) -> None:
     assert problems(name, value) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("strategy", "dpp", "lightning has no strategy 'dpp'; did you mean 'ddp'?"),
+        ("accelerator", "gpus", "lightning has no accelerator 'gpus'; did you mean 'gpu'?"),
+        (
+            "profiler",
+            "trace",
+            "lightning has no profiler 'trace'; expected one of advanced, pytorch, simple, xla",
+        ),
+    ],
+)
+def test_a_name_that_lightning_does_not_know_is_told_before_anything_runs(name: str, value: str, message: str) -> None:
+    assert problems(name, value) == [f"t.yaml:2: trainer.{name}: {message}"]
+
+
+def test_the_names_are_those_of_lightning() -> None:
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.accelerators import AcceleratorRegistry
+    from lightning.pytorch.strategies import StrategyRegistry
+
+    assert {*WORDS["strategy"]} == {"auto", *StrategyRegistry.available_strategies()}
+    assert {*WORDS["accelerator"]} == {"auto", "gpu", *AcceleratorRegistry.available_accelerators()}
+    with pytest.raises(Exception, match="it can only be one of") as refused:
+        Trainer(logger=False, profiler="trace")
+    assert {*WORDS["profiler"]} == {*re.findall("'([a-z]+)'", str(refused.value))}
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
