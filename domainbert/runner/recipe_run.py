@@ -121,7 +121,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         except DomainbertError as error:
             problems.add(str(error))
     problems.raise_if_any()
-    forced = [*forced, *(name for name in _still_forced(recipe) if states[name].done or states[name].damaged)]
+    left = [name for name in _still_forced(recipe) if name in states]
+    forced = [*forced, *(name for name in left if states[name].done or states[name].damaged)]
     plan = [_step(name, job, states[name], name in chosen, name in forced) for name, job in recipe.jobs.items()]
     steps = {step.name: step for step in plan}
     for step in plan:
@@ -265,10 +266,11 @@ def _write_recipe(recipe: Recipe, command: str, without: Collection[str], forced
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
-    """The stages that an earlier command was to make again by force, and has not: it was stopped, or failed."""
+    """The stages that an earlier command was to make again by force, and has not: it was stopped, or failed. Some of
+    them may be left out now."""
     path = recipe.out / RECIPE
-    left = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
-    return [name for name in left if name in recipe.jobs]
+    left: list[str] = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
+    return left
 
 
 def _chosen(recipe: Recipe, selection: Selection) -> list[str]:

@@ -48,7 +48,7 @@ class Settings:
     references: dict[str, str] = field(default_factory=dict)
     """Paths in the folders of earlier stages to the text in the YAML: `runs/a/vocab` to `@vocab`."""
     missing: list[str] = field(default_factory=list)
-    """Those of the problems that are input files and folders that do not exist."""
+    """Those of the problems that are of input files and folders: they do not exist."""
 
 
 def read_settings(
@@ -218,6 +218,7 @@ class _Reader:
 
     def instance(self, node: Node, kind: type, key: str, complete: Mapping[str, Any]) -> Any:
         """The dataclass with these fields; `WRONG`, with a problem noted, if it refuses them."""
+        instance, found = None, len(self.problems.messages)
         try:
             instance = kind(**complete)
             if hasattr(instance, "input_files") and not self.template:
@@ -226,6 +227,8 @@ class _Reader:
         except DomainbertError as error:
             for problem in error.problems:
                 self.refusal(node, key, problem, list(complete))
+            if instance is not None:  # it is its files that are refused
+                self.settings.missing += self.problems.messages[found:]
             return WRONG
         except ValueError as error:
             return self.problem(node, key, str(error))

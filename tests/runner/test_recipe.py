@@ -214,6 +214,10 @@ def test_a_stage_that_is_not_needed_may_lack_its_files(
     assert fake_stages.CALLS == ["make", "use"]
     assert capsys.readouterr().out.startswith(f"{lacks}; the stage is not asked for, and left out\nmake: running")
     Path("texts/no.txt").write_text("text")
+    Path("texts/a.txt").rename("a.txt")  # a file that a configuration names, not a setting
+    assert main(["run", "recipe.yaml", "--only", "make"]) == 0
+    assert "texts/a.txt: no such file" in (said := capsys.readouterr().out) and said.count("left out") == 1
+    Path("a.txt").rename("texts/a.txt")
     assert list(to_run()) == ["again", "use-file", "score"]
     Path("recipe.yaml").write_text(RECIPE + "  last: {stage: make, wrds: [a]}\n")
     assert main(["run", "recipe.yaml", "--only", "make"]) == 2
@@ -233,6 +237,17 @@ def test_what_was_forced_and_did_not_come_to_its_turn_is_forced_still(
     assert to_run() == {"use": "never run", "score": "forced"}, "it was not asked for"
     run()
     assert to_run() == {}
+
+
+def test_a_stage_that_was_left_out_meanwhile_is_forced_still(fake_stages: ModuleType) -> None:
+    Path("texts/b.txt").write_text("text")
+    Path("recipe.yaml").write_text(RECIPE + '  last: {stage: score, models: {ours: "@use", theirs: texts/b.txt}}\n')
+    run()
+    run(selection=Selection(only=("make",), force=("make",)))
+    Path("texts/b.txt").rename("b.txt")
+    assert main(["run", "recipe.yaml", "--only", "again"]) == 0
+    Path("b.txt").rename("texts/b.txt")
+    assert to_run() == {"use": "forced", "score": "forced", "last": "forced"}
 
 
 def test_what_depends_on_a_forced_stage_and_was_not_asked_for_is_forced_next(
