@@ -11,8 +11,9 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from tokenizers import Encoding
+from tokenizers import Encoding, Tokenizer
 
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text
 from domainbert.tokenization.load import DomainTokenizer
@@ -57,23 +58,26 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
-    """The pieces of each text, and where in it its words stand: its pre-tokens, which are those of `basic_words`.
+    """The pieces of each text, and the characters of its words, which are those of `basic_words`.
 
-    Characters that BERT drops (spaces, control characters) belong to no word. Where they are pieces, these go with the
-    word before them, and before the first word they are left out. Words that share a piece are one. An error if a text
-    holds half a surrogate pair.
+    Characters that BERT drops (spaces, control characters, a mark after a space) belong to no word. Where they are
+    pieces, these go with the word before them, and before the first word they are left out. Words that share a piece
+    are one. An error if a text holds half a surrogate pair.
     """
     encodings = tokenizer.encode_with_offsets(texts)
-    begins = tokenizer.pieces.begins_word
-    if begins is None:
-        pairs = zip(texts, encodings, basic_words(texts), strict=True)
-        return [_align_text_by_offsets(tokenizer, *pair) for pair in pairs]
-    aligned = []
-    for text, encoding in zip(texts, encodings, strict=True):
-        offsets = _word_offsets(text, encoding)
-        pieces = _align(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(offsets))
-        aligned.append(AlignedText(**vars(pieces), word_offsets=offsets))
-    return aligned
+    if _cuts_basic_words(tokenizer):
+        words = [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+    else:
+        words = basic_words(texts)
+    return [_align_text(tokenizer, *of_text) for of_text in zip(texts, encodings, words, strict=True)]
+
+
+def _cuts_basic_words(tokenizer: DomainTokenizer) -> bool:
+    """Whether the pre-tokens are those of `basic_words`: the same normalizer and pre-tokenizer, and no added tokens."""
+    backend, basic = tokenizer.backend, _basic_backend()
+    parts = [(one.normalizer, one.pre_tokenizer) for one in (backend, basic)]
+    own, expected = ([part and part.__getstate__() for part in both] for both in parts)
+    return own == expected and all(one.special for one in backend.get_added_tokens_decoder().values())
 
 
 def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
@@ -90,7 +94,7 @@ def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence
     return aligned
 
 
-def _align_text_by_offsets(
+def _align_text(
     tokenizer: DomainTokenizer, text: str, encoding: Encoding, words: Sequence[tuple[int, int]]
 ) -> AlignedText:
     word_of = _words_at(text, encoding.offsets, [start for start, _ in words])
@@ -116,8 +120,10 @@ def _words_at(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[in
     """
     found: list[int] = []
     for start, stop in offsets:
-        characters = range(start, min(max(stop, start + 1), len(text)))
-        place = next((at for at in characters if not text[at].isspace()), None)
+        place: int | None = start
+        if stop <= start or text[start].isspace():
+            characters = range(start, min(max(stop, start + 1), len(text)))
+            place = next((at for at in characters if not text[at].isspace()), None)
         if place is None:
             found.append(found[-1] if found else bisect_right(begins, start) - 1)
         else:
@@ -135,10 +141,15 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """
     for text in texts:
         encode_text(text)
+    encodings = _basic_backend().encode_batch(list(texts), add_special_tokens=False)
+    return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+
+
+@cache
+def _basic_backend() -> Tokenizer:
     backend = bert_backend({token: number for number, token in enumerate(SPECIAL_TOKENS.values())}, {})
     backend.encode_special_tokens = True  # "[SEP]" in a text is text, as it is for `DomainTokenizer`
-    encodings = backend.encode_batch(list(texts), add_special_tokens=False)
-    return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+    return backend
 
 
 def _align(
@@ -159,12 +170,13 @@ def _align(
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """The characters of each pre-token, with the non-spacing marks after it: accents, vowel signs of Thai. The
-    normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
+    """The characters of each pre-token, with the non-spacing marks between it and the next piece: accents, vowel signs
+    of Thai. The normalizer of an uncased vocabulary drops those marks and leaves them out of its offsets."""
     offsets: list[tuple[int, int]] = []
     previous = None
-    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-        while end < len(text) and unicodedata.category(text[end]) == "Mn":
+    following = [*(start for start, _ in encoding.offsets[1:]), len(text)]
+    for word, (start, end), stop in zip(encoding.word_ids, encoding.offsets, following, strict=False):
+        while end < stop and unicodedata.category(text[end]) == "Mn":
             end += 1
         if word == previous:
             offsets[-1] = (offsets[-1][0], end)
