@@ -77,7 +77,7 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     from domainbert.models.folder import open_model, save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer.mixing import mix
-    from domainbert.tokenization.matching import origins
+    from domainbert.tokenization.matching import Origin, origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
     from domainbert.tokenization.words import plain_words
@@ -93,6 +93,8 @@ def transfer(out: Path, settings: Transfer) -> dict[str, Any]:
     new = vocabulary_of(tokenizer)
     generator = torch.Generator().manual_seed(settings.seed)
     found = origins(new, old, keep_role=settings.method != "mean")
+    if settings.extend is not None:  # `extend_tokenizer` keeps all ids
+        found[: len(old.tokens)] = [Origin("copied", (number,)) for number in range(len(old.tokens))]
     mixing = _mixing(settings, found, tokenizer, generator)
     for name in vocabulary_names(folder.config):
         if name in tensors:

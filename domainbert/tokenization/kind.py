@@ -157,9 +157,9 @@ class TokenizerKind(ABC):
         return word
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries of whole words to `model`, that of the `tokenizer.json` of `backend`; what has no such word keeps
-        its ids."""
-        model["vocab"] |= entries
+        """Add entries of whole words to `model`, the one in the `tokenizer.json` of `backend`, and with their ids the
+        added tokens that the model lacks; a text without such a word keeps its ids."""
+        model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
 
 
 def known_kinds() -> list[TokenizerKind]:

@@ -122,6 +122,10 @@ class DomainTokenizer:
             encode_text(text)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
+    def copy_backend(self) -> Tokenizer:
+        """A copy of the backend for a folder, in which all special tokens are flagged as they were read."""
+        return _flagged(Tokenizer.from_str(self.backend.to_str()), self._special_apart, True)
+
     def save(self, folder: Path, model_max_length: int | None = None, token_types: bool = True) -> None:
         """Write the tokenizer files of a Hugging Face folder, mode 0644, which transformers loads with the same ids.
 
@@ -135,7 +139,7 @@ class DomainTokenizer:
         length = model_max_length or self.model_max_length
         if length is not None:
             config["model_max_length"] = length
-        whole = _flagged(Tokenizer.from_str(self.backend.to_str()), self._special_apart, True)
+        whole = self.copy_backend()
         whole.decoder = self.kind.decoder(self.backend)  # from pieces to text again, which is not asked for here
         files = {
             "tokenizer.json": whole.to_str(pretty=True) + "\n",

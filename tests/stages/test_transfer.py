@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
@@ -20,6 +20,7 @@ from domainbert.models.folder import load_model, open_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.tokenization.test_extend import SIZES, train, with_special_tokens_behind
 
 EMBEDDINGS, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 OLD = ["bank", "##s", "##er", "loan", "pol", "##ic", "##y", "rate", "cut", "##ing", "s", "ing", ";"]
@@ -149,6 +150,46 @@ def test_extension(run: Callable[..., Path], tmp_path: Path, capsys: pytest.Capt
         DomainbertError, match=r"extend: 9; expected at most 3: the corpus has no more words in several"
     ):
         run("too-many", extend=9)
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("said", ["beside the roles", "before the roles", "added_tokens.json"])
+def test_extension_keeps_added_tokens_with_their_vectors(
+    run: Callable[..., Path], tmp_path: Path, name: str, said: str
+) -> None:
+    if said == "added_tokens.json" and name == "Unigram":
+        pytest.skip("no vocabulary of this kind is read without a tokenizer.json")
+    trained = train(name)
+    behind = said == "before the roles"
+    backend = with_special_tokens_behind(trained) if behind else Tokenizer.from_str(trained.backend.to_str())
+    backend.add_tokens(["graft", "grafts", "new york", AddedToken("[E1]", special=True, normalized=False)])
+    old, source = DomainTokenizer(backend, trained.special_tokens, 32), tmp_path / "added"
+    write_model(source, vocab_size=old.vocab_size + 3)  # a table with rows to spare
+    old.save(source)
+    if said == "added_tokens.json":
+        state = json.loads((source / "tokenizer.json").read_text())
+        ids = {one["content"]: one["id"] for one in state["added_tokens"] if one["id"] >= trained.vocab_size}
+        (source / "added_tokens.json").write_text(json.dumps(ids))
+        (source / "tokenizer.json").unlink()
+        (source / "vocab.txt").write_text("".join(f"{token}\n" for token in trained.tokens))
+        (source / "vocab.json").write_text(json.dumps({token: n for n, token in enumerate(trained.tokens)}))
+        merges = state["model"].get("merges", [])
+        (source / "merges.txt").write_text("\n".join(["#version: 0.2", *map(" ".join, merges)]))
+        (source / ("vocab.json" if name == "WordPiece" else "vocab.txt")).unlink()
+    out = run(f"{name}-{said}", model=source, extend=4)
+    new, places = open_model(out).tokenizer(), {token: number for number, token in enumerate(old.tokens)}
+    assert new.tokens[: old.vocab_size] == old.tokens and new.vocab_size == old.vocab_size + 4
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, out))
+    for table in (EMBEDDINGS, BIAS):
+        assert torch.equal(after[table][: old.vocab_size], before[table][: old.vocab_size])
+        assert len(after[table]) == new.vocab_size and after[table].isfinite().all()
+    text = "grafts in new york [E1] policy"
+    ids = new.encode([text])[0]
+    assert [places[token] for token in ("grafts", "new york", "[E1]")] == [
+        one for one in ids if one in range(places["graft"], places["[E1]"] + 1)
+    ]
+    theirs = transformers.AutoTokenizer.from_pretrained(out)
+    assert theirs(text)["input_ids"] == new.template.frame(ids)[0].tolist()
 
 
 def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from domainbert.settings.choices import choices_of
 from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.words import WordCounter
+from tests.tokenization.properties import train_kind
 
 _TEXTS = [
     "The bank's caf\u00e9,  in\n\u4e2d\u56fd\u4eba\u6c11\u94f6\u884c; US$3.5bn\u00a0x\u0301y",
@@ -38,11 +38,8 @@ _RANDOM = st.lists(
 
 def train(name: str, lowercase: bool) -> DomainTokenizer:
     """A vocabulary of some kind, to which every character is known."""
-    kind = choices_of(TokenizerKindConfig)[name]().build()
-    counter = WordCounter(10**9)
     words = (stem + end for stem in _STEMS for end in ("s", "ed", "ing", "er", "ers", "able", "ment"))
-    counter.add(" ".join([*_TEXTS, *words, *_CHARACTERS] * 4))
-    return DomainTokenizer(kind.train(kind.select(counter, lowercase, 1), _SIZES[name], lowercase, 1))
+    return train_kind(name, " ".join([*_TEXTS, *words, *_CHARACTERS] * 4), _SIZES[name], lowercase)
 
 
 def of_characters(trained: DomainTokenizer) -> DomainTokenizer:
