@@ -37,8 +37,8 @@ class SourceReport:
         return [
             f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{told}{ignored}",
             f"  kept: {kept}{copies}",
-            f"  dropped: {_listed(self.dropped)}",
-            f"  changed: {_listed(self.changed)}"
+            f"  dropped: {listed(self.dropped)}",
+            f"  changed: {listed(self.changed)}"
             + (f" ({self.control_characters:,} control characters)" if self.control_characters else "")
             + (f" ({self.excluded_sentences:,} excluded sentences)" if self.excluded_sentences else ""),
         ]
@@ -131,5 +131,6 @@ class CorpusReport:
         return {"sources": [source.as_dict() for source in self.sources], **said}
 
 
-def _listed(counts: Counter[str]) -> str:
+def listed(counts: Counter[str]) -> str:
+    """Counts by reason as text: "1,200 exact duplicates, 3 empty"."""
     return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items())) or "nothing"

@@ -1,4 +1,4 @@
-"""Trainings that came to nothing, told by their losses: what is wrong, and what to try. Tasks tell their own."""
+"""Warnings of stages: their output, and the warning of a distillation whose loss has not fallen."""
 
 from __future__ import annotations
 

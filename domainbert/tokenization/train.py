@@ -35,6 +35,12 @@ class TrainingWords:
     infrequent_words: int = 0  # 400,000 words are more frequent
     long_words: int = 0  # they have too many characters: those become [UNK]
 
+    @property
+    def rare_share(self) -> float:
+        """Share of the characters that have no piece, rare words included."""
+        rare = sum(self.rare_characters.values())
+        return rare / max(rare + sum(len(word) * count for word, count in self.counts.items()), 1)
+
 
 def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """The 400,000 most frequent words, in the order of the words; and the occurrences of the others."""

@@ -437,6 +437,23 @@ def test_documents_of_plain_text_are_told_apart(tmp_path):
     assert "documents" not in corpus_facts("*.txt", None).source
 
 
+def test_documents_that_a_corpus_drops_are_counted(sample, tmp_path, capsys):
+    texts = [
+        "Prices fell again in Zürich.",
+        "Too short",
+        "Prices fell again in Zürich.",
+        "Short",
+        "They rose in March.",
+    ]
+    Path("short.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in [*texts, "x" * 30]))
+    init("--labelled", sample / "ner", "--corpus", "short.jsonl")
+    dropped = "dropped: 1 exact duplicates, 3 shorter than 20 characters (corpus.min_characters, corpus.deduplicate)"
+    line = f"short.jsonl: 2 documents, 6 words; {dropped}"
+    assert line in capsys.readouterr().out
+    comment = re.sub(r"\n#\s+", " ", Path("recipe.yaml").read_text(encoding="utf-8"))
+    assert f"corpus    {line}" in comment
+
+
 def test_this_machine_is_described(monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
     limit.write_text(f"{3 * 2**30}\n")

@@ -71,16 +71,25 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
 
     def made(name: str, **changes: int) -> tuple[str, list[list[int]], dict]:
         out = _folder(tmp_path / name)
-        vocab(out, corpus=corpus, **{**settings, **changes})
+        warnings = vocab(out, corpus=corpus, **{**settings, **changes})["warnings"]
         tokenizer = load_tokenizer(out)
         ids = tokenizer.encode(["\U0001f600", "\U0001f525x", "\u00e9"])
-        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("alphabet")]
-        return lines[0], [tokenizer.unk_id in one for one in ids], json.loads((out / "report.json").read_text())
+        printed, report = capsys.readouterr().out.splitlines(), json.loads((out / "report.json").read_text())
+        lines = [line for line in printed if line.startswith("alphabet")]
+        assert [line for line in printed if line.startswith("warning")] == [f"warning: {one}" for one in warnings]
+        assert report["warnings"] == warnings
+        return lines[0], [tokenizer.unk_id in one for one in ids], report
 
     said, unknown, report = made("default")
     rare = "3 more occur less than 10 times (min_character_count), 20 occurrences become [UNK]"
     assert said == f"alphabet: 94 characters; {rare}: \u00e9 \U0001f525 \U0001f600" and unknown == [True, True, True]
     assert report["training"]["rare_character_occurrences"] == 20
+    characters = sum(len(text.replace(" ", "")) for text in texts)
+    (warning,) = report["warnings"]
+    assert warning.startswith(
+        f"{100 * 20 / (characters - 12):.2f} % of the characters of the corpus have no piece: {rare}"
+    )
+    assert warning.endswith("; lower min_character_count or use kind byte_bpe to keep them")
     said, unknown, report = made("some", min_character_count=8)
     assert said.startswith("alphabet: 96 characters; 1 more occur less than 8 times") and unknown == [
         True,
@@ -89,7 +98,19 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     ]
     said, unknown, report = made("all", min_character_count=1)
     assert said == "alphabet: 97 characters; none is too rare for a piece" and unknown == [False] * 3
-    assert report["training"]["rare_characters"] == {}
+    assert report["training"]["rare_characters"] == {} and report["warnings"] == []
+
+
+def test_few_rare_characters_are_not_worth_a_warning(tmp_path: Path, corpus: CorpusConfig) -> None:
+    path = Path(corpus.sources[0].path)
+    lines = path.read_text().splitlines()[:80]
+    characters = sum(len(json.loads(line)["text"].replace(" ", "")) for line in lines)
+    for rare, warned in ((5, False), (9, True)):
+        text = json.dumps({"text": "\u2603" * rare})
+        path.write_text("\n".join([*lines, text]), encoding="utf-8")
+        whole = CorpusConfig(corpus.sources, 1, validation_fraction=0)
+        found = vocab(_folder(tmp_path / str(rare)), corpus=whole, vocab_size=256)["warnings"]
+        assert (rare / characters > 1e-4) == warned == bool(found)
 
 
 def test_what_is_rare_is_told_by_the_vocabulary_s_own_name(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +15,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.file_kind import evident_kind, look
 from domainbert.corpus.files import format_suffix, read_lines
+from domainbert.corpus.report import CorpusReport, listed
 
 _COUNTED = 1_000_000_000  # characters, as many as `vocab` reads bytes
 _LOOKED_AT = 1000  # lines
@@ -30,6 +32,9 @@ class CorpusFacts:
     words: int
     """Between white space."""
 
+    dropped: Counter[str]
+    """Documents left out, by reason."""
+
     complete: bool
     """Whether all of it was counted; else there is more."""
 
@@ -40,7 +45,9 @@ class CorpusFacts:
 
     def describe(self) -> str:
         """A line for a person."""
-        return f"{self.source['path']}: {self.documents:,} documents, {self.size}"
+        settings = " (corpus.min_characters, corpus.deduplicate)"
+        dropped = f"; dropped: {listed(self.dropped)}{settings}" if self.dropped else ""
+        return f"{self.source['path']}: {self.documents:,} documents, {self.size}{dropped}"
 
 
 def in_millions(count: int) -> str:
@@ -56,15 +63,16 @@ def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
     except DomainbertError as error:
         raise DomainbertError(str(error).replace("sources[0].path: ", "--corpus: ", 1)) from error
     documents = words = characters = 0
+    report = CorpusReport()
     with Progress("count words") as progress:
-        for document in read_documents(CorpusConfig([Source(**fields)])):
+        for document in read_documents(CorpusConfig([Source(**fields)]), report):
             documents += 1
             words += len(document.text.split())
             characters += len(document.text)
             progress.advance()
             if characters >= _COUNTED:
                 break
-    return CorpusFacts(fields, documents, words, characters < _COUNTED)
+    return CorpusFacts(fields, documents, words, report.dropped, characters < _COUNTED)
 
 
 def _documents_of_text(files: list[Path]) -> dict[str, str]:
