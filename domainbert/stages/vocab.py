@@ -35,8 +35,8 @@ class Vocab:
     """Number of pieces, special tokens included; rounded up to a multiple of 64."""
 
     lowercase: bool | None = None
-    """Uncased: lowercase all text and strip accents. Unless told, what is usual for the kind: true for WordPiece, false
-    for byte-level BPE and Unigram."""
+    """Lowercase all text and strip accents, unless `kind.keep_accents` keeps them. The default depends on the kind:
+    true for WordPiece, false for byte-level BPE and Unigram."""
 
     min_frequency: PositiveInt = 2
     """Occurrences that a pair of pieces, or in Unigram a string, needs to become a piece."""

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import string
 import subprocess
 import sys
@@ -16,10 +17,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from domainbert.base.errors import DomainbertError
+from domainbert.cli import main
 from domainbert.tokenization import train
 from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
-from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.train import round_vocab_size
 from domainbert.tokenization.words import WordCounter
 
@@ -175,3 +178,30 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
 def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, message: str) -> None:
     with pytest.raises(DomainbertError, match=message):
         train_wordpiece(texts, vocab_size)
+
+
+def test_an_uncased_vocabulary_may_keep_accents(tmp_path: Path) -> None:
+    texts = ["D\u00fcrre und \u00c4rger, caf\u00e9 und CAF\u00c9 oder Durre", *_texts()] * 10
+    counter, kind = WordCounter(10**9), WordPiece(keep_accents=True).build()
+    for text in texts:
+        counter.add(text)
+    kept = DomainTokenizer(kind.train(kind.select(counter, True, 10), 512, True, 2))
+    plain = DomainTokenizer(train_wordpiece(texts, 512))
+    for one, other, equal in (("D\u00dcRRE", "d\u00fcrre", True), ("d\u00fcrre", "durre", False)):
+        assert (kept.encode([one]) == kept.encode([other])) == equal
+        assert plain.encode([one]) == plain.encode([other])
+    assert kept.unk_id not in kept.encode(["D\u00fcrre, \u00c4rger"])[0] and "##\u00fc" in kept.tokens
+    kept.save(tmp_path)
+    assert load_tokenizer(tmp_path).fingerprint == kept.fingerprint
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(texts, add_special_tokens=False)["input_ids"] == kept.encode(texts)
+
+
+def test_the_setting_to_keep_accents_is_found_by_its_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "D\u00fcrre in K\u00f6ln, viel Regen in Essen, aber Sonne und Wind bei Hamburg. " * 12
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    words = ["vocab", "--corpus", str(tmp_path / "a.txt"), "--out", str(tmp_path / "out"), "--vocab_size", "128"]
+    assert main([*words, "--keep_accents", "true"]) == 2
+    (hint,) = re.findall(r"did you mean '([\w.]+)'", capsys.readouterr().err)
+    assert main([*words, f"--{hint}", "true", "--min_frequency", "1", "--corpus.validation_fraction", "0"]) == 0
+    assert "d\u00fc" in load_tokenizer(tmp_path / "out").tokens

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 class WordPiece(TokenizerKindConfig):
     """BERT's: pieces that continue a word begin with "##", and a word with an unknown character is [UNK]."""
 
+    keep_accents: bool = False
+    """Keep accents in a lowercased vocabulary."""
+
     def build(self) -> TokenizerKind:
         """See `TokenizerKindConfig.build`."""
         from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
 
-        return WordPieceKind()
+        return WordPieceKind(self.keep_accents)

@@ -70,11 +70,14 @@ class _WordPieces(Pieces):
 
 
 class WordPieceKind(TokenizerKind):
-    """BERT's kind."""
+    """BERT's kind; a lowercased vocabulary has no accents, unless they are kept."""
 
     name = "WordPiece"
     special_tokens = SPECIAL_TOKENS
     lowercases = True
+
+    def __init__(self, keep_accents: bool = False) -> None:
+        self._keep_accents = keep_accents
 
     def accepts(self, backend: Tokenizer) -> bool:
         """See `TokenizerKind.accepts`."""
@@ -87,7 +90,7 @@ class WordPieceKind(TokenizerKind):
         character that is frequent enough, up to the 1,000 most frequent (where counts are equal, the smaller code
         point).
         """
-        words = counter.words(_cutter(lowercase))
+        words = counter.words(self.cutter(self._backend({}, lowercase)))
         characters: Counter[str] = Counter()
         for word, count in words.items():
             for character in word:
@@ -110,11 +113,15 @@ class WordPieceKind(TokenizerKind):
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
         """The ids are those of the special tokens, the characters, the `##` characters, and the pieces as learnt."""
-        seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *_continuing(words.alphabet, lowercase)]
+        continuing = _continuing(words.alphabet, self.cutter(self._backend({}, lowercase)))
+        seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
         learner = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
         pieces = tokens_by_id(learn(learner, trainer, words, seeds, vocab_size, min_frequency))
-        return bert_backend({piece: number for number, piece in enumerate(pieces)}, {"do_lower_case": lowercase})
+        return self._backend({piece: number for number, piece in enumerate(pieces)}, lowercase)
+
+    def _backend(self, vocab: Mapping[str, int], lowercase: bool) -> Tokenizer:
+        return bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False if self._keep_accents else None})
 
     def pieces(self, backend: Tokenizer) -> Pieces:
         """See `TokenizerKind.pieces`."""
@@ -169,13 +176,8 @@ class WordPieceKind(TokenizerKind):
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
 
 
-def _cutter(lowercase: bool) -> Callable[[str], list[str]]:
-    return normalized_words(bert_backend({}, {"do_lower_case": lowercase}))
-
-
-def _continuing(alphabet: Iterable[str], lowercase: bool) -> list[str]:
+def _continuing(alphabet: Iterable[str], cut: Callable[[str], list[str]]) -> list[str]:
     """`##c` for each character that can stand inside a word: punctuation and Chinese characters never do."""
-    cut = _cutter(lowercase)
     return [PREFIX + character for character in alphabet if cut(f"a{character}") == [f"a{character}"]]
 
 
