@@ -74,10 +74,8 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
 
 def _cuts_basic_words(tokenizer: DomainTokenizer) -> bool:
     """Whether the pre-tokens are those of `basic_words`: the same normalizer and pre-tokenizer, and no added tokens."""
-    backend, basic = tokenizer.backend, _basic_backend()
-    parts = [(one.normalizer, one.pre_tokenizer) for one in (backend, basic)]
-    own, expected = ([part and part.__getstate__() for part in both] for both in parts)
-    return own == expected and all(one.special for one in backend.get_added_tokens_decoder().values())
+    own, basic = ([str(one.normalizer), str(one.pre_tokenizer)] for one in (tokenizer.backend, _basic_backend()))
+    return own == basic and all(one.special for one in tokenizer.backend.get_added_tokens_decoder().values())
 
 
 def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:

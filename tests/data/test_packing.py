@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, plan_rows, room_for_text
+from domainbert.data.packing import (
+    best_fit_decreasing,
+    fill_rows,
+    pack_lengths,
+    plan_rows,
+    room_for_text,
+    text_numbers,
+)
 from domainbert.tokenization.template import bert_template
 
 
@@ -130,3 +137,12 @@ def test_a_row_without_room_for_text_is_refused():
     assert room_for_text(4, 3) == 1
     with pytest.raises(DomainbertError, match=r"^max_length: 3; the vocabulary puts 3 special tokens around a text"):
         plan_rows(np.array([0, 5]), None, None, 10, [0], 3, 3)
+
+
+def test_a_text_has_the_same_number_in_every_micro_batch():
+    places, counts = np.array([5, 0, 2, 9]), [2, 3, 0, 1]
+    whole = text_numbers(places, counts)
+    assert whole.dtype == np.int64
+    assert whole.tolist() == [(place << 32) + text for place, text in ((5, 0), (5, 1), (0, 0), (0, 1), (0, 2), (9, 0))]
+    parts = [text_numbers(places[part], counts[part]) for part in (slice(0, 1), slice(1, 4))]
+    assert np.concatenate(parts).tolist() == whole.tolist()

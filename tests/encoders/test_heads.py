@@ -6,6 +6,7 @@ import torch
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
+from domainbert.encoders.heads import PretrainingHead
 from domainbert.encoders.layers import initialise
 from domainbert.encoders.packed import Packed
 
@@ -41,3 +42,16 @@ def test_weights_begin_normal_and_biases_at_zero():
     for part in made[:2]:
         assert float(part.weight.std()) == pytest.approx(0.02, rel=0.03)
         assert float(part.weight.mean()) == pytest.approx(0.0, abs=1e-3)
+
+
+def test_pairs_are_judged_by_the_pooled_states_as_in_bert():
+    torch.manual_seed(0)
+    head = PretrainingHead(torch.nn.Embedding(9, 6), 6, "gelu", 1e-12, pair_dropout=0.5).eval()
+    hidden, positions = torch.randn(4, 6), torch.tensor([0, 7, 11, 30])
+    pooled = (hidden @ head.pooler.weight.T + head.pooler.bias).tanh()
+    expected = pooled @ head.classifier.weight.T + head.classifier.bias
+    torch.testing.assert_close(head.judge(hidden, positions), expected)
+    head.classifier = torch.nn.Identity()
+    dropped = head.train().judge(hidden, positions)
+    assert 0 < int((dropped == 0).sum()) < dropped.numel()
+    torch.testing.assert_close(dropped[dropped != 0], 2 * pooled[dropped != 0])

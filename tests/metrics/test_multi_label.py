@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, precision_score, recall_score
 
-from domainbert.metrics.classification import THRESHOLDS, count_labels, count_thresholds, threshold_scores
+from domainbert.metrics.classification import (
+    THRESHOLDS,
+    count_labels,
+    count_thresholds,
+    f1_by_threshold,
+    threshold_scores,
+)
 from domainbert.metrics.counts import macro_f1, micro_f1, weighted_f1
 from domainbert.metrics.validation import ScoresOfCounts
 
@@ -71,3 +77,13 @@ def test_a_probability_that_is_not_a_number_is_no_label() -> None:
     metric.update(count_thresholds(np.array([[1, 0], [1, 1]]), np.array([[np.nan, 0.2], [0.9, np.nan]])))
     scores = {name: float(value) for name, value in metric.compute().items()}
     assert (scores["precision"], scores["recall"]) == (1.0, pytest.approx(1 / 3))
+
+
+def test_f1_at_each_threshold_is_that_of_scikit_learn() -> None:
+    generator = np.random.default_rng(4)
+    gold, probabilities = generator.integers(0, 2, (40, 3)), generator.random((40, 3)).astype(np.float32)
+    found = f1_by_threshold(count_thresholds(gold, probabilities))
+    assert list(found)[:2] == ["0.01", "0.02"] and len(found) == len(THRESHOLDS)
+    for threshold, f1 in zip(THRESHOLDS, found.values(), strict=True):
+        assert f1 == pytest.approx(f1_score(gold, probabilities >= threshold, average="micro", zero_division=0))
+    assert found["0.50"] == pytest.approx(f1_score(gold, probabilities >= 0.5, average="micro"))

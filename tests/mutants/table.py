@@ -182,7 +182,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "distillation/losses.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "distillation/weighted.py": (("tests/distillation",), ("tests/stages/test_distill.py",)),
     "tokenization/align.py": (
-        ("tests/tokenization/test_align.py", "tests/tokenization/test_byte_bpe.py", "tests/data/test_examples.py"),
+        (
+            "tests/tokenization/test_align.py",
+            "tests/tokenization/test_offsets.py",
+            "tests/tokenization/test_byte_bpe.py",
+            "tests/data/test_examples.py",
+        ),
         _PREDICTING,
     ),
     "tokenization/kinds/byte_bpe/kind.py": (("tests/tokenization/test_byte_bpe.py",), ("tests/stages/test_kinds.py",)),

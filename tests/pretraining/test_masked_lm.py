@@ -172,3 +172,11 @@ def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_mode
         module.validation_step(tensors(batches[index]), index)
     module.on_validation_epoch_end()
     assert len(batches) > 1 and math.isnan(logged["validation/loss"])
+
+
+def test_each_weight_is_in_a_checkpoint_once(pretrain):
+    module, _ = pretrain(num_steps=3)
+    assert list(module.others) == []
+    weights = [tensor.data_ptr() for name, tensor in module.state_dict().items() if not name.startswith("sums.")]
+    tied = {tensor.data_ptr() for tensor in module.model.state_dict().values()}
+    assert sorted(set(weights)) == sorted(tied) and len(weights) == len(module.model.state_dict())

@@ -17,7 +17,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile, LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.decoding import mean_over_windows
+from domainbert.tasks.decoding import mean_over_windows, output_logits
 from domainbert.tasks.task import read_task
 
 TEXTS = [
@@ -102,3 +102,9 @@ def test_calibration_counts_what_is_very_improbable() -> None:
     calibration = scoring.summary(Resampling(100, 0))["systems"]["a"]["calibration"]
     assert calibration["nll"] == pytest.approx(120 / 100, rel=1e-9)
     assert calibration["uncalibrated"]["nll"] == pytest.approx(6 / 100 + np.log1p(np.exp(-6)), rel=1e-9)
+
+
+def test_outputs_that_no_window_decides_have_logits_of_zero() -> None:
+    logits, index = torch.tensor([[9.0, 9.0], [1.0, 2.0], [3.0, 6.0], [5.0, 5.0]]), torch.tensor([-1, 1, 1, 0])
+    assert output_logits(logits, index, 4).tolist() == [[5.0, 5.0], [2.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
+    assert output_logits(logits[:1], index[:1], 2).tolist() == [[0.0, 0.0], [0.0, 0.0]]
