@@ -67,9 +67,9 @@ def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainToke
 def _added_tokens(tokenizer: DomainTokenizer) -> re.Pattern[str]:
     """Matches the added tokens that are found inside words too."""
     added = tokenizer.backend.get_added_tokens_decoder().values()
-    inside = [one for one in added if not (one.special or one.single_word)]
-    texts = {tokenizer.pieces.fold(one.content) if one.normalized else one.content.strip() for one in inside}
-    return re.compile("|".join(map(re.escape, sorted(texts - {""}))) or r"(?!)")
+    inside = [one for one in added if one.content.strip() and not (one.special or one.single_word)]
+    texts = (tokenizer.pieces.fold(one.content) if one.normalized else one.content for one in inside)
+    return re.compile("|".join(map(re.escape, filter(None, texts))) or r"(?!)")
 
 
 def _with_equal_ids(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,7 +24,7 @@ from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.special_tokens import ids_in_order, special_roles
 from domainbert.tokenization.template import Template, roberta_template, usual_template
 from domainbert.tokenization.train import TrainingWords, learn, most_frequent
-from domainbert.tokenization.words import WordCounter
+from domainbert.tokenization.words import WordCounter, count_words
 
 _SPACE = "\u0120"  # how the byte of a space is written
 
@@ -119,11 +118,8 @@ class ByteBPEKind(TokenizerKind):
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """All words: there is a piece for every byte, so none is left out for its characters."""
-        byte_level = normalizers.ByteLevel()
-        words: Counter[str] = Counter()
-        for word, count in counter.words(self.cutter(byte_bpe_backend({}, [], self.special_tokens, lowercase))).items():
-            words[byte_level.normalize_str(word)] += count
-        counts, infrequent = most_frequent(words)
+        cut = counter.words(self.cutter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
+        counts, infrequent = most_frequent(count_words(cut, lambda word: [self.entry(word)]))
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:

@@ -8,7 +8,6 @@ it, the first of a text too: so words are read the same in a corpus, in a text a
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
@@ -22,7 +21,7 @@ from domainbert.tokenization.marked import META_SPACE, MarkedPieces
 from domainbert.tokenization.special_tokens import NAMES, ids_in_order, special_roles
 from domainbert.tokenization.template import Template, template_of, usual_template
 from domainbert.tokenization.train import TrainingWords, Wanted, most_frequent
-from domainbert.tokenization.words import WordCounter
+from domainbert.tokenization.words import WordCounter, count_words
 
 _ASCII = frozenset(map(chr, range(33, 127)))
 _MAX_WORD = 32  # characters of a string that is learnt from; its probability is still a float64
@@ -99,19 +98,12 @@ class UnigramKind(TokenizerKind):
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Words of the characters that get a piece: printable ASCII, and every other one that is frequent enough. A
         rare character is left out of its word, whose parts are kept."""
-        characters: Counter[str] = Counter()
         cut = counter.words(self.cutter(self._backend([], lowercase)))
-        for word, count in cut.items():
-            for character in word:
-                characters[character] += count
+        characters = count_words(cut, list)
         usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
         others = sorted(characters.keys() - usual - {" "}, key=lambda one: (-characters[one], one))
         alphabet = usual.union(one for one in others if characters[one] >= min_character_count)
-        words: Counter[str] = Counter()
-        for word, count in cut.items():
-            for part in _known_parts(self.entry(word), alphabet):
-                words[part] += count
-        counts, infrequent = most_frequent(words)
+        counts, infrequent = most_frequent(count_words(cut, lambda word: _known_parts(self.entry(word), alphabet)))
         return TrainingWords(
             counts,
             sorted(alphabet),
@@ -228,7 +220,6 @@ def _character_class(character: str) -> str:
     return {"L": "letter", "M": "mark", "N": "number"}.get(category[0], "sign")
 
 
-def _known_parts(word: str, alphabet: frozenset[str]) -> Iterator[str]:
+def _known_parts(word: str, alphabet: frozenset[str]) -> list[str]:
     """The longest parts of a word whose characters all have a piece."""
-    known = "".join(one if one in alphabet or one == META_SPACE else " " for one in word)
-    return iter(known.split())
+    return "".join(one if one in alphabet or one == META_SPACE else " " for one in word).split()

@@ -8,7 +8,6 @@ ids then decide between merges of equal count. Here every `##c` has its id befor
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TO
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
 from domainbert.tokenization.template import bert_template, template_of
 from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, learn, most_frequent
-from domainbert.tokenization.words import WordCounter, normalized_words
+from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
 _BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
 _ASCII = frozenset(map(chr, range(33, 127)))
@@ -91,10 +90,7 @@ class WordPieceKind(TokenizerKind):
         point).
         """
         words = counter.words(self.cutter(self._backend({}, lowercase)))
-        characters: Counter[str] = Counter()
-        for word, count in words.items():
-            for character in word:
-                characters[character] += count
+        characters = count_words(words, list)
         usual = frozenset(map(str.lower, _ASCII)) if lowercase else _ASCII
         ranked = sorted(characters.keys() - usual, key=lambda character: (-characters[character], character))
         frequent = [character for character in ranked if characters[character] >= min_character_count][:MAX_ALPHABET]
