@@ -7,9 +7,9 @@ seeds: Annotated[tuple[Seed, ...], Items(different=True)]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from numbers import Integral, Real
 from operator import or_
 from types import UnionType
@@ -89,7 +89,8 @@ def check_fields(instance: object) -> None:
     problems.raise_if_any()
 
 
-def field_types(kind: type) -> dict[str, Any]:
+@cache
+def field_types(kind: type) -> Mapping[str, Any]:
     """The types of a dataclass' fields, with their ranges."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Job:
     out: Path
     seal: dict[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal keys give equal results."""
         return seal_key(self.seal)
