@@ -23,6 +23,7 @@ from domainbert.base.ranks import launch_id, launched_here, started_together
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
 from domainbert.base.signals import StopSignals, stopping_at_once
 from domainbert.runner.claim import (
+    BEING_WRITTEN,
     CONFIG,
     NEVER_RUN,
     NOT_FINISHED,
@@ -157,6 +158,8 @@ def _unfinished_state(job: Job, left: str) -> FolderState:
         return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
     if changed := changed_inputs(job.stage, seal, job.seal):
         return FolderState(False, f"{left}; {changed}", resumable=True)
+    if is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
+        return FolderState(False, BEING_WRITTEN)
     changes = differences(seal, in_terms_of(seal, job.seal, job.settings))
     return FolderState(False, f"{left}, and changed since", changed="; ".join(changes))
 

@@ -103,7 +103,7 @@ def told_if_lost() -> Iterator[None]:
         said = _PLACE.sub("", reason).partition(". ")[0][:_SHOWN]
         raise TrainingFailed(
             f"the training lost another of its processes ({said}), whose own messages say why; expected all of them to "
-            "run to the end: run the same again, a single stage with --resume auto, to go on from the last checkpoint"
+            "run to the end: run the same again to go on from the last checkpoint"
         ) from error
 
 

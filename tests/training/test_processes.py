@@ -27,7 +27,7 @@ def test_the_end_of_another_process_is_told_in_a_sentence(error: RuntimeError, s
     with pytest.raises(TrainingFailed) as caught, told_if_lost():
         raise error
     assert str(caught.value).startswith(f"the training lost another of its processes ({said}")
-    assert "--resume auto, to go on from the last checkpoint" in str(caught.value) and "\n" not in str(caught.value)
+    assert "run the same again to go on from the last checkpoint" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_other_errors_stay_what_they_are() -> None:
