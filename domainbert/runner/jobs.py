@@ -21,7 +21,7 @@ from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.hashes import FileHashes
 from domainbert.base.ranks import launch_id, launched_here, started_together
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
-from domainbert.base.signals import StopSignals, stopping_at_once
+from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
 from domainbert.runner.claim import (
     BEING_WRITTEN,
     CONFIG,
@@ -236,7 +236,7 @@ def run_in_turn(job: Job, go_on: str, resume: bool = False, force: bool = False)
                 raise
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
-            with stopping_at_once():
+            with noting_signals():
                 _wait(lambda: not is_running(job.out), job)
         except TrainingStopped as stop:
             raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {go_on}") from stop
@@ -266,19 +266,22 @@ def follow_job(job: Job, force: bool = False) -> None:
     if job.trains:
         _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            _call(job, stop_at_once=not nothing_follows)
+            _call(job, stops_alone=not nothing_follows)
     if not nothing_follows:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
-def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
-    with told_if_lost(), stopping_at_once() if stop_at_once else nullcontext():
-        return job.stage.function(out=job.out, **job.settings.arguments)
+def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
+    with told_if_lost(), noting_signals() if stops_alone else nullcontext():
+        metrics: dict[str, Any] = job.stage.function(out=job.out, **job.settings.arguments)
+        stop_if_asked()
+        return metrics
 
 
 def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
     end = time.monotonic() + seconds
     while not condition():
+        stop_if_asked()
         if time.monotonic() > end:
             raise DomainbertError(f"{job.out}: the first process has not begun to write this folder; see its messages")
         time.sleep(_POLL_SECONDS)
