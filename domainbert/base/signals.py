@@ -18,7 +18,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 @contextmanager
 def noting_signals() -> Iterator[None]:
-    """Note a signal of a cluster, for `stop_if_asked` to obey. A signal that an earlier training left is obeyed at once.
+    """Note a signal of a cluster, for `stop_if_asked` to obey. One that an earlier training left is obeyed at once.
 
     An exception raised by the handler itself would end an import halfway, or abort the process in a library's C++ code.
     A process that reaches no end of an item is ended after 20 s: clusters kill it after 30 s. Only a main thread can

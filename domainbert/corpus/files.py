@@ -34,8 +34,8 @@ def is_compressed(path: Path) -> bool:
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
-    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files. `OSError`
-    if a folder cannot be listed."""
+    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
+    `OSError` if a folder cannot be listed."""
     root = Path(path)
     if root.is_file():
         yield root.name, root
@@ -62,7 +62,7 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """What a glob matches, sorted. Every folder in which it looks is listed first: `glob` skips those that cannot be."""
+    """The paths that match a glob, sorted. `glob` skips folders that cannot be listed, so each one is listed first."""
     parts = Path(pattern).parts
     for number, part in enumerate(parts):
         if glob.has_magic(part):

@@ -76,8 +76,8 @@ class Run:
         return found
 
     def lines(self, path: Path) -> list[dict[str, Any]]:
-        """The objects of a file of JSON lines; damaged ones, as the last of a killed run, are noted. There are none, which
-        is noted, if the file is not as its stage left it."""
+        """The objects of a file of JSON lines; damaged ones, as the last of a killed run, are noted. There are none
+        if the file is not as its stage left it, which is noted, too."""
         if not self.is_intact(path.parent, path.name):
             return []
         rows: list[dict[str, Any]] = []
@@ -96,8 +96,7 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Whether the files in a stage's folder, or below it, are as the stage left them (`check_sealed`); noted if not.
-        Files outside the folders of stages are intact."""
+        """Whether the files in a stage's folder, or below it, are as the stage left them; noted if not. Files outside the folders of stages are intact."""
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True
@@ -113,9 +112,7 @@ class Run:
     def of_kind(self, file: str) -> list[StageFolder]:
         """The stages that have written a file, even if it is missing now."""
         return [
-            stage
-            for stage in self.stages
-            if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
+            stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
         ]
 
 

@@ -74,7 +74,9 @@ def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SE
         if not rank and store.check(confirmed):
             return name
         if not rank:
-            store.set("domainbert/names", " ".join([name, *(_value(store, f"domainbert/name/{one}") for one in others)]))
+            store.set(
+                "domainbert/names", " ".join([name, *(_value(store, f"domainbert/name/{one}") for one in others)])
+            )
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected all to start")
 

@@ -182,8 +182,12 @@ def edit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [edit, Path.unlink], ids=["edited", "removed"])
-@pytest.mark.parametrize("name", ["metrics.json", "draws.json", "mistakes/a/seed-1.jsonl", "check.json", "manifest.json"])
-def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(name: str, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "name", ["metrics.json", "draws.json", "mistakes/a/seed-1.jsonl", "check.json", "manifest.json"]
+)
+def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(
+    name: str, change: Callable[[Path], None]
+) -> None:
     folder = evaluated(Path("run/ner"), {"a": 0.5, "b": 0.4})
     put(folder / "draws.json", {"drawn": {"seed": 1}, "systems": {"a": [0.5, 0.6], "b": [0.4, 0.3]}})
     put(folder / "mistakes/a/seed-1.jsonl", [mistake(1)])

@@ -102,7 +102,9 @@ def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_on
 ) -> None:
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
     interrupt(Path("out"))
-    locked = "import fcntl; file = open('out/running.lock', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(1, flush=True)"
+    locked = (
+        "import fcntl; file = open('out/running.lock', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(1, flush=True)"
+    )
     command = [sys.executable, "-c", f"{locked}; input()"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None and process.stdout.readline()

@@ -555,14 +555,18 @@ def test_foreign_folders_are_found_before_anything_runs(fake_stages: ModuleType)
 
 def test_variables_that_multiply_are_refused_before_they_fill_the_memory(fake_stages: ModuleType) -> None:
     names = "abcdefghijkl"
-    lines = [f"  {name}: '{'${%s}' % following * 10}'\n" for name, following in zip(names, names[1:], strict=False)]
+    lines = [f"  {name}: '{f'${{{following}}}' * 10}'\n" for name, following in zip(names, names[1:], strict=False)]
     stage = "stages:\n  make: {words: ['${a}']}\n"
     Path("recipe.yaml").write_text(f"out: runs/test\nvars:\n{''.join(lines)}  {names[-1]}: café\n{stage}")
-    with pytest.raises(DomainbertError, match=r"recipe\.yaml:\d+: vars: .* make the texts [\d,]+ characters long") as at:
+    with pytest.raises(
+        DomainbertError, match=r"recipe\.yaml:\d+: vars: .* make the texts [\d,]+ characters long"
+    ) as at:
         read()
     assert "expected at most 1,000,000" in str(at.value) and len(str(at.value)) < 200
     words = ", ".join(["'${a}'"] * 300)
-    Path("recipe.yaml").write_text(f"out: runs/test\nvars: {{a: {'é' * 9000}}}\nstages:\n  make: {{words: [{words}]}}\n")
+    Path("recipe.yaml").write_text(
+        f"out: runs/test\nvars: {{a: {'é' * 9000}}}\nstages:\n  make: {{words: [{words}]}}\n"
+    )
     with pytest.raises(DomainbertError, match=r"recipe\.yaml:4: stages: .* expected at most 1,000,000"):
         read()
 
@@ -571,7 +575,9 @@ def test_each_stage_of_a_long_recipe_is_hashed_once(fake_stages: ModuleType, mon
     hashed, seal_key = [], jobs.seal_key
     monkeypatch.setattr(jobs, "seal_key", lambda seal: hashed.append(seal["stage"]) or seal_key(seal))
     stages = [f"  make-{number}: {{stage: make, words: [a]}}\n" for number in range(100)]
-    Path("recipe.yaml").write_text(f"out: runs/test\nstages:\n{''.join(stages)}  use: {{source: '@make-99/words.txt'}}\n")
+    Path("recipe.yaml").write_text(
+        f"out: runs/test\nstages:\n{''.join(stages)}  use: {{source: '@make-99/words.txt'}}\n"
+    )
     assert list(to_run())[-2:] == ["make-99", "use"]
     assert len(hashed) <= 101
 

@@ -36,7 +36,7 @@ def test_other_errors_stay_what_they_are() -> None:
     assert type(caught.value) is RuntimeError
 
 
-@pytest.mark.parametrize("delays", [(0.0, 0.3, 0.6), (0.6, 0.0, 0.3)], ids=["first process early", "first process late"])
+@pytest.mark.parametrize("delays", [(0.0, 0.3, 0.6), (0.6, 0.0, 0.3)], ids=["first early", "first late"])
 def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they_start(delays: Sequence[float]) -> None:
     """The store is that of all restarts, and keeps what ended processes have written."""
     store = HashStore()
