@@ -83,7 +83,8 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 def check_fields(instance: object) -> None:
     """Raise an error that names every field of a dataclass that is out of the range in its type."""
     problems = Problems(type(instance).__name__)
-    for name, hint in field_types(type(instance)).items():
+    kind: type = type(instance)
+    for name, hint in field_types(kind).items():
         for place, found, expected in misfits(getattr(instance, name), hint):
             problems.add(f"{name}{place}: found {found!r}; expected {expected}")
     problems.raise_if_any()

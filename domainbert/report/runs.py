@@ -96,7 +96,7 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Whether the files in a stage's folder, or below it, are as the stage left them; noted if not. Files outside the folders of stages are intact."""
+        """Whether the files in a stage's folder, or below it, are as it left them; noted if not. Others are intact."""
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True

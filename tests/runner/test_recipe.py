@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import shutil
@@ -555,7 +556,7 @@ def test_foreign_folders_are_found_before_anything_runs(fake_stages: ModuleType)
 
 def test_variables_that_multiply_are_refused_before_they_fill_the_memory(fake_stages: ModuleType) -> None:
     names = "abcdefghijkl"
-    lines = [f"  {name}: '{f'${{{following}}}' * 10}'\n" for name, following in zip(names, names[1:], strict=False)]
+    lines = [f"  {name}: '{f'${{{following}}}' * 10}'\n" for name, following in itertools.pairwise(names)]
     stage = "stages:\n  make: {words: ['${a}']}\n"
     Path("recipe.yaml").write_text(f"out: runs/test\nvars:\n{''.join(lines)}  {names[-1]}: café\n{stage}")
     with pytest.raises(
