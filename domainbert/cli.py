@@ -13,7 +13,7 @@ from types import ModuleType
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.ranks import launched_here, process_rank
 from domainbert.base.redact import redact
-from domainbert.base.signals import stopping_at_once
+from domainbert.base.signals import TRY_AGAIN, noting_signals
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.choices import allow_imports
 from domainbert.settings.command_line import Typed, take_apart
@@ -50,7 +50,6 @@ _STAGE_FLAGS = {
     "print_config": "none",
     "allow_import": "one",
 }
-_TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,13 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if process_rank() > 0:
         sys.stdout = io.StringIO()  # only the first process prints
     try:
-        with stopping_at_once():
+        with noting_signals():
             return _dispatch(words)
     except (DomainbertError, TrainingStopped) as error:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):
             return 1 if isinstance(error, ErrorsFound) else 2
-        return 0 if launched_here() else _TRY_AGAIN  # Lightning kills the first process when another one fails
+        return 0 if launched_here() else TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -5,10 +5,10 @@
 #
 # On several, the same on each of them (in a folder that all see), with one of them to meet at:
 #
-#     NODES=2 MEET=node1:29500 configs/cluster/torchrun.sh pretrain -c pretrain.yaml --out runs/law --resume auto
+#     NODES=2 MEET=node1:29500 configs/cluster/torchrun.sh pretrain -c pretrain.yaml --out runs/law
 #
 # RESTARTS=3 starts all processes again, as often at most, when one of them or a node is lost; with NODES=1:2 they go on
-# with the nodes that are left. A stage by itself then needs --resume auto, a recipe needs nothing.
+# with the nodes that are left.
 #
 # DEVICES is the number of processes of this machine; by default its GPUs, or else its processors' cores.
 #

@@ -69,7 +69,7 @@ def write_json(path: Path, value: Any, as_is: bool = False) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text with its line ends unchanged, completely or not at all."""
     # processes of several machines may write the same file
-    temporary = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")  # hidden: no output if killed
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             file.write(text)

@@ -10,6 +10,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json, write_json
+from domainbert.base.signals import stop_if_asked
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY = 5  # a quick look and a hash; entries of older versions, which looked at less, do not count
@@ -26,6 +27,7 @@ def hash_file(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(_BLOCK_BYTES):
+            stop_if_asked()
             digest.update(block)
     return digest.hexdigest()
 

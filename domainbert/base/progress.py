@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from domainbert.base.signals import stop_if_asked
+
 _TERMINAL_SECONDS = 0.2
 _LOG_SECONDS = 30.0
 
@@ -55,7 +57,9 @@ class Progress:
             self.abandon()
 
     def advance(self, count: int = 1, note: Callable[[], str] | None = None) -> None:
-        """Record `count` more units; `note` gives the end of the line (a loss, say) and is called only for a line."""
+        """Record `count` more units; `note` gives the end of the line (a loss, say) and is called only for a line.
+        `TrainingStopped` if a signal has asked the process to stop."""
+        stop_if_asked()
         self.done += count
         self._note = note or self._note
         now = self.clock()

@@ -7,9 +7,9 @@ seeds: Annotated[tuple[Seed, ...], Items(different=True)]
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from numbers import Integral, Real
 from operator import or_
 from types import UnionType
@@ -83,13 +83,15 @@ Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes beside this one
 def check_fields(instance: object) -> None:
     """Raise an error that names every field of a dataclass that is out of the range in its type."""
     problems = Problems(type(instance).__name__)
-    for name, hint in field_types(type(instance)).items():
+    kind: type = type(instance)
+    for name, hint in field_types(kind).items():
         for place, found, expected in misfits(getattr(instance, name), hint):
             problems.add(f"{name}{place}: found {found!r}; expected {expected}")
     problems.raise_if_any()
 
 
-def field_types(kind: type) -> dict[str, Any]:
+@cache
+def field_types(kind: type) -> Mapping[str, Any]:
     """The types of a dataclass' fields, with their ranges."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hint for name, hint in hints.items() if get_origin(hint) is not ClassVar}

@@ -37,11 +37,16 @@ def record_outputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def output_names(folder: Path) -> Iterator[str]:
-    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes."""
-    for place, folders, files in os.walk(folder):
+    """Files that a stage wrote for others to read, relative to its folder: no logs, model cards or runner's notes.
+    `OSError` if a folder cannot be listed."""
+    for place, folders, files in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if name not in FOLDERS_OF_THE_RUN and not name.startswith(".")]
         kept = (name for name in files if name not in OF_THE_RUN and not name.startswith("."))
         yield from (Path(place, name).relative_to(folder).as_posix() for name in kept)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Signals that ask a training to stop: noted at once, obeyed at the end of the step."""
+"""Signals that ask a process to stop: noted at once, obeyed at the end of a step or item."""
 
 from __future__ import annotations
 
@@ -11,30 +11,59 @@ from types import FrameType
 
 from domainbert.base.errors import TrainingStopped
 
+TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
+_MOST_SECONDS, _POLL_SECONDS = 20.0, 0.5
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @contextmanager
-def stopping_at_once() -> Iterator[None]:
-    """Make a signal of a cluster raise `TrainingStopped` at once: in stages that do not train, and before and after
-    training itself; one that came when an earlier training had nothing left to stop does, too. Only a main thread can;
-    in another one nothing happens."""
+def noting_signals() -> Iterator[None]:
+    """Note a signal of a cluster, for `stop_if_asked` to obey. One that an earlier training left is obeyed at once.
+
+    An exception raised by the handler itself would end an import halfway, or abort the process in a library's C++ code.
+    A process that reaches no end of an item is ended after 20 s: clusters kill it after 30 s. Only a main thread can
+    handle signals; in another one nothing happens.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if late := StopSignals.received:
-        StopSignals.received = 0
-        raise TrainingStopped(f"stopped by {signal.Signals(late).name}")
-    before = {number: signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    _stop_if(StopSignals.received)
+    before = {number: signal.signal(number, _note) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    outermost, ended = before[signal.SIGTERM] is not _note, threading.Event()
+    if outermost:
+        threading.Thread(target=_watch, args=(ended,), daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
+def stop_if_asked() -> None:
+    """Raise `TrainingStopped` if a signal has come; called at the end of each item. Does nothing in a training, whose
+    steps obey."""
+    _stop_if(StopSignals.received if signal.getsignal(signal.SIGTERM) is _note else 0)
+
+
+def _stop_if(number: int) -> None:
+    if number:
+        StopSignals.received = 0
+        raise TrainingStopped(f"stopped by {signal.Signals(number).name}")
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    StopSignals.received = number
+
+
+def _watch(ended: threading.Event) -> None:
+    """End the process if a signal stays unobeyed. The thread is there before: a handler cannot start one safely."""
+    seconds = 0.0
+    while not ended.wait(_POLL_SECONDS):
+        waits = StopSignals.received and signal.getsignal(signal.SIGTERM) is _note
+        seconds = seconds + _POLL_SECONDS if waits else 0.0
+        if seconds >= _MOST_SECONDS:
+            os._exit(TRY_AGAIN)
 
 
 class StopSignals:

@@ -34,7 +34,8 @@ def is_compressed(path: Path) -> bool:
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """The files that a file name, folder or glob stands for, each with its name below that folder; always in one order.
-    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files."""
+    Hidden files, and files in hidden folders, are left out. A glob that matches a folder stands for its files.
+    `OSError` if a folder cannot be listed."""
     root = Path(path)
     if root.is_file():
         yield root.name, root
@@ -43,7 +44,7 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
     else:
         base = _fixed_part(path)
         seen: set[Path] = set()
-        for match in sorted(glob.iglob(path, recursive=True)):
+        for match in _matches(path):
             for name, file in _walk(Path(match), base):
                 if file not in seen:
                     seen.add(file)
@@ -58,6 +59,17 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
                 yield from _walk(path / name, base)
     elif path.is_file():
         yield path.relative_to(base).as_posix(), path
+
+
+def _matches(pattern: str) -> list[str]:
+    """The paths that match a glob, sorted. `glob` skips folders that cannot be listed, so each one is listed first."""
+    parts = Path(pattern).parts
+    for number, part in enumerate(parts):
+        if glob.has_magic(part):
+            folders = glob.iglob(str(Path(*parts[:number])), recursive=True)
+            for folder in filter(os.path.isdir, folders):
+                os.scandir(folder).close()
+    return sorted(glob.iglob(pattern, recursive=True))
 
 
 def _fixed_part(pattern: str) -> Path:

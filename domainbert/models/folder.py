@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, diverged
+from domainbert.base.files import read_json
 from domainbert.base.paths import resolve_path
 from domainbert.base.sealed import check_sealed
 from domainbert.encoders import families
@@ -157,14 +158,17 @@ def best_seed_folder(path: Path) -> Path:
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path
-    check_sealed(path, seeds.name)
-    try:
-        best = json.loads(seeds.read_text(encoding="utf-8"))["best"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DomainbertError(f"{seeds}: not the seeds.json that finetune writes: {error!r}") from error
+    best = read_seeds(path).get("best")
     if best not in [child.name for child in path.iterdir() if child.is_dir()]:
         raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder beside this file")
     return path / best
+
+
+def read_seeds(path: Path) -> dict[str, Any]:
+    """The `seeds.json` of a `finetune` folder; `DomainbertError` if it has changed or cannot be read."""
+    check_sealed(path, "seeds.json")
+    found: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
+    return found
 
 
 def load_model(

@@ -32,7 +32,6 @@ that it predicts (this needs pip install 'domainbert[attribution]'), and where e
   --allow-import PKG  let the model be of a family or a task in these packages of yours (PKG,PKG)
 """
 
-_READ = (".json", ".jsonl")
 _FEWER = (50, 20, 5, 0)  # mistakes of each system, until the page is small enough
 
 
@@ -82,8 +81,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     """Write the page about the runs in these folders.
 
     Raises:
-        DomainbertError: a folder is not there or holds no stage; a file was changed and is not to be read; the disk is
-            full.
+        DomainbertError: a folder is not there or holds no stage; the disk is full.
     """
     from domainbert.report.page import MOST_BYTES, page_text, save_page
     from domainbert.report.runs import read_runs
@@ -91,33 +89,10 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 
     title = ", ".join(run.name for run in read_runs(folders))
     for most in _FEWER:
-        try:
-            text = page_text(f"Report: {title}", sections(read_runs(folders), most))
-        except Exception as error:
-            raise _told_if_changed(folders, error) from error
+        text = page_text(f"Report: {title}", sections(read_runs(folders), most))
         if len(text.encode("utf-8")) <= MOST_BYTES:
             break
     save_page(path, text)
-
-
-def _told_if_changed(folders: Sequence[Path], error: Exception) -> Exception:
-    """The error, or one that names the files that are not as a stage left them, which is why they cannot be read."""
-    from domainbert.base.hashes import FileHashes
-    from domainbert.base.sealed import damages, in_short
-    from domainbert.report.runs import read_runs
-
-    if isinstance(error, DomainbertError):
-        return error
-    stages = [stage for run in read_runs(folders) for stage in run.stages if stage.manifest]
-    found = [
-        f"{stage.path}: {in_short(changed)}"
-        for stage in stages
-        if (changed := damages(stage.path, stage.manifest, FileHashes(), lambda name: name.endswith(_READ)))
-    ]
-    if not found:
-        return error
-    expected = "expected files as the stages wrote them: run the stage again with --force"
-    return DomainbertError("; ".join([*found, expected]))
 
 
 def report_after_run(out: Path) -> str:

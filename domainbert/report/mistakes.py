@@ -94,6 +94,8 @@ def mistakes(evaluation: Evaluation, most: int = MOST) -> list[MistakesOf]:
 def _read(system: System) -> tuple[list[dict[str, Any]], int]:
     """The mistakes of all seeds, worst first, each text once with the `seeds` that got it wrong; and how many seeds."""
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
+    if not system.run.is_intact(system.folder, "*.jsonl"):
+        return [], 0
     merged: dict[Any, dict[str, Any]] = {}
     for file in files:
         for row in system.run.lines(file):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.sealed import MANIFEST
+from domainbert.base.sealed import MANIFEST, check_sealed, damages
 from domainbert.settings.yaml_files import load_yaml
 
 _CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
@@ -59,7 +60,10 @@ class Run:
     """Parts that could not be read, in sentences; filled while the report is made."""
 
     def json(self, path: Path, expected: str, optional: bool = False) -> dict[str, Any]:
-        """The JSON object in a file; empty, and noted unless it is optional, where there is none."""
+        """The JSON object in a file; empty, and noted unless it is optional, where there is none. A file that is not as
+        its stage left it is noted, too."""
+        if not self.is_intact(path.parent, path.name):
+            return {}
         if not path.is_file():
             if not optional:
                 self.missing.append(f"{path}: not there; {expected} is left out")
@@ -72,7 +76,10 @@ class Run:
         return found
 
     def lines(self, path: Path) -> list[dict[str, Any]]:
-        """The objects of a file of JSON lines; damaged ones, as the last of a killed run, are noted."""
+        """The objects of a file of JSON lines; damaged ones, as the last of a killed run, are noted. There are none
+        if the file is not as its stage left it, which is noted, too."""
+        if not self.is_intact(path.parent, path.name):
+            return []
         rows: list[dict[str, Any]] = []
         damaged = 0
         for line in _text_lines(path):
@@ -88,9 +95,25 @@ class Run:
             self.missing.append(f"{path}: {damaged:,} damaged lines are left out")
         return rows
 
+    def is_intact(self, folder: Path, pattern: str) -> bool:
+        """Whether the files in a stage's folder, or below it, are as it left them; noted if not. Others are intact."""
+        stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
+        if stage is None:
+            return True
+        inside = folder.relative_to(stage.path).as_posix()
+        try:
+            check_sealed(stage.path, pattern if inside == "." else f"{escape(inside)}/{pattern}")
+        except DomainbertError as error:
+            if (told := f"left out: {error}") not in self.missing:
+                self.missing.append(told)
+            return False
+        return True
+
     def of_kind(self, file: str) -> list[StageFolder]:
-        """The stages that have written a file."""
-        return [stage for stage in self.stages if (stage.path / file).is_file()]
+        """The stages that have written a file, even if it is missing now."""
+        return [
+            stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
+        ]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -129,6 +152,9 @@ def _is_stage(folder: Path) -> bool:
 def _read_stage(run: Run, path: Path) -> StageFolder:
     manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
     status = run.json(path / _STATUS, "the status of a stage", optional=True)
+    if changed := damages(path, manifest, None, lambda name: False):
+        run.missing.append(f"left out: {path}: {changed[0]}; expected it as the stage left it")
+        manifest = {}
     return StageFolder(path.resolve().name, path, manifest, status)
 
 

@@ -25,6 +25,7 @@ CONFIG = "config.yaml"
 STATUS = "status.json"
 
 NEVER_RUN, NOT_FINISHED, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
+BEING_WRITTEN = "another process is writing it"
 UNSEALED = f"its {MANIFEST} was removed"  # by a user who has edited files that it names
 """State in which a stage's folder was left, in the words of `--dry-run`; what is interrupted can be resumed."""
 
@@ -67,6 +68,8 @@ def claimed(
         try:
             if not resume:
                 _clear(job.out)
+            for left in list(job.out.rglob(".*.tmp")):  # by a process that was killed
+                left.unlink()
             (job.out / CONFIG).write_text(config, encoding="utf-8")
             write_status("running")
             (job.out / MANIFEST).unlink(missing_ok=True)  # of a run with other parts: its files may be removed soon

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.hashes import FileHashes
 from domainbert.base.ranks import launch_id, launched_here, started_together
 from domainbert.base.sealed import damages, in_short, odd_in_seal, read_manifest, write_manifest
-from domainbert.base.signals import StopSignals, stopping_at_once
+from domainbert.base.signals import StopSignals, noting_signals, stop_if_asked
 from domainbert.runner.claim import (
+    BEING_WRITTEN,
     CONFIG,
     NEVER_RUN,
     NOT_FINISHED,
@@ -63,7 +65,7 @@ class Job:
     out: Path
     seal: dict[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal keys give equal results."""
         return seal_key(self.seal)
@@ -156,6 +158,8 @@ def _unfinished_state(job: Job, left: str) -> FolderState:
         return FolderState(False, f"{left}; {parts[0]}", resumable=True, drops=parts[1])
     if changed := changed_inputs(job.stage, seal, job.seal):
         return FolderState(False, f"{left}; {changed}", resumable=True)
+    if is_running(job.out):  # nothing was interrupted: it is refused when the folder is claimed
+        return FolderState(False, BEING_WRITTEN)
     changes = differences(seal, in_terms_of(seal, job.seal, job.settings))
     return FolderState(False, f"{left}, and changed since", changed="; ".join(changes))
 
@@ -232,7 +236,7 @@ def run_in_turn(job: Job, go_on: str, resume: bool = False, force: bool = False)
                 raise
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
-            with stopping_at_once():
+            with noting_signals():
                 _wait(lambda: not is_running(job.out), job)
         except TrainingStopped as stop:
             raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {go_on}") from stop
@@ -262,19 +266,22 @@ def follow_job(job: Job, force: bool = False) -> None:
     if job.trains:
         _wait(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_command(job)):
-            _call(job, stop_at_once=not nothing_follows)
+            _call(job, stops_alone=not nothing_follows)
     if not nothing_follows:
         _wait(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
-def _call(job: Job, stop_at_once: bool = True) -> dict[str, Any]:
-    with told_if_lost(), stopping_at_once() if stop_at_once else nullcontext():
-        return job.stage.function(out=job.out, **job.settings.arguments)
+def _call(job: Job, stops_alone: bool = True) -> dict[str, Any]:
+    with told_if_lost(), noting_signals() if stops_alone else nullcontext():
+        metrics: dict[str, Any] = job.stage.function(out=job.out, **job.settings.arguments)
+        stop_if_asked()
+        return metrics
 
 
 def _wait(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
     end = time.monotonic() + seconds
     while not condition():
+        stop_if_asked()
         if time.monotonic() > end:
             raise DomainbertError(f"{job.out}: the first process has not begun to write this folder; see its messages")
         time.sleep(_POLL_SECONDS)

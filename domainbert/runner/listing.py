@@ -52,8 +52,8 @@ class Run:
 
     @property
     def started(self) -> datetime | None:
-        """The start of the stage that was begun last."""
-        return max((one.started for one in self.stages if one.started), default=None)
+        """The start of the stage that was begun first."""
+        return min((one.started for one in self.stages if one.started), default=None)
 
     @property
     def seconds(self) -> float | None:

@@ -75,7 +75,8 @@ def look_at(folder: Path) -> StageSeen:
 
 def _finished(folder: Path, manifest: Mapping[str, Any], size: int) -> StageSeen:
     """A stage that was done: of its files only size is compared, nothing is hashed."""
-    found, metrics = in_short(damages(folder, manifest, None)), manifest["metrics"]
+    damage, metrics = in_short(damages(folder, manifest, None)), manifest["metrics"]
+    errors = in_short(metrics.get("errors", []))
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
     last = metrics.get("validation")
     if isinstance(last, dict) and "loss" in last:
@@ -83,14 +84,14 @@ def _finished(folder: Path, manifest: Mapping[str, Any], size: int) -> StageSeen
     return StageSeen(
         folder.name,
         manifest["stage"],
-        DAMAGED if found else DONE,
-        found,
+        DAMAGED if damage else FAILED if errors else DONE,
+        damage or (errors and f"errors in the data: {errors}"),
         started=datetime.fromisoformat(manifest["started"]).astimezone(timezone.utc),
         seconds=float(manifest["wall_seconds"]),
         resumed=bool(manifest.get("resumed")),
         num_bytes=size,
-        scores=[] if found else system_scores(metrics),
-        validation={} if found else {name: float(value) for name, value in validation.items()},
+        scores=[] if damage else system_scores(metrics),
+        validation={} if damage else {name: float(value) for name, value in validation.items()},
     )
 
 

@@ -152,8 +152,8 @@ class _Reading:
     """The stages that are selected, or needed by those."""
     jobs: dict[str, Job] = field(default_factory=dict)
     checks: dict[str, frozenset[str]] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)
-    """Stages whose folders are up to date."""
+    yet_to_run: dict[str, Job] = field(default_factory=dict)
+    """The jobs whose folders are not up to date."""
     left_out: list[str] = field(default_factory=list)
     """The missing files of stages that are not needed."""
 
@@ -198,13 +198,13 @@ class _Reading:
             return None
         if len(problems.messages) > found or any(other not in self.jobs for other in referred_stages(settings)):
             return None
-        out, keys = self.out / name, {other: job.key for other, job in self.jobs.items()}
+        out, keys = self.out / name, {other: self.jobs[other].key for other in referred_stages(settings)}
         job = Job(stage, settings, out, make_seal(stage, settings, self.hashes, keys, sealed_in(out)))
         if self.is_done(job):
-            self.done.add(name)
-        elif needed:
-            yet_to_run = {other: job for other, job in self.jobs.items() if other not in self.done}
-            add_early_problems(stage, settings, node, problems, prefix, yet_to_run)
+            return job
+        if needed:
+            add_early_problems(stage, settings, node, problems, prefix, self.yet_to_run)
+        self.yet_to_run[name] = job
         return job
 
     def is_done(self, job: Job) -> bool:
@@ -221,5 +221,7 @@ class _Reading:
         if stage not in known:
             self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {nearest(stage, known)}")
             return replace(node, reference=node.value)
-        path = str(self.out / node.value.removeprefix("@"))
-        return replace(node, value=path, text=None, reference=node.value, made=stage in self.done)
+        if ".." in Path(node.value).parts:
+            self.problems.add(f"{node.where}: found {node.shown()}; expected a path inside the folder of {stage}")
+        path, made = str(self.out / node.value.removeprefix("@")), stage in self.jobs and stage not in self.yet_to_run
+        return replace(node, value=path, text=None, reference=node.value, made=made)

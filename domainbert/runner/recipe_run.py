@@ -284,7 +284,8 @@ def _sealed_anew(recipe: Recipe, names: Collection[str]) -> Recipe:
     hold by now, perhaps of an older version, counts no more."""
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
-        keys, known = {other: made.key for other, made in jobs.items()}, None if name in names else sealed_in(job.out)
+        keys = {other: jobs[other].key for other in referred_stages(job.settings)}
+        known = None if name in names else sealed_in(job.out)
         jobs[name] = replace(job, seal=make_seal(job.stage, job.settings, recipe.hashes, keys, known))
     return replace(recipe, jobs=jobs)
 

@@ -14,7 +14,7 @@ from domainbert.base.hashes import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.ranges import field_types
 from domainbert.base.ranks import process_rank
-from domainbert.runner.claim import CONFIG
+from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED
 from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
     FolderState,
@@ -43,7 +43,7 @@ _MOST_EXAMPLES = 10_000
 def stage_help(stage: Stage) -> str:
     """Text of `domainbert <stage> --help`: every setting with type, default and docstring."""
     flags = {
-        "--resume auto": "resume from the newest checkpoint in the folder, if there is one",
+        "--resume auto": "the default; if it is given, seeds in the folder that are not asked for any more are removed",
         "--force": "replace what this stage has written there before",
         "--print_config": "print the settings as YAML and stop",
         "--allow-import PKG": "let class_path name classes of these packages of yours (PKG,PKG); they are imported",
@@ -157,7 +157,6 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         problems.add("--out: missing; expected the folder to write")
     elif starts_at_home(str(out)):
         problems.add(f"--out: found '{out}'; {WHOLE_PATH}")
-    resume = "resume" in typed.flags
     if typed.flags.get("resume", "auto") != "auto":
         problems.add(f"--resume: found '{typed.flags['resume']}'; expected auto")
     problems.raise_if_any()
@@ -175,19 +174,18 @@ def run_stage(stage: Stage, typed: Typed) -> str:
         refuse_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is done already with these settings and inputs; --force runs it again"
     if not force:
-        _check_free(job.out, state, resume)
+        _check_free(job.out, state, may_drop="resume" in typed.flags)
     add_early_problems(stage, settings, tree, problems)
     problems.raise_if_any()
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_words()]
-    keeps = state.resumable and (resume or state.manifest is not None) and not force
-    manifest = run_job(job, shlex.join(words), keeps, force)
+    manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     refuse_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
 
-def _check_free(out: Path, state: FolderState, resume: bool) -> None:
+def _check_free(out: Path, state: FolderState, may_drop: bool) -> None:
     """Raise `DomainbertError` if the folder holds files that must not be replaced without --force."""
-    if state.changed and resume:
+    if state.changed:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same ones to resume, "
             "or --force to start again"
@@ -196,8 +194,8 @@ def _check_free(out: Path, state: FolderState, resume: bool) -> None:
         raise DomainbertError(
             f"{out}: not as the stage left it: {state.damaged}; expected it as it was, or --force to make it again"
         )
-    nothing_lost = state.manifest is not None and state.resumable and not state.drops
-    if state.empty or nothing_lost or (resume and (state.resumable or state.reason == "not finished")):
+    nothing_lost = state.resumable and (may_drop or not state.drops)
+    if state.empty or nothing_lost or state.reason in (NOT_FINISHED, BEING_WRITTEN):
         return
     advice = "--resume auto to go on, or --force to replace it" if state.resumable else "or --force to replace it"
     raise DomainbertError(f"{out}: holds other work ({state.reason}); expected a new folder, {advice}")

@@ -18,6 +18,7 @@ from domainbert.settings.choices import is_allowed, named_files
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_MOST_CHARACTERS = 1_000_000  # of all texts with variables in a file, after substitution
 
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:
@@ -157,11 +158,14 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
             problems.add(f"{value.where}: vars.{name}: found {value.shown()}; {advice}")
         found[name] = replace(value, value=chosen or "")
     for _ in range(len(found)):  # as many as there are, if each names the next
+        before = found
         values = {name: one.value for name, one in found.items()}
-        found = {name: substitute(one, values, problems) for name, one in found.items()}
+        found = substitute(replace(node, value=found), values, problems, "vars").value
+        if found == before:
+            break
     for name, one in found.items():
         if _VARIABLE.search(one.value):
-            problems.add(f"{one.where}: vars.{name}: names itself, by way of {one.value}; expected text in the end")
+            problems.add(f"{one.where}: vars.{name}: names itself, by way of {one.shown()}; expected text in the end")
     return {name: one.value for name, one in found.items()}
 
 
@@ -192,10 +196,25 @@ def check_variables_read(
             problems.add(f"--{key}: nothing reads ${{{name}}}; {nearest(name, sorted(known))}")
 
 
-def substitute(node: Node, variables: Mapping[str, str], problems: Problems) -> Node:
-    """The tree with `${name}` in every text replaced by its value; unknown names are added to `problems`."""
+def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key: str = "stages") -> Node:
+    """The tree with `${name}` in every text replaced by its value; unknown names are added to `problems`. `key` is the
+    tree's own, for messages.
+
+    Raises:
+        DomainbertError: the texts with variables become too long together.
+    """
+    size = 0
 
     def filled(node: Node) -> Node:
+        nonlocal size
+        if names := _VARIABLE.findall(node.value):
+            size += len(node.value) + sum(len(variables.get(name, "")) for name in names)
+        if size > _MOST_CHARACTERS:
+            raise DomainbertError(
+                f"{node.where}: {key}: the variables make the texts {size:,} characters long by this line; "
+                f"expected at most {_MOST_CHARACTERS:,}"
+            )
+
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:

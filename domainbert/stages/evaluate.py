@@ -215,9 +215,17 @@ def _model_folders(models: Mapping[str, Path]) -> Folders:
 
 def _folders_of(name: str, folder: Path) -> dict[str, Path]:
     """The model folders of a system by the name of the seed; a single model is called "model"."""
+    from domainbert.models.folder import read_seeds
+
     check_sealed(folder, "seed-*/config.json")  # a seed without it would be left out
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
+    if (folder / "seeds.json").is_file():
+        listed = [seed for value in read_seeds(folder).values() if isinstance(value, dict) for seed in value]
+        if lost := [seed for seed in listed if not (folder / seed / "config.json").is_file()]:
+            raise DomainbertError(
+                f"models.{name}: {folder}: seeds.json lists {', '.join(lost)}; expected a model folder for each seed"
+            )
     seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_by_number)
     if not seeds:
         found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"

@@ -16,6 +16,7 @@ from domainbert.training.data_module import TrainAndValidation, share_of, told_b
 from domainbert.training.length_phases import steps_of_phases
 from domainbert.training.module import TrainedModule
 from domainbert.training.numbers import NumberWatch
+from domainbert.training.processes import join_torchrun
 from domainbert.training.trainer import build_trainer
 
 _VALIDATIONS = 10
@@ -147,6 +148,7 @@ def fit(
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
     batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
+    join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with told_by_workers():
         trainer.fit(module, datamodule=batches)
     kept = history.last

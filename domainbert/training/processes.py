@@ -14,9 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.base.ranks import LAUNCH, laid_out, launch_id
+from domainbert.base.ranks import LAUNCH, laid_out, launch_id, started_together
 
 _WATCH_SECONDS = 1.0
+_MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group
+_POLL_SECONDS = 0.1
 _OF_GLOO = re.compile(r"\bgloo\b")
 _PLACE = re.compile(r"^\[\S+\]\s*")  # in a library's source
 _SHOWN = 200  # characters of a library's reason
@@ -32,6 +34,55 @@ def highest(value: int) -> int:
     agreed = torch.tensor(value)
     distributed.all_reduce(agreed, distributed.ReduceOp.MAX, group=_group_on_cpu(id(distributed.group.WORLD)))
     return int(agreed)
+
+
+def join_torchrun(backend: str) -> None:
+    """Form the process group of a launch by torchrun under new keys of its store; does nothing otherwise, or if there
+    is a group already.
+
+    torchrun keeps its store when it restarts the processes. The store still holds the addresses of the previous ones:
+    a process that starts first would connect to a port on which nobody listens any more. The restart count cannot tell
+    them apart, because torchrun counts per node.
+    """
+    from torch import distributed
+
+    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and started_together() > 1
+    if not by_torchrun or distributed.is_initialized():
+        return
+    store, rank, size = next(distributed.rendezvous("env://"))
+    keys = distributed.PrefixStore(agreed_prefix(store, rank, size), store)
+    distributed.init_process_group(backend, store=keys, rank=rank, world_size=size)
+
+
+def agreed_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
+    """Return a text that all running processes have in common, and that no process which ended before has had.
+
+    Every process announces itself with a random name. The first one repeats the names that it reads, which may be of
+    ended processes, until each of the others has found its own name and confirmed it.
+
+    Raises:
+        TrainingFailed: another process has not come within `seconds`.
+    """
+    name, others, end = uuid.uuid4().hex, range(1, size), time.monotonic() + seconds
+    if rank:
+        store.set(f"domainbert/name/{rank}", name)
+    confirmed = [f"domainbert/{name}/{other}" for other in others]
+    while time.monotonic() < end:
+        if rank and name in (names := _value(store, "domainbert/names").split()):
+            store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
+            return names[0]
+        if not rank and store.check(confirmed):
+            return name
+        if not rank:
+            store.set(
+                "domainbert/names", " ".join([name, *(_value(store, f"domainbert/name/{one}") for one in others)])
+            )
+        time.sleep(_POLL_SECONDS)
+    raise TrainingFailed(f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected all to start")
+
+
+def _value(store: Any, key: str) -> str:
+    return str(store.get(key).decode()) if store.check([key]) else ""
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +105,7 @@ def told_if_lost() -> Iterator[None]:
         said = _PLACE.sub("", reason).partition(". ")[0][:_SHOWN]
         raise TrainingFailed(
             f"the training lost another of its processes ({said}), whose own messages say why; expected all of them to "
-            "run to the end: run the same again, a single stage with --resume auto, to go on from the last checkpoint"
+            "run to the end: run the same again to go on from the last checkpoint"
         ) from error
 
 

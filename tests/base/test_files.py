@@ -92,5 +92,5 @@ def test_text_has_its_line_ends_and_processes_of_two_machines_other_names_before
     for host in ("one", "other"):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
         write_text(tmp_path / "a.csv", "a\r\nb\n")
-    assert names == [f"a.csv.one.{os.getpid()}.tmp", f"a.csv.other.{os.getpid()}.tmp"]
+    assert names == [f".a.csv.one.{os.getpid()}.tmp", f".a.csv.other.{os.getpid()}.tmp"]
     assert (tmp_path / "a.csv").read_bytes() == b"a\r\nb\n"

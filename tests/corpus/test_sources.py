@@ -1,11 +1,15 @@
+import errno
 import gzip
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
+from domainbert.corpus.files import find_files
 from domainbert.corpus.report import SourceReport
 from domainbert.corpus.sources import read_source
 
@@ -100,3 +104,23 @@ def test_a_wrong_source_is_refused(arguments: dict[str, object], message: str) -
 def test_a_wrong_corpus_is_refused(arguments: dict[str, object], key: str) -> None:
     with pytest.raises(DomainbertError, match=f"^{key}: .*expected"):
         CorpusConfig(**{"sources": [Source("x")], **arguments})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pattern", ["*/*.txt", "**/*.txt", "*/b/*.txt", "closed/*.txt"])
+def test_a_folder_that_a_glob_cannot_list_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    scandir = os.scandir
+    for name in ("open/b/é.txt", "open/a.txt", "closed/b/c.txt", "closed/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("text")
+    assert list(find_files(f"{tmp_path}/{pattern}"))
+
+    def closed(path: Any = ".") -> Any:
+        if Path(path).name == ("b" if pattern == "*/b/*.txt" else "closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(PermissionError):
+        list(find_files(f"{tmp_path}/{pattern}"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from domainbert.base.files import write_text
 from domainbert.base.hashes import hash_file
 from domainbert.cli import main
 from domainbert.runner import jobs
@@ -95,17 +97,65 @@ def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
     assert Path("out/words.txt").read_text() == "a a"
 
 
+def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_one(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    interrupt(Path("out"))
+    locked = (
+        "import fcntl; file = open('out/running.lock', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(1, flush=True)"
+    )
+    command = [sys.executable, "-c", f"{locked}; input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stdout.readline()
+        for words in ("[a]", "[b]"):
+            assert main(["make", "--words", words, "--out", "out"]) == 2
+            assert "another process is writing this folder; wait for it, or end it" in capsys.readouterr().err
+        process.stdin.close()
+    assert main(["make", "--words", "[b]", "--out", "out"]) == 2
+    assert "was interrupted with other settings (words changed)" in capsys.readouterr().err
+
+
+def test_what_a_killed_process_was_about_to_write_is_no_output(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyError):
+        patch.setattr(Path, "replace", lambda path, target: (_ for _ in ()).throw(KeyError(path.name)))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as after a kill
+        write_text(Path("left.json"), "{")
+    assert [path.name.startswith(".left.json.") for path in Path().glob("*.tmp")] == [True]
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    interrupt(Path("out"))
+    Path("out/part").mkdir()
+    left = next(Path().glob("*.tmp"))
+    for folder in ("out", "out/part"):
+        shutil.copy(left, folder)
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    assert list(json.loads(Path("out/manifest.json").read_text())["outputs"]) == ["words.txt"]
+    assert not list(Path("out").rglob("*.tmp"))
+
+
+def interrupt(out: Path) -> None:
+    """Make a finished stage one that was killed after a checkpoint."""
+    seal = json.loads((out / "manifest.json").read_text())["seal"]
+    (out / "manifest.json").unlink()
+    (out / "running.lock").touch()
+    (out / "checkpoints/step-00000010").mkdir(parents=True)
+    (out / "status.json").write_text(json.dumps({"state": "running", "seal": seal}))
+
+
 def test_a_signal_outside_a_stage_has_the_code_that_requeues(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While inputs are hashed, and while what a stage has made is sealed."""
     for name in ("folder_state", "write_manifest"):
         with monkeypatch.context() as patch:
-            patch.setattr(jobs, name, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+            real = getattr(jobs, name)
+            patch.setattr(jobs, name, lambda *given, real=real: os.kill(os.getpid(), signal.SIGUSR1) or real(*given))
             assert main(["make", "--words", "[a]", "--out", "out"]) == 75
         assert "stopped by SIGUSR1" in capsys.readouterr().err
     assert json.loads(Path("out/status.json").read_text())["state"] == "stopped"
-    assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
 
 
 @pytest.mark.parametrize("force", [False, True])

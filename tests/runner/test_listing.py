@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from domainbert.base.sealed import write_manifest
 from domainbert.cli import main
 from domainbert.runner.listing import Listing, Run, list_runs
 from domainbert.runner.listing_table import as_json, table
@@ -51,6 +53,23 @@ def listed(*words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["runs", *words, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+def test_a_run_began_with_its_first_stage_and_a_check_with_errors_is_not_done() -> None:
+    with pytest.raises(RuntimeError, match="crash"):
+        main(["run", "recipe.yaml"])
+    shutil.copytree("runs/law/make", "runs/law/use", dirs_exist_ok=True)
+    make, check = (json.loads(Path("runs/law/make/manifest.json").read_text()) for _ in range(2))
+    make["started"], check["started"] = "2026-11-01T10:00:00+00:00", "2026-11-02T10:00:00+00:00"
+    del make["sha256"], check["sha256"]
+    check["metrics"]["errors"] = ["train.conll:3: café is labelled twice", "test.conll:1: no text"]
+    write_manifest(Path("runs/law/make"), make)
+    write_manifest(Path("runs/law/use"), check)
+    (run,) = list_runs(Path("runs")).runs
+    assert run.started == datetime(2026, 11, 1, 10, tzinfo=timezone.utc)
+    seen = look_at(Path("runs/law/use"))
+    told = "failed: errors in the data: train.conll:3: café is labelled twice, test.conll:1: no text"
+    assert (seen.state, seen.told) == ("failed", told)
 
 
 def note(folder: Path, **changes: Any) -> None:

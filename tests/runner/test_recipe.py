@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.cli import main
+from domainbert.runner import jobs
 from domainbert.runner.claim import read_status
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
@@ -550,3 +552,40 @@ def test_foreign_folders_are_found_before_anything_runs(fake_stages: ModuleType)
     with pytest.raises(DomainbertError, match=r"(?s)2 problems.*use: holds files that.*score: holds files that"):
         run()
     assert fake_stages.CALLS == [] and Path("runs/test/use/thesis.tex").read_text() == "mine"
+
+
+def test_variables_that_multiply_are_refused_before_they_fill_the_memory(fake_stages: ModuleType) -> None:
+    names = "abcdefghijkl"
+    lines = [f"  {name}: '{f'${{{following}}}' * 10}'\n" for name, following in itertools.pairwise(names)]
+    stage = "stages:\n  make: {words: ['${a}']}\n"
+    Path("recipe.yaml").write_text(f"out: runs/test\nvars:\n{''.join(lines)}  {names[-1]}: café\n{stage}")
+    with pytest.raises(
+        DomainbertError, match=r"recipe\.yaml:\d+: vars: .* make the texts [\d,]+ characters long"
+    ) as at:
+        read()
+    assert "expected at most 1,000,000" in str(at.value) and len(str(at.value)) < 200
+    words = ", ".join(["'${a}'"] * 300)
+    Path("recipe.yaml").write_text(
+        f"out: runs/test\nvars: {{a: {'é' * 9000}}}\nstages:\n  make: {{words: [{words}]}}\n"
+    )
+    with pytest.raises(DomainbertError, match=r"recipe\.yaml:4: stages: .* expected at most 1,000,000"):
+        read()
+
+
+def test_each_stage_of_a_long_recipe_is_hashed_once(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, seal_key = [], jobs.seal_key
+    monkeypatch.setattr(jobs, "seal_key", lambda seal: hashed.append(seal["stage"]) or seal_key(seal))
+    stages = [f"  make-{number}: {{stage: make, words: [a]}}\n" for number in range(100)]
+    Path("recipe.yaml").write_text(
+        f"out: runs/test\nstages:\n{''.join(stages)}  use: {{source: '@make-99/words.txt'}}\n"
+    )
+    assert list(to_run())[-2:] == ["make-99", "use"]
+    assert len(hashed) <= 101
+
+
+@pytest.mark.parametrize("path", ["@make/../secret.txt", "@make/..", "@make/a/../../b"])
+def test_a_reference_stays_in_the_folder_of_its_stage(fake_stages: ModuleType, path: str) -> None:
+    """Files outside would not be compared by content."""
+    Path("recipe.yaml").write_text(RECIPE.replace("@make/words.txt", path))
+    with pytest.raises(DomainbertError, match=r"recipe\.yaml:6: found '@make/.*; expected a path inside .* of make$"):
+        read()

@@ -10,7 +10,7 @@ from seqeval.scheme import IOB2
 
 from domainbert.base.errors import DomainbertError
 from domainbert.serving import cost
-from domainbert.stages.evaluate import evaluate
+from domainbert.stages.evaluate import _folders_of, evaluate
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner, NerFormat
 from domainbert.tasks.ner.conll import read_conll
@@ -302,3 +302,15 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
 def test_too_few_resamples_for_an_interval(out, tmp_path):
     with pytest.raises(DomainbertError, match="bootstrap_resamples: found 10; expected an integer from 100 to"):
         evaluate(out, models={"a": tmp_path}, task=Ner(), test=tmp_path / "test.conll", bootstrap_resamples=10)
+
+
+def test_a_folder_without_one_of_its_seeds_is_refused_even_if_it_is_not_sealed(tmp_path):
+    (tmp_path / "seed-1").mkdir()
+    (tmp_path / "seed-1/config.json").write_text("{}")
+    seeds = {"best": "seed-1", "validation_f1": {"seed-1": 0.5, "seed-2": 0.4}}
+    (tmp_path / "seeds.json").write_text(json.dumps(seeds))
+    with pytest.raises(DomainbertError, match=r"models\.ours: .*seeds\.json lists seed-2; expected a model folder for"):
+        _folders_of("ours", tmp_path)
+    (tmp_path / "seed-2").mkdir()
+    (tmp_path / "seed-2/config.json").write_text("{}")
+    assert list(_folders_of("ours", tmp_path)) == ["seed-1", "seed-2"]

@@ -125,7 +125,7 @@ def _strip_origins(proto: ModelProto) -> None:
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     """A temporary path, whose file replaces `path` once it is whole."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f".{path.name}.tmp")  # hidden: no output if the process is killed
     yield temporary
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
