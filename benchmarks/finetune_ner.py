@@ -75,8 +75,11 @@ def _task(head: Literal["linear", "crf"] = "linear") -> Ner:
     return Ner(format=NerFormat(repair=True), head=head)  # ECON-IE holds some stray I- tags
 
 
-def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
-    """The work of the stage `finetune`; the module's last hook of a step takes turns."""
+def train_domainbert(
+    turns: Turns, settings: Settings, num_workers: int = 0, adapt: Callable[[Any], None] = lambda module: None
+) -> dict[str, Any]:
+    """Train as the stage `finetune`, after `adapt` has changed the LightningModule; its last hook of a step takes
+    turns."""
     import lightning
     import torch
 
@@ -115,13 +118,14 @@ def train_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
     optim = OptimConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPS)
     schedule = ScheduleConfig(warmup_fraction=WARMUP_FRACTION)
     objective = TakesTurns(model, task, optim, schedule, steps.total, validation, settings.seed, entries.row)
+    adapt(objective)
     order = GlobalOrder(len(examples), BATCH_SIZE, settings.seed)
     data = TrainingData(
         lambda share, steps: LabelledTrainBatches(examples, tokenizer, order, share, steps),
         [validation_batches(held_out, tokenizer)],
         lambda step: {},
     )
-    runtime = Runtime(empty(CACHE / "finetune"), settings.precision, None, 0, ("jsonl", "tensorboard"), {}, _NEVER)
+    runtime = Runtime(empty(CACHE / "finetune"), settings.precision, None, num_workers, ("jsonl", "tensorboard"), {}, _NEVER)
     result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 

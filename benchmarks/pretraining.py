@@ -58,8 +58,10 @@ def train(
     after_step: Callable[[float], None],
     out: Path,
     trainer_arguments: Mapping[str, Any] | None = None,
+    num_workers: int = 0,
+    adapt: Callable[[Any], None] = lambda module: None,
 ) -> dict[str, Any]:
-    """The work of the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
+    """Train as the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
 
     Args:
         settings: model, rows and corpus.
@@ -67,6 +69,8 @@ def train(
         after_step: called after each, with the tokens of all devices; training waits for it.
         out: folder for logs.
         trainer_arguments: as `trainer:` of the stage.
+        num_workers: as in the stage.
+        adapt: called with the LightningModule before the training.
 
     Returns:
         Facts for the JSON.
@@ -108,8 +112,9 @@ def train(
     compile = torch.cuda.is_available()
     texts = [ValidationText("", 1.0, learnt.baselines(corpus))]
     module = Pretraining(learnt, models, settings.optim, schedule, num_steps, texts, compile=compile)
+    adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
-    runtime = Runtime(out, "auto", None, 0, ("jsonl", "tensorboard"), arguments)
+    runtime = Runtime(out, "auto", None, num_workers, ("jsonl", "tensorboard"), arguments)
     flops_per_token = learnt.flops_per_token(module.models, settings.length)
     throughput = throughput_of({0: flops_per_token}, runtime)
     callbacks = [

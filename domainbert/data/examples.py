@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -163,8 +164,13 @@ def _rows(lengths: Ints) -> tuple[int, list[list[int]]]:
         length = _up(int(lengths.sum()), 8)
         return length, pack_lengths(lengths, length)
     shortest = _up(max(int(lengths.max()), _SHORTEST_ROW), _STEP)
-    tried = ((length, pack_lengths(lengths, length)) for length in range(shortest, shortest + _STEP * _TRIED, _STEP))
-    return min(tried, key=lambda plan: len(plan[1]) * plan[0] * (_ELSE + plan[0]))
+    best, least = (0, list[list[int]]()), math.inf
+    for length in range(shortest, shortest + _STEP * _TRIED, _STEP):
+        cost = length * (_ELSE + length)  # of a row
+        if -(-int(lengths.sum()) // length) * cost < least:  # as few rows as there can be
+            rows = pack_lengths(lengths, length)
+            best, least = min((best, least), ((length, rows), len(rows) * cost), key=lambda plan: plan[1])
+    return best
 
 
 def _up(length: int, multiple: int) -> int:
