@@ -110,7 +110,7 @@ class TrainedModule(lightning.LightningModule):
         if not on_cpu:
             torch.cuda.manual_seed(seed)
         if on_cpu:
-            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy()).tolist()
+            seeds = random_bits(self.seed, _DROPOUT, batch["texts"].numpy())
             self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
         draw_by_text(self._draws)
 
