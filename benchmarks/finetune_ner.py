@@ -125,7 +125,9 @@ def train_domainbert(
         [validation_batches(held_out, tokenizer)],
         lambda step: {},
     )
-    runtime = Runtime(empty(CACHE / "finetune"), settings.precision, None, num_workers, ("jsonl", "tensorboard"), {}, _NEVER)
+    runtime = Runtime(
+        empty(CACHE / "finetune"), settings.precision, None, num_workers, ("jsonl", "tensorboard"), {}, _NEVER
+    )
     result = fit_labelled("finetune", objective, data, steps, runtime, Ner().headline, KeepBest(Ner().headline, None))
     return _facts(TakesTurns.losses, [row["f1"] for row in result["history"]], str(objective.trainer.precision))
 

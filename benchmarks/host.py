@@ -10,6 +10,7 @@ only if it is shorter than the time of the kernels.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import cProfile
 import json
 import pstats
@@ -28,7 +29,7 @@ from pretraining import train as pretrain
 from side_by_side import hardware, versions
 
 _ROWS, _LENGTH = 64, 512
-_WARM_UP = 30  # steps
+_WARM_UP, _SHOWN = 30, 40  # steps; functions of a profile
 _PACKAGES = ("torch", "lightning", "numpy")
 
 
@@ -106,13 +107,11 @@ def main() -> None:
     found = {}
     for name in options.work:
         times = StepTimes(options.steps, options.profile)
-        try:
+        with contextlib.suppress(_Enough):
             WORK[name](times, options.workers)
-        except _Enough:
-            pass
         if times.profiler is not None:
             times.profiler.disable()
-            pstats.Stats(times.profiler).dump_stats("/tmp/host.prof")
+            pstats.Stats(times.profiler).sort_stats("tottime").print_stats(_SHOWN)
         found[name] = times.summary()
         print(f"{name}: {found[name]['main_thread_ms']:.2f} ms a step in the main thread")
     if options.out:

@@ -225,8 +225,8 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     position_ids[places] = places - np.repeat(firsts, totals)
     segment_ids[places] = np.repeat(stretches(np.ones_like(per_row), per_row), totals)
     shape = len(rows), length
-    filled = (values.reshape(shape) for values in (input_ids, position_ids, segment_ids, token_type_ids))
-    return PackedRows(*filled, firsts)
+    places = (position_ids.reshape(shape), segment_ids.reshape(shape), token_type_ids.reshape(shape))
+    return PackedRows(input_ids.reshape(shape), *places, firsts)
 
 
 def stretches(starts: Ints, counts: Ints) -> Ints:

@@ -11,9 +11,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.processors import num_cores
 from domainbert.base.signals import ignore_stop_signals
 from domainbert.data.types import SPARE, Batch, Share, TrainBatches, ValidationBatches
 from domainbert.encoders.attention import segment_boundaries
+
+_MOST_WORKERS = 4
 
 
 class TrainAndValidation(lightning.LightningDataModule):
@@ -21,11 +24,12 @@ class TrainAndValidation(lightning.LightningDataModule):
 
     `train` and `validations` are those of `fit.TrainingData`; validation sets are read one after the other. The
     training's batches are those from the Trainer's `global_step` to `num_steps`. The processes that build them,
-    `num_workers`, change the speed, never the batches.
+    `num_workers`, change the speed, never the batches. None stands for as many as `automatic_workers` for training on a
+    GPU and one for each validation set, and for none on a CPU.
     """
 
     def __init__(
-        self, train: TrainBatches, validations: Sequence[ValidationBatches], num_steps: int, num_workers: int
+        self, train: TrainBatches, validations: Sequence[ValidationBatches], num_steps: int, num_workers: int | None
     ) -> None:
         super().__init__()
         self.train, self.validations = train, validations
@@ -34,7 +38,8 @@ class TrainAndValidation(lightning.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training batches, in order, from the next step on."""
         assert self.trainer is not None
-        return self._loader(self.train(share_of(self.trainer), range(self.trainer.global_step, self.num_steps)))
+        batches = self.train(share_of(self.trainer), range(self.trainer.global_step, self.num_steps))
+        return self._loader(batches)
 
     def val_dataloader(self) -> list[DataLoader[Batch]]:
         """Validation batches, in order, for each set, the same number on each device; see `SameNumber`.
@@ -46,28 +51,46 @@ class TrainAndValidation(lightning.LightningDataModule):
         last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
         if len(self.validations) == 1 and not len(self.validations[0](last)):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._loader(SameNumber.of(validation, share)) for validation in self.validations]
+        return [self._loader(SameNumber.of(validation, share), 1) for validation in self.validations]
 
-    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Count the texts of a batch that goes to a GPU, as long as nothing has to wait for that."""
-        if not self._on_gpu():
-            return batch
-        return batch | {"boundaries": segment_boundaries(batch["segment_ids"]).pin_memory()}
+    def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
+        """Return the batches with what the device of the training needs besides."""
+        return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _on_gpu(self) -> bool:
         assert self.trainer is not None
         return self.trainer.strategy.root_device.type == "cuda"
 
-    def _loader(self, batches: Dataset[Batch]) -> DataLoader[Batch]:
+    def _loader(self, batches: Dataset[Batch], most_workers: int = _MOST_WORKERS) -> DataLoader[Batch]:
+        on_gpu, workers = self._on_gpu(), self.num_workers
+        if workers is None:
+            assert self.trainer is not None
+            workers = min(most_workers, automatic_workers(self.trainer.num_devices)) if on_gpu else 0
         return DataLoader(
-            batches,
+            self.for_device(batches),
             batch_size=None,
-            num_workers=self.num_workers,
-            pin_memory=self._on_gpu(),  # copied to it while it computes
-            persistent_workers=self.num_workers > 0,
+            num_workers=workers,
+            pin_memory=on_gpu,  # copied to it while it computes
+            persistent_workers=workers > 0,
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
+
+
+class WithBoundaries(Dataset[Batch]):
+    """Batches for a GPU, with the boundaries of their texts: counting the texts there would wait for it."""
+
+    def __init__(self, batches: Dataset[Batch]) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        """Batches."""
+        return len(self.batches)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Batch:
+        """Batch `index`."""
+        batch = self.batches[index]
+        return batch | {"boundaries": segment_boundaries(torch.as_tensor(batch["segment_ids"]))}
 
 
 class SameNumber(Dataset[Batch]):
@@ -108,6 +131,11 @@ def told_by_workers() -> Iterator[None]:
         if of_worker and str(error).startswith("Caught "):
             raise DomainbertError(told.strip()) from None
         raise
+
+
+def automatic_workers(num_devices: int) -> int:
+    """Return the worker processes that build batches for one of `num_devices` GPUs of this machine: at most 4."""
+    return max(1, min(_MOST_WORKERS, num_cores() // num_devices - 1))
 
 
 def share_of(trainer: lightning.Trainer) -> Share:

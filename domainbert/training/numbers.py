@@ -29,8 +29,8 @@ class NumberWatch(Remembering):
     A skipped step changes no weight (see `TrainedModule`); the terms of its loss that were not finite are named, or
     that it was the loss or the gradient. A spike is a loss more than six standard deviations above the mean, both
     running averages over about 100 steps whose losses have the same terms; it is reported and changes nothing. On a GPU
-    the numbers are read in the next step that is logged. `items_of_step` says what the global batch of a step (from 0) consisted of,
-    as plain values, for `non_finite.json` in `out`.
+    the numbers are read in the next step that is logged. `items_of_step` says what the global batch of a step (from 0)
+    consisted of, as plain values, for `non_finite.json` in `out`.
     """
 
     remembered = ("skipped_steps", "not_finite", "loss_spikes", "averages", "terms")

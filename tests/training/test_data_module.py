@@ -9,8 +9,9 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.order import GlobalOrder
 from domainbert.data.types import SPARE, Share
+from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.data_module import SameNumber, TrainAndValidation, told_by_workers
+from domainbert.training.data_module import SameNumber, TrainAndValidation, automatic_workers, told_by_workers
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -31,7 +32,7 @@ def test_loaders_give_the_rank_its_batches_from_the_next_step_on_whatever_the_wo
     loader = data.train_dataloader()
     assert not loader.pin_memory
     found = list(loader)
-    assert data.on_before_batch_transfer(found[0], 0) is found[0]
+    assert "boundaries" not in found[0]
     assert len(loader) == len(found) == 2 * (5 - first)
     assert [(batch["step"], batch["micro_batch"]) for batch in found[-3:]] == [(3, 1), (4, 0), (4, 1)]
     for index, batch in enumerate(found):
@@ -81,15 +82,24 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     )
     on_gpu = SimpleNamespace(root_device=torch.device("cuda", 0))
     data.trainer = SimpleNamespace(
-        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu
+        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu, num_devices=2
     )
-    assert data.train_dataloader().pin_memory and data.val_dataloader()[0].pin_memory
-    pinned = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
-    batch = {"segment_ids": torch.tensor([[1, 1, 2, 2], [1, 1, 1, 0]]), "step": 3}
-    moved = data.on_before_batch_transfer(batch, 0)
-    assert moved["boundaries"].tolist() == [0, 2, 4, 7, 8] and moved.keys() == {"segment_ids", "step", "boundaries"}
-    assert len(pinned) == 1 and "boundaries" not in batch
+    for loader in (data.train_dataloader(), *data.val_dataloader()):
+        batch, plain = loader.dataset[0], loader.dataset.batches[0]
+        assert loader.pin_memory and loader.num_workers == 0
+        assert batch.keys() - plain.keys() == {"boundaries"}
+        assert torch.equal(batch["boundaries"], segment_boundaries(torch.from_numpy(plain["segment_ids"])))
+    monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: 16)
+    data.num_workers = None
+    assert [loader.num_workers for loader in (data.train_dataloader(), *data.val_dataloader())] == [4, 1]
+    data.trainer.strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    assert data.train_dataloader().num_workers == 0
+
+
+@pytest.mark.parametrize(("cores", "devices", "wanted"), [(16, 1, 4), (16, 4, 3), (8, 8, 1), (1, 1, 1), (3, 1, 2)])
+def test_workers_of_a_gpu_leave_a_core_to_the_training(monkeypatch, cores, devices, wanted):
+    monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: cores)
+    assert automatic_workers(devices) == wanted
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
