@@ -184,9 +184,9 @@ def collate(
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S), of pairs `token_type_ids` too; `items` (E,); and for every
-        position that the head reads
-        (N,): `positions` in the flattened tokens, `example` (its place in this batch), `outputs` and `targets` (see
-        `Window`). With `places` (E,) in the global batch, for training, also `texts`, from `text_numbers`.
+        position that the head reads (N,): `positions` in the flattened tokens, `example` (its place in this batch),
+        `outputs` and `targets` (see `Window`). With `places` (E,) in the global batch, for training, also `texts`, from
+        `text_numbers`, and `longest`, the most outputs of an example.
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.text for _, window in windows]
@@ -196,7 +196,7 @@ def collate(
     order = [i for row in rows for i in row]
     placed = [windows[i] for i in order]
     reads = [len(window.positions) for _, window in placed]
-    batch = {
+    batch: Batch = {
         "input_ids": packed.input_ids,
         "position_ids": packed.position_ids,
         "segment_ids": packed.segment_ids,
@@ -211,4 +211,5 @@ def collate(
         batch["token_type_ids"] = packed.token_type_ids
     if places is not None:
         batch["texts"] = text_numbers(places, [len(example.windows) for example in examples])[order]
+        batch["longest"] = max(example.num_outputs for example in examples)
     return batch

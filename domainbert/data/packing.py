@@ -224,9 +224,10 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     places = stretches(firsts, totals)
     position_ids[places] = places - np.repeat(firsts, totals)
     segment_ids[places] = np.repeat(stretches(np.ones_like(per_row), per_row), totals)
-    shape = len(rows), length
-    places = (position_ids.reshape(shape), segment_ids.reshape(shape), token_type_ids.reshape(shape))
-    return PackedRows(input_ids.reshape(shape), *places, firsts)
+    ids, position, segment, types = (
+        values.reshape(len(rows), length) for values in (input_ids, position_ids, segment_ids, token_type_ids)
+    )
+    return PackedRows(ids, position, segment, types, firsts)
 
 
 def stretches(starts: Ints, counts: Ints) -> Ints:

@@ -25,7 +25,7 @@ from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import build_optimizer
-from tests.tiny_training import masked_lm_module
+from tests.tiny_training import logs_each_step, masked_lm_module
 
 DIVISIONS = [(1, 1), (1, 4), (2, 1), (2, 2)]  # ranks, micro-batches of each
 
@@ -53,11 +53,6 @@ class Ranks:
         self.sums[self.calls] = self.sums[self.calls] + value
         self.calls += 1
         return self.sums[self.calls - 1]
-
-
-def logs_each_step():
-    loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
-    return {"fit_loop": loop, "log_every_n_steps": 1, "max_steps": 10}
 
 
 def step(make_module, make_batches, world_size: int, accumulation: int):
