@@ -3,6 +3,7 @@ from __future__ import annotations
 from copy import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,8 @@ from domainbert.data.order import GlobalOrder
 from domainbert.data.types import SPARE, Share
 from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.training.data_module import SameNumber, TrainAndValidation, automatic_workers, told_by_workers
+from domainbert.pretraining.phases import PhasedRows, RowPhase
+from domainbert.training.data_module import ForGpu, SameNumber, TrainAndValidation, automatic_workers, told_by_workers
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -89,6 +91,14 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
         assert loader.pin_memory and loader.num_workers == 0
         assert batch.keys() - plain.keys() == {"boundaries"}
         assert torch.equal(batch["boundaries"], segment_boundaries(torch.from_numpy(plain["segment_ids"])))
+    phases = PhasedRows(
+        [RowPhase(range(5), readers[0], GlobalOrder(readers[0].plan.num_rows, 8, 2))], Share(), range(5)
+    )
+    texts = np.diff(readers[0].plan.row_offsets)
+    most = 8 + sum(sorted(texts.tolist())[-8:])  # the fullest rows, and padding behind each
+    assert phases.most_texts == most
+    rooms = {len(ForGpu(phases, False)[index]["boundaries"]) for index in range(5)}
+    assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
     monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: 16)
     data.num_workers = None
     assert [loader.num_workers for loader in (data.train_dataloader(), *data.val_dataloader())] == [4, 1]
