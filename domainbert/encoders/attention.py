@@ -79,9 +79,9 @@ class Segments(NamedTuple):
 def segment_boundaries(segment_ids: Tensor, least: int = 0) -> Tensor:
     """The `segment_starts`, then the end of the tokens: (B, S) -> (N + 1,), int32.
 
-    N is a power of two, of at least `least` segments, so that few shapes occur and nothing is compiled for each batch; behind the last segment come
-    empty ones. It is not simply the number of tokens: the backward kernel sets 128 tokens aside for each segment, empty
-    or not. To be called while a batch is on the CPU: a GPU would have to be waited for.
+    N is a power of two, of at least `least` segments, so that few shapes occur and nothing is compiled for each batch;
+    behind the last segment come empty ones. It is not simply the number of tokens: the backward kernel sets 128 tokens
+    aside for each segment, empty or not. To be called while a batch is on the CPU: a GPU would have to be waited for.
     """
     firsts = segment_starts(segment_ids)
     room = 1 << (max(len(firsts), least) - 1).bit_length()
