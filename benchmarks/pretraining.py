@@ -58,7 +58,7 @@ def train(
     after_step: Callable[[float], None],
     out: Path,
     trainer_arguments: Mapping[str, Any] | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = 0,
     adapt: Callable[[Any], None] = lambda module: None,
 ) -> dict[str, Any]:
     """Train as the stage `pretrain` by default (on a GPU with `compile: true`), without validation and checkpoints.
