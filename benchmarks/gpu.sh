@@ -52,6 +52,7 @@ part() {  # part NAME SECONDS PROGRAM ARGUMENTS...
     echo "$name: done in $((SECONDS - begun)) s"; grep -E '^[^ ].*[0-9]x  \(|utilisation|all .* agree|ms a step' "$log"
   else
     echo "$name: failed after $((SECONDS - begun)) s; the end of $log:"; tail -n 12 "$log"; failed=$((failed + 1))
+    tail -n 30 runs/benchmarks/logs/[0-9]*.log
   fi
 }
 pretraining() {  # pretraining NAME SECONDS PROGRAM ENCODER LENGTH ARGUMENTS...: 32,768 tokens a step

@@ -23,7 +23,6 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.training.replay import ReplayedModel
 
 _MAY_DIFFER = {"fp32": 1e-4, "bf16": 0.05, "compiled": 0.05}  # as a share of the largest value
 _VOCAB_SIZE, _LENGTH = 1000, 256
@@ -70,8 +69,6 @@ def comparisons(device: torch.device) -> Iterator[tuple[str, Callable[[], Share]
                     yield name, _attention(device, head_size, bias, window, precision)
     yield "dropout keeps its share, fp32", lambda: _dropout(device)
     yield "attention dropout keeps its share, bf16", lambda: _attention_dropout(device)
-    if device.type == "cuda":
-        yield "replayed graphs, bf16", lambda: _replayed(device)
     for file in sorted(EncoderConfig.files.glob("*tiny.yaml")):
         for precision in ("fp32", "bf16", "compiled"):
             yield f"{file.stem}, {precision}", _family(device, file.stem, precision)
@@ -175,28 +172,6 @@ def _attention_dropout(device: torch.device) -> Share:
     dropped = float((mixed == 0).float().mean())
     assert abs(float(mixed.float().mean()) * size - 1) < 0.02, "what is left is scaled up"
     return abs(dropped - rate)  # its standard deviation is 8e-4
-
-
-def _replayed(device: torch.device) -> Share:
-    """Logits and gradients of graphs beside those of direct calls with the same seed, with dropout."""
-    torch.manual_seed(2)
-    model = build_model(named_encoder("tiny").with_dropout(0.1), VocabularyFacts(_VOCAB_SIZE, 0), "tokens", 5)
-    model.to(device).train()
-    tokens, replayed = on(device, packed_rows()), ReplayedModel(model)
-    positions = tokens.segment_ids.flatten().nonzero().flatten()[::5]
-
-    def run(call: Callable[[Packed, Tensor], Tensor]) -> list[Tensor]:
-        torch.cuda.manual_seed(3)
-        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            logits = call(tokens, positions).float()
-        gradients = torch.autograd.grad(logits.square().mean(), list(model.parameters()), allow_unused=True)
-        return [logits, torch.cat([one.flatten() for one in gradients if one is not None])]
-
-    wanted = run(model)
-    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-        replayed.prepare(tokens, positions)
-    assert len(replayed.graphs) == 1
-    return _share(wanted, run(replayed))
 
 
 def _share(wanted: list[Tensor], found: list[Tensor]) -> Share:

@@ -80,9 +80,10 @@ def train(
 
     from domainbert.data.order import GlobalOrder
     from domainbert.data.prepared import open_prepared
-    from domainbert.pretraining.batches import TrainRows, ValidationRows, rows_of_corpus
+    from domainbert.pretraining.batches import ValidationRows, rows_of_corpus
     from domainbert.pretraining.module import Pretraining
     from domainbert.pretraining.objective import ValidationText
+    from domainbert.pretraining.phases import PhasedRows, RowPhase
     from domainbert.pretraining.start import Start
     from domainbert.tokenization.load import load_tokenizer
     from domainbert.training.callbacks import History, ProgressLines
@@ -128,7 +129,7 @@ def train(
     trainer.fit(
         module,
         datamodule=TrainAndValidation(
-            lambda share, steps: TrainRows(rows, order, share, steps),
+            lambda share, steps: PhasedRows([RowPhase(range(num_steps), rows, order)], share, steps),
             [lambda share: ValidationRows(validation_rows, settings.rows, share)],
             num_steps,
             runtime.num_workers,

@@ -5,6 +5,7 @@ Neither compilation nor loading is measured, and whatever slows the machine for 
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.metadata
 import json
 import multiprocessing
@@ -251,6 +252,8 @@ class _Worker:
 
     def stop(self) -> None:
         if self._process.pid is not None:
+            if self._process.is_alive():
+                os.kill(self._process.pid, signal.SIGUSR1)  # its log shows where it was
             self._connection.close()  # so that a side which waits for its turn ends, whatever it makes of the signal
             self._process.terminate()
             self._process.join(_STOP_SECONDS)
@@ -271,6 +274,7 @@ def _work(side: Side, rounds: Rounds, connection: Connection, log: Path) -> None
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    faulthandler.register(signal.SIGUSR1)
     try:
         facts = side.work(Turns(side.name, rounds, connection), side.settings)
     except BaseException:

@@ -147,8 +147,7 @@ def fit_rows(
         lambda share, steps: PhasedRows(train, share, steps, batches),
         [partial(validation_rows, reader) for reader in validations],
         describe,
-        few_shapes=False,
-        heaviest=[phase.reader.objective.heaviest_step(phase.steps) for phase in train],
+        [phase.reader.objective.heaviest_step(phase.steps) for phase in train],
     )
     print(*described(train), sep="\n")
     return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput

@@ -22,7 +22,6 @@ from domainbert.tasks.tagged_files import OF_A_CRF
 from domainbert.tasks.task import Task
 from domainbert.training.module import TrainedModule
 from domainbert.training.optim_config import OptimConfig, ScheduleConfig
-from domainbert.training.replay import ReplayedModel
 
 
 class FineTuning(TrainedModule):
@@ -33,10 +32,7 @@ class FineTuning(TrainedModule):
         measures_loss: whether validation gives the task's loss, too; off unless set.
         row: (vocab_size,) where the model has an entry's embedding, see `UsedEntries`; None if at its id.
         unusable: the steps whose validation gave logits that are not finite: its scores mean nothing.
-        replayed: calls the model in training steps, if graphs of it are recorded.
     """
-
-    replayed: ReplayedModel | None = None
 
     def __init__(
         self,
@@ -67,18 +63,6 @@ class FineTuning(TrainedModule):
         if row is not None:
             self.num_parked = int((row < 0).sum()) * model.encoder.input_embeddings.embedding_dim
         task.bind(model.head)
-
-    def on_train_start(self) -> None:
-        """Record graphs where the model is called once for a loss, and nothing looks into it."""
-        if type(self).training_step is FineTuning.training_step and self.adversarial is None and self.r_drop is None:
-            self.replayed = ReplayedModel.for_training(self.model, self.trainer)
-
-    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Record the graphs of a shape before the random numbers of the step are seeded."""
-        if self.replayed is not None:
-            with self.trainer.precision_plugin.forward_context():
-                self.replayed.prepare(self._tokens(batch), batch["positions"])
-        super().on_train_batch_start(batch, batch_idx)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a micro-batch, scaled so that the gradient is that of the mean over the global batch."""
@@ -138,11 +122,10 @@ class FineTuning(TrainedModule):
         self.log_dict({f"validation/{name}": float(value) for name, value in scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:
-        return (self.replayed or self.model)(self._tokens(batch), batch["positions"])
-
-    def _tokens(self, batch: dict[str, Any]) -> Packed:
         tokens = Packed.of(batch)
-        return tokens if self.row is None else tokens._replace(input_ids=self.row[tokens.input_ids])
+        if self.row is not None:
+            tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
+        return self.model(tokens, batch["positions"])
 
 
 def check_r_drop(model: EncoderWithHead, task: Task[Any, Any]) -> None:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import lightning
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -17,9 +16,7 @@ from domainbert.base.signals import ignore_stop_signals
 from domainbert.data.types import SPARE, Batch, Share, TrainBatches, ValidationBatches
 from domainbert.encoders.attention import segment_boundaries
 
-_MOST_WORKERS, _COLUMNS = 4, 64
-_OF_TOKENS = ("input_ids", "position_ids", "segment_ids", "token_type_ids")
-_FLAT_PLACES = ("positions", "real_places", "first_places")
+_MOST_WORKERS = 4
 
 
 class TrainAndValidation(lightning.LightningDataModule):
@@ -28,7 +25,7 @@ class TrainAndValidation(lightning.LightningDataModule):
     `train` and `validations` are those of `fit.TrainingData`; validation sets are read one after the other. The
     training's batches are those from the Trainer's `global_step` to `num_steps`. The processes that build them,
     `num_workers`, change the speed, never the batches. None stands for as many as `automatic_workers` for training on a
-    GPU and one for each validation set, and for none on a CPU. `few_shapes` fills batches up on a GPU, see `ForGpu`.
+    GPU and one for each validation set, and for none on a CPU.
     """
 
     def __init__(
@@ -37,10 +34,9 @@ class TrainAndValidation(lightning.LightningDataModule):
         validations: Sequence[ValidationBatches],
         num_steps: int,
         num_workers: int | None,
-        few_shapes: bool = False,
     ) -> None:
         super().__init__()
-        self.train, self.validations, self.few_shapes = train, validations, few_shapes
+        self.train, self.validations = train, validations
         self.num_steps, self.num_workers = num_steps, num_workers
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -63,7 +59,7 @@ class TrainAndValidation(lightning.LightningDataModule):
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
         """Return the batches with what the device of the training needs besides."""
-        return ForGpu(batches, self.few_shapes) if self._on_gpu() else batches
+        return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _on_gpu(self) -> bool:
         assert self.trainer is not None
@@ -85,13 +81,15 @@ class TrainAndValidation(lightning.LightningDataModule):
         )
 
 
-class ForGpu(Dataset[Batch]):
-    """Batches for a GPU: with the boundaries of their texts, for which it would be waited, and filled up with padding
-    to few shapes where they have many, so that graphs can be recorded of them. Batches that say with `most_texts` how
-    many segments they have at most have boundaries of one shape, so that nothing is compiled again."""
+class WithBoundaries(Dataset[Batch]):
+    """Batches for a GPU, with the boundaries of their texts: counting the texts there would wait for it.
 
-    def __init__(self, batches: Dataset[Batch], few_shapes: bool) -> None:
-        self.batches, self.few_shapes = batches, few_shapes
+    If `batches` has an attribute `most_texts`, the number of segments of a batch at most, all boundaries have one
+    shape, so that nothing is compiled again.
+    """
+
+    def __init__(self, batches: Dataset[Batch]) -> None:
+        self.batches = batches
         self.most_texts: int = getattr(batches, "most_texts", 0)
 
     def __len__(self) -> int:
@@ -101,21 +99,7 @@ class ForGpu(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Batch `index`."""
         batch = self.batches[index]
-        batch = fill_up(batch) if self.few_shapes else batch
         return batch | {"boundaries": segment_boundaries(torch.as_tensor(batch["segment_ids"]), self.most_texts)}
-
-
-def fill_up(batch: Batch) -> Batch:
-    """Return a batch of arrays with its rows (R, S) filled up with padding: S to a multiple of 64, and R to a power of
-    two or three times one. Places in the flattened tokens move along."""
-    rows, length = batch["segment_ids"].shape
-    wide = -(-length // _COLUMNS) * _COLUMNS
-    power = 1 << (rows - 1).bit_length()
-    tall = power * 3 // 4 if power * 3 // 4 >= rows else power
-    padding = ((0, tall - rows), (0, wide - length))
-    filled = {name: np.pad(batch[name], padding) for name in _OF_TOKENS if name in batch}
-    moved = {name: batch[name] // length * wide + batch[name] % length for name in _FLAT_PLACES if name in batch}
-    return batch | filled | moved
 
 
 class SameNumber(Dataset[Batch]):

@@ -94,7 +94,6 @@ class TrainingData:
     train: TrainBatches  # the micro-batches of training for a rank and a range of optimiser steps
     validations: Sequence[ValidationBatches]  # the batches of each validation set for a rank
     describe: Callable[[int], Mapping[str, Any]]  # plain values that say what the global batch of a step (from 0) is
-    few_shapes: bool = True  # on a GPU batches are filled up to few shapes; off where all have the same
     heaviest: Sequence[int] = (0,)  # steps that need the most memory: one of each shape of batches, the largest last
 
 
@@ -147,7 +146,7 @@ def fit(
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     parked = f" and {module.num_parked:,} of words that do not occur" if module.num_parked else ""
     print(f"{label}: {counts['model']:,} parameters{parked}{others}; {steps}; precision {trainer.precision}")
-    batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers, data.few_shapes)
+    batches = TrainAndValidation(data.train, data.validations, steps.total, runtime.num_workers)
     with told_by_workers():
         trainer.fit(module, datamodule=batches)
     kept = history.last

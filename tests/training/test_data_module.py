@@ -13,7 +13,13 @@ from domainbert.data.types import SPARE, Share
 from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.phases import PhasedRows, RowPhase
-from domainbert.training.data_module import ForGpu, SameNumber, TrainAndValidation, automatic_workers, told_by_workers
+from domainbert.training.data_module import (
+    SameNumber,
+    TrainAndValidation,
+    WithBoundaries,
+    automatic_workers,
+    told_by_workers,
+)
 
 
 @pytest.mark.parametrize(("num_workers", "first"), [(0, 2), (2, 2), (0, 0)])
@@ -97,7 +103,7 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     texts = np.diff(readers[0].plan.row_offsets)
     most = 8 + sum(sorted(texts.tolist())[-8:])  # the fullest rows, and padding behind each
     assert phases.most_texts == most
-    rooms = {len(ForGpu(phases, False)[index]["boundaries"]) for index in range(5)}
+    rooms = {len(WithBoundaries(phases)[index]["boundaries"]) for index in range(5)}
     assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
     monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: 16)
     data.num_workers = None
