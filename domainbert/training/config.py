@@ -59,8 +59,8 @@ class Training:
     fraction of the memory, and the same result."""
 
     num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)
-    """Processes that build batches ahead of the training process; None: up to 4 for each GPU, none on a CPU. The
-    batches do not depend on it."""
+    """Processes that build batches beside the training process; None builds them in a thread on a GPU, and in turn with
+    the steps on a CPU. The batches do not depend on it."""
 
     loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
     """Destinations of metrics; `wandb` and `mlflow` need the extra of that name."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,12 +13,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.processors import num_cores
 from domainbert.base.signals import ignore_stop_signals
 from domainbert.data.types import SPARE, Batch, Share, TrainBatches, ValidationBatches
 from domainbert.encoders.attention import segment_boundaries
 
-_MOST_WORKERS = 4
+_AHEAD = 2  # batches
 
 
 class TrainAndValidation(lightning.LightningDataModule):
@@ -24,8 +25,7 @@ class TrainAndValidation(lightning.LightningDataModule):
 
     `train` and `validations` are those of `fit.TrainingData`; validation sets are read one after the other. The
     training's batches are those from the Trainer's `global_step` to `num_steps`. The processes that build them,
-    `num_workers`, change the speed, never the batches. None stands for as many as `automatic_workers` for training on a
-    GPU and one for each validation set, and for none on a CPU.
+    `num_workers`, change the speed, never the batches; None stands for a thread on a GPU, see `BuiltAhead`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TrainAndValidation(lightning.LightningDataModule):
         last = replace(share, rank=share.world_size - 1)  # has the fewest; so all processes say so, and none waits
         if len(self.validations) == 1 and not len(self.validations[0](last)):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._loader(SameNumber.of(validation, share), 1) for validation in self.validations]
+        return [self._loader(SameNumber.of(validation, share)) for validation in self.validations]
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
         """Return the batches with what the device of the training needs besides."""
@@ -65,12 +65,10 @@ class TrainAndValidation(lightning.LightningDataModule):
         assert self.trainer is not None
         return self.trainer.strategy.root_device.type == "cuda"
 
-    def _loader(self, batches: Dataset[Batch], most_workers: int = _MOST_WORKERS) -> DataLoader[Batch]:
-        on_gpu, workers = self._on_gpu(), self.num_workers
-        if workers is None:
-            assert self.trainer is not None
-            workers = min(most_workers, automatic_workers(self.trainer.num_devices)) if on_gpu else 0
-        return DataLoader(
+    def _loader(self, batches: Dataset[Batch]) -> DataLoader[Batch]:
+        on_gpu, workers = self._on_gpu(), self.num_workers or 0
+        loader = BuiltAhead if on_gpu and self.num_workers is None else DataLoader
+        return loader(
             self.for_device(batches),
             batch_size=None,
             num_workers=workers,
@@ -79,6 +77,19 @@ class TrainAndValidation(lightning.LightningDataModule):
             worker_init_fn=ignore_stop_signals,
             generator=torch.Generator(),  # the global one decides dropout, whatever workers and validations there are
         )
+
+
+class BuiltAhead(DataLoader[Batch]):
+    """A loader without workers whose batches a thread builds, and pins, while the steps before them are queued."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        """Batches, in order."""
+        batches = super().__iter__()
+        with ThreadPoolExecutor(1) as thread:
+            ahead = deque(thread.submit(next, batches, None) for _ in range(_AHEAD))
+            while (batch := ahead.popleft().result()) is not None:
+                ahead.append(thread.submit(next, batches, None))
+                yield batch
 
 
 class WithBoundaries(Dataset[Batch]):
@@ -140,11 +151,6 @@ def told_by_workers() -> Iterator[None]:
         if of_worker and str(error).startswith("Caught "):
             raise DomainbertError(told.strip()) from None
         raise
-
-
-def automatic_workers(num_devices: int) -> int:
-    """Return the worker processes that build batches for one of `num_devices` GPUs of this machine: at most 4."""
-    return max(1, min(_MOST_WORKERS, num_cores() // num_devices - 1))
 
 
 def share_of(trainer: lightning.Trainer) -> Share:

@@ -14,10 +14,10 @@ from domainbert.encoders.attention import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.phases import PhasedRows, RowPhase
 from domainbert.training.data_module import (
+    BuiltAhead,
     SameNumber,
     TrainAndValidation,
     WithBoundaries,
-    automatic_workers,
     told_by_workers,
 )
 
@@ -81,7 +81,7 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
             data.val_dataloader()
 
 
-def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeypatch):
+def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers):
     data = TrainAndValidation(
         lambda share, steps: TrainRows(readers[0], GlobalOrder(readers[0].plan.num_rows, 8, seed=2), share, steps),
         [lambda share: ValidationRows(readers[1], 4, share)],
@@ -90,7 +90,7 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     )
     on_gpu = SimpleNamespace(root_device=torch.device("cuda", 0))
     data.trainer = SimpleNamespace(
-        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu, num_devices=2
+        global_step=0, global_rank=0, world_size=1, accumulate_grad_batches=1, strategy=on_gpu
     )
     for loader in (data.train_dataloader(), *data.val_dataloader()):
         batch, plain = loader.dataset[0], loader.dataset.batches[0]
@@ -105,17 +105,48 @@ def test_what_goes_to_a_gpu_is_pinned_and_its_texts_are_counted(readers, monkeyp
     assert phases.most_texts == most
     rooms = {len(WithBoundaries(phases)[index]["boundaries"]) for index in range(5)}
     assert rooms == {1 + (1 << (most - 1).bit_length())}, "one shape"
-    monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: 16)
     data.num_workers = None
-    assert [loader.num_workers for loader in (data.train_dataloader(), *data.val_dataloader())] == [4, 1]
+    assert all(isinstance(loader, BuiltAhead) for loader in (data.train_dataloader(), *data.val_dataloader()))
     data.trainer.strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    assert data.train_dataloader().num_workers == 0
+    assert not isinstance(data.train_dataloader(), BuiltAhead)
 
 
-@pytest.mark.parametrize(("cores", "devices", "wanted"), [(16, 1, 4), (16, 4, 3), (8, 8, 1), (1, 1, 1), (3, 1, 2)])
-def test_workers_of_a_gpu_leave_a_core_to_the_training(monkeypatch, cores, devices, wanted):
-    monkeypatch.setattr("domainbert.training.data_module.num_cores", lambda: cores)
-    assert automatic_workers(devices) == wanted
+class Counting(torch.utils.data.Dataset):
+    """Notes which batches were built."""
+
+    def __init__(self, size, broken=-1):
+        self.size, self.broken, self.built = size, broken, []
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, index):
+        if index == self.broken:
+            raise DomainbertError(f"part {index}: missing")
+        self.built.append(index)
+        return {"number": index}
+
+
+def test_a_thread_builds_two_batches_ahead_in_order():
+    batches = Counting(6)
+    loader = BuiltAhead(batches, batch_size=None)
+    seen = []
+    for batch in loader:
+        seen.append(batch["number"])
+        assert len(batches.built) <= min(6, len(seen) + 2)
+    assert seen == batches.built == list(range(6)) and len(loader) == 6
+    assert [batch["number"] for batch in loader] == list(range(6)), "again"
+
+
+def test_an_error_of_the_thread_comes_where_the_batch_would_and_leaving_early_ends_it():
+    loader, seen = BuiltAhead(Counting(6, broken=2), batch_size=None), []
+    with pytest.raises(DomainbertError, match="part 2: missing"):
+        seen.extend(batch["number"] for batch in loader)
+    batches = Counting(6)
+    for batch in BuiltAhead(batches, batch_size=None):
+        assert batch == {"number": 0}
+        break
+    assert len(batches.built) <= 3
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
